@@ -20,7 +20,7 @@ fn read(module: &str, name: &str, ty: &str) -> Option<String> {
         "Option<usize>" | "Option<f64>" | "Option<(f64, f64)>" | "[usize; 2]" => {
             return Some(format!("a.get::<{ty}>($)?"));
         }
-        "impl Into<Along>" => "a.along($)?",
+        "impl Into<ReduceAxes>" => "a.along($)?",
         "DType" => "a.dtype($)?",
         "&[usize]" => "&a.list::<usize>($)?",
         "&[isize]" => "&a.list::<isize>($)?",

@@ -26,7 +26,7 @@ MODULES = (
 # Rust's types as Python's.
 ARGUMENTS = {
     "&Tensor": "ArrayLike", "impl Into<Operand>": "ArrayLike", "f64": "float", "bool": "bool", "&str": "str", "DType": "DTypeLike",
-    "impl Into<Along>": "Axes", "Option<usize>": "int | None", "Option<f64>": "float | None", "Option<&Tensor>": "ArrayLike | None",
+    "impl Into<ReduceAxes>": "Axes", "Option<usize>": "int | None", "Option<f64>": "float | None", "Option<&Tensor>": "ArrayLike | None",
     "Option<Operand>": "ArrayLike | None", "Option<(f64, f64)>": "tuple[float, float] | None", "[usize; 2]": "tuple[int, int]",
     "&[usize]": "int | Sequence[int]", "&[isize]": "int | Sequence[int]", "impl Dims": "int | Sequence[int]", "&[bool]": "Sequence[bool]",
     "&[&Tensor]": "Sequence[ArrayLike]", "&[Tensor]": "Sequence[ArrayLike]", "Option<&[usize]>": "Sequence[int] | None",

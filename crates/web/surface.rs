@@ -38,7 +38,7 @@ fn argument(module: &str, ty: &str) -> Option<(&'static str, &'static str)> {
         "bool" => ("take::<bool>(a)?", "boolean"),
         "&str" => ("&take::<String>(a)?", "string"),
         "DType" => ("take::<DType>(a)?", "DType"),
-        "impl Into<Along>" => ("take::<Along>(a)?", "number | number[] | null"),
+        "impl Into<ReduceAxes>" => ("take::<ReduceAxes>(a)?", "number | number[] | null"),
         "impl Dims" => ("take::<Vec<usize>>(a)?", "number | number[]"),
         "&[usize]" => ("&take::<Vec<usize>>(a)?", "number | number[]"),
         "Option<&[usize]>" => ("take::<Option<Vec<usize>>>(a)?.as_deref()", "number[] | null"),
@@ -52,7 +52,9 @@ fn argument(module: &str, ty: &str) -> Option<(&'static str, &'static str)> {
         "Betas" => ("take::<Betas>(a)?", "Betas"),
         "Norm" if module == "fft" => ("take::<fft::Norm>(a)?", "\"backward\" | \"ortho\" | \"forward\""),
         "impl Into<Norm>" => ("take::<linalg::Norm>(a)?", "number | \"fro\" | \"nuc\" | null"),
-        "Pooling" => ("take::<nn::Pooling>(a)?", "number | { window: number; stride?: number; padding?: number }"),
+        "PoolOptions" => {
+            ("take::<nn::PoolOptions>(a)?", "number | { window: number; stride?: number; padding?: number }")
+        }
         "Sliding" => {
             ("take::<nn::Sliding>(a)?", "{ stride?: number; padding?: number; dilation?: number; groups?: number }")
         }
@@ -72,7 +74,7 @@ fn argument(module: &str, ty: &str) -> Option<(&'static str, &'static str)> {
         "ReduceKind" => ("take::<ReduceKind>(a)?", "\"sum\" | \"prod\" | \"max\" | \"min\""),
         "&[(usize, usize)]" => ("&take::<Vec<(usize, usize)>>(a)?", "[number, number][]"),
         "PadMode" => ("take::<np::PadMode>(a)?", "\"edge\" | \"reflect\" | \"symmetric\" | \"wrap\" | number"),
-        "impl IntoIterator<Item = Chain>" => ("take::<Vec<Chain>>(a)?", "Chain[]"),
+        "impl IntoIterator<Item = GradientTransformation>" => ("take::<Vec<GradientTransformation>>(a)?", "Chain[]"),
         "&[Schedule]" => ("&take::<Vec<Schedule>>(a)?", "Schedule[]"),
         "&[(usize, f64)]" => ("&take::<Vec<(usize, f64)>>(a)?", "[number, number][]"),
         _ => return None,
@@ -89,7 +91,7 @@ fn result(ty: &str) -> Option<&'static str> {
         "Vec<Tensor>" => "Tensor[]",
         "(Tensor, Vec<Tensor>)" => "[Tensor, Tensor[]]",
         "Complex" => "Complex",
-        "Chain" => "Chain",
+        "GradientTransformation" => "Chain",
         "Schedule" => "Schedule",
         "()" | "Result<()>" => "void",
         "bool" | "Result<bool>" => "boolean",
@@ -130,7 +132,8 @@ fn default(function: &str, arg: &str, ty: &str) -> Option<f64> {
 }
 
 fn optional(ty: &str) -> bool {
-    let more = ["bool", "DType", "impl Into<Along>", "Betas", "Norm", "impl Into<Norm>", "Sliding", "CrossEntropy"];
+    let more =
+        ["bool", "DType", "impl Into<ReduceAxes>", "Betas", "Norm", "impl Into<Norm>", "Sliding", "CrossEntropy"];
     ty.starts_with("Option<")
         || more.contains(&ty)
         || matches!(ty, "&Attention" | "&ConvOptions" | "PadMode" | "Padding")
@@ -228,8 +231,8 @@ pub(crate) fn types(all: &[Function], module: &str) -> String {
         // The same by names: what may be left out in a last object, with what reductions have beside it.
         if last < args.len() {
             let mut options = vec![format!("{{ {} }}", args[last..].join("; "))];
-            if f.args.iter().any(|(_, t, _)| t == "impl Into<Along>") && result == "Tensor" {
-                options.push("Along".into());
+            if f.args.iter().any(|(_, t, _)| t == "impl Into<ReduceAxes>") && result == "Tensor" {
+                options.push("ReduceAxes".into());
                 let all = options.join(" & ");
                 let axes = [&args[..last], &["axis: Axes".to_string(), format!("options: {all}")]].concat();
                 out += &format!("  {name}({}): {result};\n", axes.join(", "));

@@ -29,6 +29,8 @@ fn load(bytes: &[u8], threads: u32) -> Result<Box<LoadedProgram>, Failure> {
     Ok(Box::new(LoadedProgram { exe, inputs, outputs, _cpu: cpu }))
 }
 
+/// # Safety
+/// `out` is null or valid for a write.
 unsafe fn write_handle(
     out: *mut *mut LoadedProgram,
     read: impl FnOnce() -> Result<Box<LoadedProgram>, Failure>,
@@ -38,7 +40,7 @@ unsafe fn write_handle(
             return Err(Failure::argument("null for where the program goes"));
         }
         let loaded = read()?;
-        // SAFETY: the caller's promise.
+        // SAFETY: `out` is not null, and the header requires it to be valid for a write.
         unsafe { out.write(Box::into_raw(loaded)) };
         Ok(())
     })
@@ -56,10 +58,10 @@ pub unsafe extern "C" fn loom_program_load(
         if data.is_null() {
             return Err(Failure::argument("null for the program's bytes"));
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: `data` is not null, and the header requires it to be valid for reads of `bytes` bytes.
         load(unsafe { std::slice::from_raw_parts(data.cast(), bytes) }, threads)
     };
-    // SAFETY: the caller's promise.
+    // SAFETY: `give` refuses a null `out`, and the header requires any other to be valid for a write.
     unsafe { write_handle(out, read) }
 }
 
@@ -70,12 +72,12 @@ pub unsafe extern "C" fn loom_program_open(path: *const c_char, threads: u32, ou
         if path.is_null() {
             return Err(Failure::argument("null for the file's path"));
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: `path` is not null, and the header requires a string that ends with a zero byte.
         let path = unsafe { CStr::from_ptr(path) }.to_string_lossy();
         let bytes = std::fs::read(&*path).map_err(|e| Failure(Status::File, format!("{path}: {e}")))?;
         load(&bytes, threads).map_err(|Failure(status, text)| Failure(status, format!("{path}: {text}")))
     };
-    // SAFETY: the caller's promise.
+    // SAFETY: `give` refuses a null `out`, and the header requires any other to be valid for a write.
     unsafe { write_handle(out, read) }
 }
 
@@ -95,7 +97,7 @@ pub unsafe extern "C" fn loom_program_free(program: *mut LoadedProgram) {
 /// Bytes that a run needs besides its inputs and outputs.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn loom_program_arena(program: *const LoadedProgram) -> usize {
-    // SAFETY: the caller's promise.
+    // SAFETY: the header requires `program` to be null or a program that was loaded and not freed.
     unsafe { program.as_ref() }.map_or(0, |p| p.exe.arena_bytes())
 }
 
@@ -113,7 +115,8 @@ fn borrowed_buffer(what: &str, i: usize, at: *mut u8, shown: &CTensorType) -> Re
             shown.ty.dtype
         )));
     }
-    // SAFETY: the caller's promise: so many bytes lie there, and nobody else uses them meanwhile.
+    // SAFETY: the header requires the address to be valid for the bytes of its type, which nothing else uses during the
+    // call; null and misaligned addresses were refused above.
     Ok(Arc::new(unsafe { HostBuffer::from_raw(at, bytes, Arc::new(())) }))
 }
 
@@ -127,7 +130,8 @@ pub unsafe extern "C" fn loom_program_run(
     arena_bytes: usize,
 ) -> Status {
     guard(|| {
-        // SAFETY: the caller's promise, here and below.
+        // SAFETY: the header requires `program` to be null or a program that was loaded and not freed, and both lists
+        // to have one valid address per input and output.
         let p = unsafe { program.as_ref() }.ok_or_else(|| Failure::argument("null for the program"))?;
         let (ins, outs) = (p.inputs.len(), p.outputs.len());
         if (inputs.is_null() && ins > 0) || (outputs.is_null() && outs > 0) {
@@ -153,7 +157,8 @@ pub unsafe extern "C" fn loom_program_run(
                 "an arena of {arena_bytes} bytes at {arena:?}; it has to have {needed}, from a multiple of {ALIGN} on"
             )));
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: `arena` was checked for its size and alignment, and the header requires it to be valid for
+        // `arena_bytes` bytes that nothing else uses during the call.
         let mut arena = unsafe { HostBuffer::from_raw(arena, arena_bytes, Arc::new(())) };
         let steps = p.exe.program().steps.len();
         Ok(p.exe.run_with_arena(&mut bindings, &mut arena, 0..steps)?)

@@ -47,6 +47,8 @@ impl CTensorType {
     }
 }
 
+/// # Safety
+/// `p` is null or a loaded program that was not freed; `out` is null or valid for a write.
 unsafe fn get(
     p: *const LoadedProgram,
     index: usize,
@@ -57,7 +59,8 @@ unsafe fn get(
         if p.is_null() || out.is_null() {
             return Err(Failure::argument("null for a program, or for where its type goes"));
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: neither pointer is null; the header requires `p` to be a loaded program that was not freed, and `out`
+        // to be valid for a write.
         let list = of(unsafe { &*p });
         let found =
             list.get(index).ok_or_else(|| Failure::argument(format!("there are {}, not {index}", list.len())))?;
@@ -70,21 +73,22 @@ unsafe fn get(
 /// How many inputs there are.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn loom_program_inputs(program: *const LoadedProgram) -> usize {
-    // SAFETY: the caller's promise.
+    // SAFETY: the header requires `program` to be null or a program that was loaded and not freed.
     unsafe { program.as_ref() }.map_or(0, |p| p.inputs.len())
 }
 
 /// How many outputs there are.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn loom_program_outputs(program: *const LoadedProgram) -> usize {
-    // SAFETY: the caller's promise.
+    // SAFETY: the header requires `program` to be null or a program that was loaded and not freed.
     unsafe { program.as_ref() }.map_or(0, |p| p.outputs.len())
 }
 
 /// What an input is.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn loom_program_input(program: *const LoadedProgram, index: usize, out: *mut LoomType) -> Status {
-    // SAFETY: the caller's promise.
+    // SAFETY: `get` refuses null; the header requires `program` to be loaded and not freed, and `out` to be valid for a
+    // write.
     unsafe { get(program, index, out, |p| &p.inputs) }
 }
 
@@ -95,6 +99,7 @@ pub unsafe extern "C" fn loom_program_output(
     index: usize,
     out: *mut LoomType,
 ) -> Status {
-    // SAFETY: the caller's promise.
+    // SAFETY: `get` refuses null; the header requires `program` to be loaded and not freed, and `out` to be valid for a
+    // write.
     unsafe { get(program, index, out, |p| &p.outputs) }
 }

@@ -1,12 +1,12 @@
-//! What a backend is to the compiler and to those who run programs.
+//! The interface between the compiler, the code that runs programs, and a backend.
 //!
 //! # Order
 //!
-//! A device does what it is given in the order in which it is given, as far as its memory can tell: programs that are
-//! submitted, writes and reads of buffers, copies. A submission may return long before its work is done; whoever wants to
-//! know waits for its [`Fence`], and a read waits by itself. So memory may be handed on to the next submission at once
-//! (pools need no fence as long as it stays on one device), and a buffer that is dropped is freed when the work that uses
-//! it is done. An error that shows up late is given by the fence, and by the next read of what it spoilt.
+//! A device executes operations in submission order, as far as its memory is concerned: program runs, writes and reads of buffers,
+//! and copies. A submission may return before its work is complete. Use its [`Fence`] to wait for completion; a read
+//! waits by itself. Memory can therefore be reused by the next submission immediately (allocators need no fence as long as
+//! it stays on one device), and a dropped buffer is freed when the work that uses it is complete. An error that is
+//! detected late is returned by the fence, and by the next read of an affected buffer.
 
 use crate::fence::{Fence, ReadFuture};
 use crate::program::Program;
@@ -21,20 +21,20 @@ use std::time::Duration;
 
 /// A device that runs programs.
 pub trait Backend: Send + Sync {
-    /// For people: `cpu (avx512, 2 threads)`.
+    /// The name for messages, such as `cpu (avx512, 2 threads)`.
     fn name(&self) -> String;
 
-    /// What programs for it look like.
+    /// The properties of the device that the compiler needs.
     fn target(&self) -> &Target;
 
-    /// Whether it has a kernel of its own for this composite on these operands. Otherwise the composite is inlined.
+    /// Whether the backend has its own kernel for this composite on these operands. Otherwise the composite is inlined.
     fn supports_composite(&self, composite: &Composite, args: &[Type]) -> bool;
 
-    /// Memory for a value.
+    /// Allocates memory for a value.
     fn alloc(&self, bytes: usize) -> Result<Arc<dyn DeviceBuffer>>;
 
-    /// Memory for values that come and go together, as the weights of a model do. They may lie in one block, which is given back when
-    /// the last of them goes.
+    /// Allocates memory for values with the same lifetime, such as the weights of a model. They may share one block, which is freed
+    /// when the last of them is dropped.
     fn alloc_group(&self, bytes: &[usize]) -> Result<Vec<Arc<dyn DeviceBuffer>>> {
         bytes.iter().map(|bytes| self.alloc(*bytes)).collect()
     }
@@ -42,37 +42,37 @@ pub trait Backend: Send + Sync {
     /// Prepares a program to run.
     fn load(&self, program: Program) -> Result<Arc<dyn Executable>>;
 
-    /// Prepares a program whose like will come with other sizes: kernels that differ in sizes alone should be one.
+    /// Prepares a program that will be followed by similar programs with other sizes: kernels that differ only in sizes should
+    /// be shared.
     fn load_shape_generic(&self, program: Program) -> Result<Arc<dyn Executable>> {
         self.load(program)
     }
 
-    /// Where a library op runs: a device that lacks it hands its operands to the host and takes the results back.
+    /// Where a library op runs. If the device does not support it, the operands are copied to the host and the results back.
     fn placement(&self, op: &Op, args: &[Type]) -> OpPlacement {
         let _ = (op, args);
         OpPlacement::Device
     }
 
-    /// Whether the routine of a library op may be given one memory for its first operand and its first result, which it then
-    /// changes in place.
+    /// Whether the routine of a library op can write its first result over its first operand, in the same memory.
     fn supports_in_place(&self, op: &Op) -> bool {
         let _ = op;
         false
     }
 
-    /// Copies between two buffers of this device, in order with everything else.
+    /// Copies between two buffers of this device, in submission order.
     fn copy(&self, from: &dyn DeviceBuffer, to: &dyn DeviceBuffer, bytes: usize) -> Result<()> {
         let mut all = vec![0; bytes];
         from.read(0, &mut all)?;
         to.write(0, &all)
     }
 
-    /// Waits until everything that was submitted is done.
+    /// Waits until all submitted work is complete.
     fn synchronize(&self) -> Result<()> {
         Ok(())
     }
 
-    /// How many kernels it has compiled and still holds, if it counts them.
+    /// The number of compiled kernels in the cache, if the backend counts them.
     fn kernels(&self) -> usize {
         0
     }
@@ -83,13 +83,13 @@ pub trait Backend: Send + Sync {
 pub enum OpPlacement {
     /// On the device.
     Device,
-    /// On the host, between two copies.
+    /// On the host, with copies of the operands and results.
     HostFallback,
 }
 
 /// Memory of a device.
 pub trait DeviceBuffer: Send + Sync {
-    /// Size.
+    /// The size in bytes.
     fn bytes(&self) -> usize;
 
     /// Copies from the host, starting at an offset. A device orders it after earlier uses of the buffer, or refuses it
@@ -99,77 +99,77 @@ pub trait DeviceBuffer: Send + Sync {
     /// Copies to the host, starting at an offset; waits for the work that writes it.
     fn read(&self, offset: usize, to: &mut [u8]) -> Result<()>;
 
-    /// Begins a copy to the host, which can be waited for or awaited. Where nothing can be waited for without blocking, it
-    /// is done at once.
+    /// Starts a copy to the host that can be waited for or awaited. On devices that can only block, the copy is complete on
+    /// return.
     fn read_async(&self, offset: usize, bytes: usize) -> Result<ReadFuture> {
         let mut all = vec![0; bytes];
         self.read(offset, &mut all)?;
         Ok(ReadFuture::ready(all))
     }
 
-    /// The backend's own type.
+    /// The concrete type of the buffer, for downcasts.
     fn as_any(&self) -> &dyn Any;
 }
 
-/// A program ready to run, from any number of threads at once.
+/// A loaded program, which any number of threads may run concurrently.
 pub trait Executable: Send + Sync {
-    /// What it runs.
+    /// The program.
     fn program(&self) -> &Program;
 
-    /// Begins a run: reads the inputs, writes the outputs, which are the caller's. The fence says when it is done; what is
-    /// given to the same device later sees its results. Bindings may be used again at once.
+    /// Starts a run, which reads the inputs and writes the outputs in the bindings. The fence signals its completion; operations
+    /// that are submitted to the same device later see its results. The bindings may be reused immediately.
     fn submit(&self, bindings: &mut Bindings) -> Result<Fence>;
 
-    /// Runs it to its end.
+    /// Runs the program and waits for its completion.
     fn run(&self, bindings: &mut Bindings) -> Result<()> {
         self.submit(bindings)?.wait()
     }
 
-    /// Bytes of memory that a run needs besides its inputs and outputs, for [`Executable::run_in`].
+    /// The bytes of memory that a run needs besides its inputs and outputs, for [`Executable::run_with_arena`].
     fn arena_bytes(&self) -> usize {
         0
     }
 
-    /// Runs a range of the program's steps in memory of the caller's. Ranges that cover all steps in order, over the same
-    /// bindings and one arena, are a run. Allocates nothing.
+    /// Runs a range of the program's steps with an arena that the caller provides. Ranges that cover all steps in order, with the
+    /// same bindings and one arena, make up a run. Does not allocate.
     ///
-    /// The arena has [`Executable::arena_bytes`] at least, from an address that is a multiple of [`crate::ALIGN`]. What it
-    /// holds before doesn't matter; what it holds afterwards means something to the next range alone.
+    /// The arena has at least [`Executable::arena_bytes`] bytes, at an address that is a multiple of [`crate::ALIGN`]. Its initial
+    /// contents do not matter; its contents afterwards are only meaningful for the next range.
     fn run_with_arena(&self, bindings: &mut Bindings, arena: &mut dyn DeviceBuffer, steps: Range<usize>) -> Result<()> {
         let _ = (bindings, arena, steps);
         Err(Error::Backend("this backend runs in memory of its own; call `run`".into()))
     }
 
-    /// Runs it, and says how long each step took, those inside of loops too. A backend that can't tell gives no timings.
+    /// Runs the program and returns the time of each step, including steps in loops. A backend without timers returns no timings.
     fn run_timed(&self, bindings: &mut Bindings) -> Result<Vec<Timing>> {
         self.run(bindings).map(|()| Vec::new())
     }
 }
 
-/// How long a step of a program took.
+/// The time of a step of a program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Timing {
-    /// What it is: a kernel's name, a product with its sizes, a library routine.
+    /// A description of the step: the name of a kernel, a matrix product with its sizes, a library routine.
     pub label: String,
-    /// How often it ran.
+    /// The number of executions.
     pub calls: usize,
-    /// All its runs together.
+    /// The total time of all executions.
     pub time: Duration,
-    /// The program's own steps that it stands for, by number, with the time of each; for what runs inside of a loop, the
+    /// The steps of the program that it includes, by number, with the time of each; a step in a loop is counted for the
     /// loop.
     pub steps: Vec<(usize, Duration)>,
 }
 
-/// Inputs and outputs of one run. Made once and used again, running allocates nothing.
+/// The input and output buffers of a run. Reusing them avoids allocations.
 pub struct Bindings {
-    /// Inputs in order.
+    /// The inputs in order.
     pub inputs: Vec<Arc<dyn DeviceBuffer>>,
-    /// Outputs in order.
+    /// The outputs in order.
     pub outputs: Vec<Arc<dyn DeviceBuffer>>,
 }
 
 impl Bindings {
-    /// Fresh memory for every input and output of a program; where an input was donated, its output shares the memory.
+    /// Allocates memory for every input and output of a program; an output shares the memory of the input donated to it.
     pub fn for_program(program: &Program, backend: &dyn Backend) -> Result<Bindings> {
         let make = |t: &Type| backend.alloc(t.bytes());
         let inputs = program.inputs.iter().map(make).collect::<Result<Vec<_>>>()?;
@@ -179,7 +179,7 @@ impl Bindings {
         Ok(Bindings { inputs, outputs })
     }
 
-    /// Checks number and sizes.
+    /// Checks the number and the sizes of the buffers.
     pub fn check(&self, program: &Program) -> Result<()> {
         let fits = |buffers: &[Arc<dyn DeviceBuffer>], types: &[Type], what: &str| {
             if buffers.len() != types.len() {

@@ -1,14 +1,14 @@
-//! Operands that are made where a routine changes them.
+//! Copy elision: computes an operand directly in the buffer where a routine modifies it in place.
 //!
-//! A routine that changes its first operand in place ([`Backend::overwrites`]) copies it first where operand and result are two
-//! buffers. If nothing else reads the operand afterwards, and nothing has touched the result before, the operand is made in the
-//! result's buffer: zeros that a gradient is scattered into are written once.
+//! A routine that modifies its first operand in place ([`Backend::supports_in_place`]) copies it first if operand and result are
+//! two buffers. If nothing else reads the operand afterwards, and nothing has accessed the result before, the operand is
+//! computed in the result's buffer: zeros that a gradient is scattered into are then written once.
 
 use crate::backend::Backend;
 use crate::program::{BufferId, BufferKind, BufferRef, BufferSlice, KernelArg, ProgramParts, Step};
 
-/// Joins operands with the results that take their places. Outputs that may replace an input (`replaced`) stay as they are: they
-/// can be written late only.
+/// Merges operands with the results that overwrite them. Outputs that may replace an input (`replaced`) are not merged, because
+/// they must be written late.
 pub(crate) fn elide_copies(program: &mut ProgramParts, replaced: &[(usize, usize)], backend: &dyn Backend) {
     for at in 0..program.steps.len() {
         if let Some((from, to)) = in_place_pair(program, at, replaced, backend) {
@@ -17,7 +17,7 @@ pub(crate) fn elide_copies(program: &mut ProgramParts, replaced: &[(usize, usize
     }
 }
 
-/// Operand and result of a step that may be one buffer.
+/// The operand and the result of a step that may share one buffer.
 fn in_place_pair(
     program: &ProgramParts,
     at: usize,

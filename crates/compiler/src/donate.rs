@@ -1,7 +1,7 @@
-//! Donation: an output that may be written over the input it replaces.
+//! Buffer donation: finds outputs that may be written over the inputs that they replace.
 //!
-//! It may if nothing reads the input after the step that writes the output, and that step reads the input only at the
-//! very element that it is about to write. Then a caller can bind one buffer to both, and state is updated in place.
+//! This is safe if nothing reads the input after the step that writes the output, and that step reads the input only at the
+//! element that it is about to write. Then a caller can bind one buffer to both, and state is updated in place.
 
 use crate::backend::Backend;
 use crate::in_place::{may_overwrite, tile_may_overwrite};
@@ -9,7 +9,7 @@ use crate::loops::Buf;
 use crate::program::{BufferId, BufferKind, BufferSlice, KernelArg, ProgramParts, Step};
 use rustc_hash::FxHashMap;
 
-/// Of the (input, output) pairs asked for, those that are safe.
+/// Returns the requested (input, output) pairs that are safe.
 pub(crate) fn safe_donations(
     program: &ProgramParts,
     asked: &[(usize, usize)],
@@ -22,11 +22,11 @@ pub(crate) fn safe_donations(
     asked.iter().copied().filter(|&(i, o)| is_safe(program, &uses, i, o, backend)).collect()
 }
 
-/// Which steps read and write each buffer, found in one pass: a step of training has thousands of pairs and of steps.
+/// The steps that read and write each buffer, found in one pass because a training step has thousands of pairs and steps.
 struct BufferAccesses {
     inputs: FxHashMap<usize, BufferId>,
     outputs: FxHashMap<usize, BufferId>,
-    /// By buffer, in order.
+    /// The reading steps of each buffer, in order.
     reads: Vec<Vec<usize>>,
     writes: Vec<Vec<usize>>,
 }
@@ -76,13 +76,13 @@ fn is_safe(program: &ProgramParts, uses: &BufferAccesses, input: usize, output: 
     reads.last() != Some(&written) || over() || mutates_operand(step, from, to, backend)
 }
 
-/// A plain copy of the input to the output has nothing left to do.
+/// Whether a step only copies the input to the output, which is unnecessary if both are one buffer.
 fn is_identity_copy(step: &Step, from: BufferId, to: BufferId) -> bool {
     let is = |p: &crate::program::BufferSlice, b: BufferId| p.offset == 0 && p.buffers().eq([b]);
     matches!(step, Step::Copy { from: f, to: t, .. } if is(f, from) && is(t, to))
 }
 
-/// A routine that changes its first operand in place.
+/// Whether a step is a routine that modifies its first operand in place.
 fn mutates_operand(step: &Step, from: BufferId, to: BufferId, backend: &dyn Backend) -> bool {
     let Step::Library { op, args, outs } = step else { return false };
     let ([(first, _), others @ ..], [(result, _)]) = (&args[..], &outs[..]) else { return false };
@@ -119,7 +119,7 @@ pub(crate) fn can_run_in_place(step: &Step, from: BufferId, to: BufferId, elemen
     }
 }
 
-/// The kernel argument that is this buffer, from its start, if there is exactly one.
+/// The kernel argument that refers to the start of this buffer, if there is exactly one.
 fn argument<'a>(places: impl Iterator<Item = Option<&'a BufferSlice>>, buffer: BufferId) -> Option<Buf> {
     let mut found = None;
     for (i, place) in places.enumerate() {

@@ -1,4 +1,4 @@
-//! What became of a graph: per step, what was fused into it, and why not more.
+//! The explanation of a compiled program: for each step, what was fused into it, and what was not and why.
 
 use crate::fuse::{Group, Unfused};
 use ir::{Graph, Loc, Node, Value};
@@ -6,25 +6,25 @@ use rustc_hash::FxHashSet;
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// One step of a program, explained.
+/// The explanation of one step of a program.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct StepExplanation {
-    /// Which step: its number, behind those of the loops and branches around it.
+    /// The number of the step, after the numbers of the enclosing loops and branches.
     pub step: String,
-    /// What it is.
+    /// A description of the step.
     pub description: String,
-    /// What it computes, a line for each result: the ops that were fused into it, and where they were written.
+    /// The results that it computes, one line each: the fused ops, and the source lines that they come from.
     pub fused: Vec<String>,
-    /// What could have been part of it, and why it isn't.
+    /// Ops that could have been fused into it, and the reasons why they were not.
     pub unfused: Vec<String>,
 }
 
-/// All steps, explained.
+/// The explanation of all steps.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Explanation {
-    /// In the order of the steps.
+    /// The steps, in order.
     pub steps: Vec<StepExplanation>,
-    /// Numbers of the loops and branches around what is being lowered.
+    /// The numbers of the loops and branches around the step that is being lowered.
     pub(crate) path: Vec<String>,
 }
 
@@ -74,7 +74,7 @@ impl Explanation {
         self.add(step, what, fused, reasons);
     }
 
-    /// Adds a note on an op that is a step of its own; `why` says what kept its reader out.
+    /// Adds a note on an op that is a separate step; `unfused` is the reason why its consumer was not fused.
     pub(crate) fn explain_standalone(&mut self, graph: &Graph, node: &Node, unfused: Option<String>, step: usize) {
         let types: Vec<String> = node.args.iter().map(|a| graph.ty(*a).to_string()).collect();
         let name = crate::program::library_name(&node.op);

@@ -1,4 +1,4 @@
-//! Work that ends later: fences to wait for, reads to await.
+//! Asynchronous work: fences that a caller waits for, and reads that a caller awaits.
 
 use crate::Result;
 use std::future::Future;
@@ -6,41 +6,41 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-/// Something that a device will have done.
+/// The completion of work on a device.
 pub trait Completion: Send + Sync {
-    /// Whether it is done, well or badly. Never blocks.
+    /// Whether the work is complete, successfully or with an error. Never blocks.
     fn is_done(&self) -> bool;
 
-    /// Waits for it, and says how it went.
+    /// Waits for the work and returns its result.
     fn wait(&self) -> Result<()>;
 
-    /// Sees to it that the waker is called when it is done. A device that can't tell by itself may wait in a thread of
-    /// its own.
+    /// Arranges that the waker is called on completion. A device without notifications may wait in a separate
+    /// thread.
     fn wake(&self, waker: &Waker);
 }
 
-/// The end of a submission. Dropping it doesn't stop the work.
+/// The completion of a submission. Dropping it does not stop the work.
 #[derive(Clone)]
 #[must_use = "a submission may fail late: wait for its fence, or hand it on"]
 pub struct Fence(Option<Arc<dyn Completion>>);
 
 impl Fence {
-    /// Of work that is done. Takes no memory.
+    /// A fence of completed work. Does not allocate.
     pub fn completed() -> Fence {
         Fence(None)
     }
 
-    /// Of work that goes on.
+    /// A fence of work in progress.
     pub fn from_completion(work: Arc<dyn Completion>) -> Fence {
         Fence(Some(work))
     }
 
-    /// Whether the work is done, well or badly.
+    /// Whether the work is complete, successfully or with an error.
     pub fn is_done(&self) -> bool {
         self.0.as_ref().is_none_or(|p| p.is_done())
     }
 
-    /// Waits for the work, and says how it went.
+    /// Waits for the work and returns its result.
     pub fn wait(&self) -> Result<()> {
         self.0.as_ref().map_or(Ok(()), |p| p.wait())
     }
@@ -53,7 +53,7 @@ impl Future for Fence {
         let Some(work) = &self.0 else { return Poll::Ready(Ok(())) };
         if !work.is_done() {
             work.wake(cx.waker());
-            // It may have ended before the waker was known.
+            // The work may have completed before the waker was registered.
             if !work.is_done() {
                 return Poll::Pending;
             }
@@ -62,30 +62,30 @@ impl Future for Fence {
     }
 }
 
-/// Bytes on their way to the host.
+/// Bytes that are being copied to the host.
 pub struct ReadFuture {
     fence: Fence,
-    /// Takes the bytes, once the fence has passed.
+    /// Returns the bytes after the fence is complete.
     take: Option<Box<dyn FnOnce() -> Result<Vec<u8>> + Send>>,
 }
 
 impl ReadFuture {
-    /// Bytes that are there.
+    /// A future of bytes that are available.
     pub fn ready(bytes: Vec<u8>) -> ReadFuture {
         ReadFuture::after_fence(Fence::completed(), move || Ok(bytes))
     }
 
-    /// Bytes that `take` gives once the fence has passed.
+    /// A future of the bytes that `take` returns after the fence is complete.
     pub fn after_fence(fence: Fence, take: impl FnOnce() -> Result<Vec<u8>> + Send + 'static) -> ReadFuture {
         ReadFuture { fence, take: Some(Box::new(take)) }
     }
 
-    /// Whether they are there.
+    /// Whether the bytes are available.
     pub fn is_done(&self) -> bool {
         self.fence.is_done()
     }
 
-    /// Waits for them.
+    /// Waits for the bytes.
     pub fn wait(mut self) -> Result<Vec<u8>> {
         self.fence.wait()?;
         self.taken()

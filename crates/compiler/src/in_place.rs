@@ -1,15 +1,15 @@
-//! When a kernel may write its result over an operand.
+//! Decides when a kernel may write its result over an operand.
 //!
-//! It may if each element is stored once, and every load of the operand reads the very element that is stored there, no
-//! later than that store. Loads may stand in the store's own block, or in loops before it that run over the same elements
-//! (all of them, or some): a row kernel reads its row first and writes it in a second pass.
+//! It may if each element is stored once, and every load of the operand reads the element that is stored at the same index, not
+//! later than that store. Loads may be in the store's own block, or in earlier loops that run over the same elements
+//! (all or some of them): a row kernel reads its row first and writes it in a second pass.
 
 use crate::loops::{Atom, Buf, Extent, Index, Kernel, LoopKind, Op, Reg, Size, Stmt, Var};
 use ir::Binary;
 use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
 
-/// What an index varies with: a loop's variable, or digits of one that runs over several axes, `variable / divisor % count`.
+/// A variable part of an index: a loop variable, or digits of a variable that runs over several axes, `variable / divisor % count`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum LoopIndex {
     LoopVar(Var),
@@ -30,7 +30,7 @@ impl LoopIndex {
         }
     }
 
-    /// The digits that a division by `n` leaves, or takes away.
+    /// The digits of the remainder (`rest`) or of the quotient of a division by `n`.
     fn divided(self, n: i64, rest: bool) -> Option<LoopIndex> {
         let (var, divisor, count) = match self {
             LoopIndex::LoopVar(var) => (var, 1, None),
@@ -63,14 +63,14 @@ impl Linear {
         Some(())
     }
 
-    /// The root that this is, and nothing else.
+    /// The root, if the form is a root with stride 1 and no offset.
     fn root(&self) -> Option<LoopIndex> {
         let (root, 1) = self.terms.first_key_value()? else { return None };
         (self.offset == 0 && self.terms.len() == 1).then_some(*root)
     }
 }
 
-/// A load or a store: its position in each block from the outside in, the loops around it, and its element.
+/// A load or a store: its position in each enclosing block from the outside in, the enclosing loops, and its element.
 struct AccessSite {
     path: Vec<usize>,
     loops: Vec<EnclosingLoop>,
@@ -80,7 +80,7 @@ struct AccessSite {
 #[derive(Clone, Copy, PartialEq)]
 struct EnclosingLoop {
     var: Var,
-    /// How often it runs, where that is known.
+    /// The trip count, if it is known.
     trip_count: Option<i64>,
     kind: LoopKind,
 }
@@ -92,11 +92,11 @@ struct AccessCollector {
     regs: FxHashMap<Reg, Linear>,
     loads: Vec<AccessSite>,
     stores: Vec<AccessSite>,
-    /// Something that is beyond this analysis.
+    /// Set if the kernel contains something that this analysis does not support.
     unsupported: bool,
 }
 
-/// Whether `write`, of `elements` elements, may be the same memory as `read`.
+/// Whether `write`, with `elements` elements, may share its memory with `read`.
 pub(crate) fn may_overwrite(kernel: &Kernel, read: Buf, write: Buf, elements: usize) -> bool {
     let mut r = AccessCollector { read: read.0, write: write.0, ..Default::default() };
     r.block(&kernel.body, &mut Vec::new(), &mut Vec::new());
@@ -104,8 +104,8 @@ pub(crate) fn may_overwrite(kernel: &Kernel, read: Buf, write: Buf, elements: us
     !r.unsupported && writes_each_element_once(store, elements) && r.loads.iter().all(|l| load_precedes_store(l, store))
 }
 
-/// As [`may_overwrite`], for a kernel that runs over each tile of a product: tiles share no element, so that loads at the
-/// very index that is stored, in the store's own block and before it, are enough.
+/// Like [`may_overwrite`], for a kernel that runs over each tile of a matrix product: tiles are disjoint, so it is sufficient
+/// that each load is before the store in the store's own block and at the same index.
 pub(crate) fn tile_may_overwrite(kernel: &Kernel, read: Buf, write: Buf) -> bool {
     let (mut loads, mut stores) = (Vec::new(), Vec::new());
     accesses(&kernel.body, &mut Vec::new(), &mut |stmt, path| match stmt {
@@ -223,7 +223,7 @@ impl AccessCollector {
     }
 }
 
-/// As many stores as elements, at dense strides, are one store for each.
+/// Whether each element is stored exactly once: there are as many stores as elements, at dense strides.
 fn writes_each_element_once(store: &AccessSite, elements: usize) -> bool {
     let Some(index) = &store.index else { return false };
     let mut strides = Vec::new();
@@ -248,7 +248,7 @@ fn writes_each_element_once(store: &AccessSite, elements: usize) -> bool {
     dense == elements as i64 && index.offset == 0
 }
 
-/// The axes that a variable of `n` iterations runs over, as strides and lengths: itself, or digits that make it up.
+/// The axes that a variable of `n` iterations runs over, as strides and lengths: the variable itself, or its digits.
 fn axes(index: &Linear, var: Var, n: i64) -> Option<Vec<(i64, i64)>> {
     let own: Vec<(LoopIndex, i64)> =
         index.terms.iter().filter(|(r, _)| r.var() == var).map(|(r, s)| (*r, *s)).collect();
@@ -263,7 +263,7 @@ fn axes(index: &Linear, var: Var, n: i64) -> Option<Vec<(i64, i64)>> {
     digits.sort_unstable();
     let (mut next, mut all) = (1i64, Vec::new());
     for (divisor, count, stride) in digits {
-        // Each begins where the one before ends; the last may be all that is left.
+        // Each digit starts where the previous one ends; the last one may be the full quotient.
         if divisor != next || n % divisor != 0 {
             return None;
         }
@@ -274,7 +274,7 @@ fn axes(index: &Linear, var: Var, n: i64) -> Option<Vec<(i64, i64)>> {
     (next == n).then_some(all)
 }
 
-/// Whether a load reads what the store is about to write, and comes first.
+/// Whether a load reads the element that the store is about to write, and comes first.
 fn load_precedes_store(load: &AccessSite, store: &AccessSite) -> bool {
     let depth = load.path.iter().zip(&store.path).take_while(|(a, b)| a == b).count();
     let first = matches!((load.path.get(depth), store.path.get(depth)), (Some(a), Some(b)) if a < b);
@@ -282,15 +282,15 @@ fn load_precedes_store(load: &AccessSite, store: &AccessSite) -> bool {
     if !first {
         return false;
     }
-    // Both stand in the loops up to here; below, each has its own.
+    // The loops up to `depth` enclose both; the inner loops belong to one of them.
     let (own, theirs) = (&load.loops[depth..], &store.loops[depth..]);
-    // Lanes of a vector loop run together: passes inside one are not passes one after the other.
+    // Lanes of a vector loop run together, so passes inside a vector loop are not ordered.
     if !own.is_empty() && load.loops[..depth].iter().any(|l| l.kind == LoopKind::Vector) {
         return false;
     }
     let mut to = to.clone();
     to.terms.retain(|_, s| *s != 0);
-    // Either the same loops but for their variables,
+    // Either both have the same inner loops, except for the variables,
     if own.len() == theirs.len()
         && own.iter().zip(theirs).all(|(a, b)| a.trip_count == b.trip_count && a.trip_count.is_some())
     {
@@ -304,11 +304,11 @@ fn load_precedes_store(load: &AccessSite, store: &AccessSite) -> bool {
             return true;
         }
     }
-    // or a whole pass over part of what the store's own loops then write without gaps.
+    // or the load is in a full pass over a part of the elements that the store's loops then write without gaps.
     !own.is_empty() && !theirs.is_empty() && reads_inside(from, own, &to, theirs)
 }
 
-/// Whether a pass reads nothing but the run of adjacent elements that another pass writes.
+/// Whether a pass reads only elements from the contiguous range that another pass writes.
 fn reads_inside(from: &Linear, own: &[EnclosingLoop], to: &Linear, theirs: &[EnclosingLoop]) -> bool {
     let Some((first, last)) = span(from, own) else { return false };
     let Some((start, end)) = span(to, theirs) else { return false };
@@ -329,7 +329,7 @@ fn reads_inside(from: &Linear, own: &[EnclosingLoop], to: &Linear, theirs: &[Enc
     dense && outer(from, own) == outer(to, theirs) && start <= first && last <= end
 }
 
-/// The first and last element that some loops reach, those around them standing still.
+/// The first and last element that the inner loops access, with the outer variables fixed.
 fn span(index: &Linear, inner: &[EnclosingLoop]) -> Option<(i64, i64)> {
     let (mut first, mut last) = (index.offset, index.offset);
     let digits = |r: &LoopIndex| matches!(r, LoopIndex::LoopVarDigits { .. }) && inner.iter().any(|l| l.var == r.var());

@@ -1,8 +1,8 @@
-//! Stopping a run between two of its steps, as Ctrl-C wants it.
+//! Interruption of a program run between two steps, for example by Ctrl-C.
 //!
-//! Who has a user says how to find out whether a run shall stop, for the runs of one thread and for a while ([`asking`]).
-//! A backend that can stop asks now and then, and ends such a run with [`crate::Error::Interrupted`]. What the run was to
-//! write is then half written: its outputs, and the inputs that were donated to them.
+//! A front end registers a function that tells whether to stop, for the runs of one thread and for a limited time
+//! ([`set_interrupt_check`]). A backend that supports interruption calls it regularly and ends the run with
+//! [`crate::Error::Interrupted`]. The outputs of that run, and the inputs donated to them, are then incomplete.
 
 use std::cell::Cell;
 use std::marker::PhantomData;
@@ -12,12 +12,12 @@ thread_local! {
     static INTERRUPT_CHECK: Cell<Option<fn() -> bool>> = const { Cell::new(None) };
 }
 
-/// A way to wait until a function returns, which returns when a run of another thread has ended.
+/// A function that runs its argument, which blocks until a run of another thread has ended.
 pub type WaitFn = fn(&(dyn Fn() + Sync));
 
 static WAIT_HOOK: OnceLock<WaitFn> = OnceLock::new();
 
-/// Until the guard goes, runs of this thread ask, now and then, whether they shall stop.
+/// Sets the function that runs of this thread call regularly to find out whether to stop, until the guard is dropped.
 ///
 /// ```
 /// use compiler::interrupt;
@@ -29,18 +29,19 @@ pub fn set_interrupt_check(ask: fn() -> bool) -> InterruptGuard {
     InterruptGuard { previous: INTERRUPT_CHECK.replace(Some(ask)), of_thread: PhantomData }
 }
 
-/// Until the guard goes, nothing stops the runs of this thread: they write over what must not be left half written.
+/// Disables interruption for the runs of this thread until the guard is dropped, because they update data that must stay
+/// consistent.
 pub fn disable_interrupts() -> InterruptGuard {
     InterruptGuard { previous: INTERRUPT_CHECK.replace(None), of_thread: PhantomData }
 }
 
-/// How a run of this thread finds out whether it shall stop, for backends; none if nothing stops it.
+/// The function that a run of this thread calls to find out whether to stop, for backends; none if it cannot be interrupted.
 pub fn interrupt_check() -> Option<fn() -> bool> {
     INTERRUPT_CHECK.get()
 }
 
-/// Says how threads wait for the runs of others. Such a run may ask, and the answer may need what the waiting thread
-/// holds, as an interpreter's lock: it is let go here. The first way stays.
+/// Sets how threads wait for runs of other threads. Such a run may call its interrupt check, which may need a resource of the
+/// waiting thread, such as an interpreter's lock; the function releases it while it waits. Only the first call has an effect.
 pub fn set_wait_hook(wait: WaitFn) {
     let _ = WAIT_HOOK.set(wait);
 }
@@ -53,7 +54,7 @@ pub fn wait(until: &(dyn Fn() + Sync)) {
     }
 }
 
-/// What runs of this thread ask, until it goes.
+/// Restores the previous interrupt check of this thread when it is dropped.
 #[must_use = "it holds until it goes"]
 pub struct InterruptGuard {
     previous: Option<fn() -> bool>,

@@ -1,6 +1,6 @@
-//! `compile`: Graph → Program, and the kernel IR that every backend reads.
+//! `compile` lowers a graph to a program; `loops` is the kernel IR that every backend reads.
 
-// The tests' backend is a file of the integration tests.
+// The test backend is a file of the integration tests.
 #[cfg(test)]
 extern crate self as compiler;
 
@@ -37,49 +37,49 @@ pub use target::Target;
 use ir::{Graph, Type};
 use program::{BufferKind, BufferSlice, ProgramParts};
 
-/// What can go wrong while compiling or running.
+/// An error of compilation or of a run.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum Error {
-    /// The graph is not valid, or an op does not fit.
+    /// The graph is invalid, or an op does not fit.
     #[error(transparent)]
     Graph(#[from] ir::Error),
-    /// Memory could not be had.
+    /// An allocation failed.
     #[error("out of memory: {bytes} bytes were asked for{hint}")]
     OutOfMemory {
-        /// How many.
+        /// The number of bytes requested.
         bytes: usize,
-        /// What to do.
+        /// What the user can do.
         hint: &'static str,
     },
-    /// The owner of the program has set a limit.
+    /// The memory limit that was set for this process is reached.
     #[error(
         "the limit on memory is {limit} bytes, {live} are in use and {bytes} more were asked for; drop tensors, use smaller \
          ones, or raise the limit"
     )]
     MemoryLimit {
-        /// How many.
+        /// The number of bytes requested.
         bytes: usize,
-        /// In use.
+        /// The number of bytes in use.
         live: usize,
         /// The limit.
         limit: usize,
     },
-    /// Inputs or outputs of a run don't fit the program.
+    /// The inputs or outputs of a run do not fit the program.
     #[error("{0}")]
     Bindings(String),
-    /// The backend can't do it.
+    /// The backend does not support the operation.
     #[error("{0}")]
     Backend(String),
-    /// Who asked for the run wants it no more ([`interrupt`]). Its outputs, and inputs donated to them, are half written.
+    /// The run was interrupted ([`interrupt`]). Its outputs, and the inputs donated to them, are incomplete.
     #[error("the run was interrupted between two of its steps; call it again for a result")]
     Interrupted,
-    /// A buffer is written while something else reads or writes it.
+    /// A buffer is written while another operation reads or writes it.
     #[error("{0}; a buffer that is written is used by nothing else meanwhile")]
     InUse(String),
-    /// A saved program can't be used.
+    /// A saved program cannot be used.
     #[error("a saved program: {0}")]
     Program(String),
-    /// A fault of the compiler itself.
+    /// A bug in the compiler.
     #[error("internal fault of the compiler: {0}")]
     Internal(String),
 }
@@ -87,15 +87,16 @@ pub enum Error {
 /// Results of the compiler.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// What may be chosen about a compilation.
+/// Options of a compilation.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Let the backend take composites whole; otherwise all are inlined.
+    /// Whether the backend may implement composites with its own kernels; otherwise all composites are inlined.
     pub fuse_composites: bool,
-    /// (input, output) pairs that the caller would like to bind to one buffer; [`program::Parts::donated`] says which may be.
+    /// (input, output) pairs that the caller wants to bind to one buffer; [`program::ProgramParts::donated`] lists the pairs
+    /// that are safe.
     pub donate: Vec<(usize, usize)>,
-    /// Elements from which on an operand of a product is computed while it is packed rather than before, if it can be;
-    /// the target's own figure if none is given.
+    /// The minimum number of elements for which an operand of a matrix product is computed while it is packed instead of
+    /// before; none uses the target's value.
     pub computed_operands: Option<usize>,
 }
 
@@ -110,7 +111,7 @@ pub fn compile(graph: &Graph, backend: &dyn Backend, options: &Options) -> Resul
     Ok(compile_with(graph, backend, options, None)?.0)
 }
 
-/// Compiles a graph and says of each step what was fused into it, and why not more.
+/// Compiles a graph and explains for each step what was fused into it, and why no more.
 pub fn explain(graph: &Graph, backend: &dyn Backend, options: &Options) -> Result<(Program, Explanation)> {
     compile_with(graph, backend, options, Some(Explanation::default()))
 }
@@ -176,7 +177,7 @@ fn compile_with(
     plan::plan(&mut program);
     program.donated = donate::safe_donations(&program, &options.donate, backend);
     let program = Program::from_compiler(program);
-    // Tests can ask that whatever is compiled be proved.
+    // Tests can request that every compiled program is verified.
     if cfg!(debug_assertions) && std::env::var_os("TENSORLOOM_VERIFY").is_some() {
         verify::verify(&program)?;
     }

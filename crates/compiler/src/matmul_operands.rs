@@ -1,4 +1,5 @@
-//! Matrix products: which views they read in place, which operands they compute while packing, who reads their results.
+//! Operands of matrix products: which views they read in place, which operands they compute while packing, and which units read
+//! their results.
 
 use crate::fuse::{self, FusionUnit, Param};
 use crate::program::{BufferSlice, Matmul, MatmulOperand, Prologue};
@@ -11,7 +12,7 @@ use ir::{Graph, Node, Op, Semantics, Type, Value};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::sync::Arc;
 
-/// The graph with cheap values computed anew for distant readers, by what fusion would keep in memory.
+/// Rematerializes cheap values for distant consumers, given the values that fusion would keep in memory.
 pub(crate) fn recompute(graph: &Graph, target: &Target) -> Graph {
     let base = |node: &Node, i: usize| operand(graph, node, i).base;
     let kept = fuse::materialized_values(graph, &graph.live_values(), &|node, i| Some(base(node, i)), target);
@@ -19,7 +20,7 @@ pub(crate) fn recompute(graph: &Graph, target: &Target) -> Graph {
     crate::passes::rematerialize_cheap::rematerialize_cheap(graph, &kept, &standalone, &base, &target.recompute)
 }
 
-/// Which units read each value that a product computes, in execution order.
+/// The units that read each result of a matrix product, in execution order.
 pub(crate) fn readers(
     graph: &Graph,
     order: &[FusionUnit],
@@ -48,7 +49,7 @@ pub(crate) fn readers(
             }
         }
         let own = |v: Value| matches!(unit, FusionUnit::Group(g) if g.roots.iter().any(|r| r.value == v));
-        // An expression reaches as far as values in memory.
+        // Follow an expression back to values in memory.
         while let Some(v) = stack.pop() {
             if !seen.insert(v) {
                 continue;
@@ -65,7 +66,7 @@ pub(crate) fn readers(
     found
 }
 
-/// Where an op reads an operand.
+/// The buffer slice from which an op reads an operand.
 pub(crate) fn read(graph: &Graph, node: &Node, i: usize, places: &[Option<BufferSlice>]) -> Result<BufferSlice> {
     let view = operand(graph, node, i);
     let mut place = buffer_slice_of(places, view.base)?;
@@ -73,8 +74,8 @@ pub(crate) fn read(graph: &Graph, node: &Node, i: usize, places: &[Option<Buffer
     Ok(place)
 }
 
-/// How an op reads an operand: a matrix product takes any strides that three numbers can say, other ops dense values. A
-/// reshaped value is as dense as it was, so it is read where it lies; loops and branches read a dense part of one too.
+/// The layout in which an op reads an operand: a matrix product supports three strides, other ops need dense values. A
+/// reshaped value stays dense, so it is read in place; loops and branches also read a dense part of a value in place.
 fn operand(graph: &Graph, node: &Node, i: usize) -> Strided {
     let v = node.args[i];
     if let Op::Dot(dot) = &node.op {
@@ -89,7 +90,7 @@ fn operand(graph: &Graph, node: &Node, i: usize) -> Strided {
     if view.is_dense(&graph.ty(v).shape) && (parts || view.offset == 0) { view } else { Strided::dense(graph, v) }
 }
 
-/// Batch, free and contracted axes of an operand, each as one (size, stride).
+/// The batch, free and contracted axes of an operand, each merged to one (size, stride).
 fn matrix(graph: &Graph, dot: &Dot, node: &Node, i: usize, view: &Strided) -> Option<[(usize, i64); 3]> {
     let shape = &graph.ty(node.args[i]).shape;
     let (batch, contract, free) = match i {
@@ -104,14 +105,14 @@ fn matrix(graph: &Graph, dot: &Dot, node: &Node, i: usize, view: &Strided) -> Op
     Some([one(batch)?, one(&free)?, one(contract)?])
 }
 
-/// What products compute as they read it, and what is in memory.
+/// The operands that matrix products compute while packing, and the values in memory.
 #[derive(Clone, Copy)]
 pub(crate) struct FusedOperands<'a> {
     pub(crate) computed: &'a FxHashSet<Value>,
     pub(crate) in_memory: &'a [bool],
 }
 
-/// The value that an op wants in memory for an operand; none if it computes the operand as it reads it.
+/// The value that an op needs in memory for an operand; none if it computes the operand while it reads it.
 pub(crate) fn memory_operand(graph: &Graph, computed: &FxHashSet<Value>, node: &Node, i: usize) -> Option<Value> {
     if matches!(node.op, Op::Dot(_)) && computed.contains(&node.args[i]) {
         return None;
@@ -119,11 +120,11 @@ pub(crate) fn memory_operand(graph: &Graph, computed: &FxHashSet<Value>, node: &
     Some(operand(graph, node, i).base)
 }
 
-/// Operands that products alone read, and can compute as they pack them.
+/// The operands that only matrix products read, and that they can compute while packing.
 pub(crate) fn prologues(graph: &Graph, target: &Target, elements: Option<usize>) -> FxHashSet<Value> {
     let Some(limits) = target.matmul.prologues else { return FxHashSet::default() };
     let elements = elements.unwrap_or(limits.min_elements);
-    // How many products read a value, itself or a view of it, and whether anything else does.
+    // For each value the number of matrix products that read it or a view of it, and whether it has other consumers.
     let mut products = vec![0u32; graph.num_values()];
     let mut other = vec![false; graph.num_values()];
     graph.outputs().iter().for_each(|v| other[v.0 as usize] = true);
@@ -151,7 +152,7 @@ pub(crate) fn prologues(graph: &Graph, target: &Target, elements: Option<usize>)
             }
         }
     }
-    // What is kept in memory anyway, costs too much or can't be written as a kernel over blocks is not computed.
+    // Remove operands that are in memory anyway, are too expensive, or cannot be lowered to a kernel over blocks.
     while !chosen.is_empty() {
         let base = |node: &Node, i: usize| memory_operand(graph, &chosen, node, i);
         let (kept, cost) = fuse::materialized_values(graph, &graph.live_values(), &base, target);
@@ -184,18 +185,19 @@ pub(crate) fn prologues(graph: &Graph, target: &Target, elements: Option<usize>)
     chosen
 }
 
-/// Whether an operand of a product is arithmetic, not a mere view, and the product large enough to pack it.
+/// Whether an operand of a matrix product is an elementwise expression, not just a view, and the product is large enough for
+/// packing.
 fn should_fuse_prologue(graph: &Graph, dot: &Dot, node: &Node, i: usize, elements: usize) -> bool {
     let Some(made) = graph.node_of(operand(graph, node, i).base) else { return false };
     let (l, r) = (graph.ty(node.args[0]), graph.ty(node.args[1]));
     let size = |t: &Type, axes: &[usize]| axes.iter().map(|&a| t.shape[a]).product::<usize>();
     let (m, n) = (size(l, &dot.lhs_free(l.rank())), size(r, &dot.rhs_free(r.rank())));
     let k = size(l, &dot.lhs_contract);
-    // Products of vectors read their matrix where it is.
+    // Matrix-vector products read their matrix in place.
     m.min(n).min(k) >= elements.min(16) && graph.ty(node.args[i]).numel() >= elements && fuse::in_place(made)
 }
 
-/// Which axes of an operand count matrices (0), its rows (1) and its columns (2): A is m × k, B is k × n.
+/// Whether each axis of an operand is a batch (0), row (1) or column (2) axis: A is m × k, B is k × n.
 fn classify_axes(graph: &Graph, dot: &Dot, node: &Node, i: usize) -> Vec<usize> {
     let (batch, contract, [free, summed]) = match i {
         0 => (&dot.lhs_batch, &dot.lhs_contract, [1, 2]),
@@ -249,7 +251,7 @@ pub(crate) fn matmul(
     Ok((shape, pa, pb))
 }
 
-/// An operand that the product computes: its sizes, as if it were dense, and the kernel that writes its blocks.
+/// A prologue operand: its sizes as if it were dense, and the kernel that writes its blocks.
 fn computed(
     graph: &Graph,
     dot: &Dot,

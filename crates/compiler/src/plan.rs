@@ -1,13 +1,13 @@
-//! Memory planning: lifetimes and places in the arena.
+//! Memory planning: lifetimes and arena offsets of buffers.
 
 use crate::donate::can_run_in_place;
 use crate::program::{BufferId, BufferKind, BufferRef, ProgramParts, Step};
 use std::collections::BTreeMap;
 
-/// Alignment of every buffer.
+/// The alignment of every buffer.
 pub const ALIGN: usize = 64;
 
-/// Gives every activation a place in the arena such that buffers alive together don't overlap.
+/// Assigns an arena offset to every activation such that buffers with overlapping lifetimes do not overlap.
 pub(crate) fn plan(program: &mut ProgramParts) {
     for (i, step) in program.steps.iter().enumerate() {
         step.for_each_slice(&mut |p, _| {
@@ -26,7 +26,7 @@ pub(crate) fn plan(program: &mut ProgramParts) {
         .collect();
     order.sort_by_key(|&i| (spans[i], i));
     let mut heap = FreeList::default();
-    // Buffers by the time they end.
+    // Buffers by the end of their lifetime.
     let mut ends: BTreeMap<usize, Vec<(usize, usize)>> = BTreeMap::new();
     for i in order {
         let (start, end) = spans[i].expect("filtered");
@@ -51,7 +51,7 @@ pub(crate) fn plan(program: &mut ProgramParts) {
     program.arena_bytes = heap.top;
 }
 
-/// Buffers that a step may write over one of its operands, which nobody reads afterwards: result → operand.
+/// Buffers that a step may write over an operand without later uses: result → operand.
 fn in_place_operands(program: &ProgramParts, life: &Lifetimes) -> BTreeMap<usize, usize> {
     let mut reused = BTreeMap::new();
     for (at, step) in &life.kernels {
@@ -84,10 +84,10 @@ fn in_place_operands(program: &ProgramParts, life: &Lifetimes) -> BTreeMap<usize
 }
 
 struct Lifetimes<'a> {
-    /// First and last moment of each buffer.
+    /// The first and the last use of each buffer.
     spans: Vec<Option<(usize, usize)>>,
     clock: usize,
-    /// Kernels, and products with one behind them, and the moments they run at.
+    /// Kernels, and matrix products with an epilogue, and their positions.
     kernels: Vec<(usize, &'a Step)>,
 }
 
@@ -107,7 +107,7 @@ impl<'a> Lifetimes<'a> {
                 }
                 self.walk(&l.body);
                 let end = self.clock;
-                // What the loop shares with its outside, or carries, lives through all iterations.
+                // Buffers that the loop shares with its outside, or carries, are live during all iterations.
                 step.for_each_slice(&mut |p, _| {
                     let carried =
                         matches!(p.buffer, crate::program::BufferRef::DoubleBuffered(..)) || !p.strides.is_empty();
@@ -142,7 +142,7 @@ impl<'a> Lifetimes<'a> {
     }
 }
 
-/// Free ranges of the arena, neighbours merged.
+/// Free ranges of the arena; adjacent ranges are merged.
 #[derive(Default)]
 struct FreeList {
     free: BTreeMap<usize, usize>,
@@ -150,7 +150,7 @@ struct FreeList {
 }
 
 impl FreeList {
-    /// The smallest free range that fits, or new space at the top.
+    /// Allocates the smallest free range that fits, or new memory at the top.
     fn allocate(&mut self, size: usize) -> usize {
         let best = self.free.iter().filter(|(_, s)| **s >= size).min_by_key(|(o, s)| (**s, **o)).map(|(o, s)| (*o, *s));
         if let Some((offset, found)) = best {
@@ -160,7 +160,7 @@ impl FreeList {
             }
             return offset;
         }
-        // A free range at the very top grows.
+        // A free range at the top is extended.
         if let Some((&offset, &found)) = self.free.last_key_value()
             && offset + found == self.top
         {

@@ -1,4 +1,4 @@
-//! A compiled program: buffers and steps. Plain data that can be printed and hashed.
+//! A compiled program: buffers and steps as plain data that can be printed and hashed.
 
 use crate::loops::Kernel;
 use ir::{Literal, Op, Type};
@@ -17,52 +17,52 @@ pub enum BufferKind {
     Input(usize),
     /// The n-th output, owned by the caller.
     Output(usize),
-    /// Data of the program.
+    /// A constant of the program.
     Constant(Literal),
-    /// A place in the arena that each run leases.
+    /// Memory in the arena that each run leases.
     Activation,
 }
 
 /// A buffer.
 #[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Buffer {
-    /// What it holds.
+    /// The type of its value.
     pub ty: Type,
     /// Where its memory comes from.
     pub kind: BufferKind,
-    /// Byte offset in the arena; activations alone.
+    /// The byte offset in the arena; only for activations.
     pub offset: usize,
-    /// First and last step that use it, at the top level.
+    /// The first and the last top-level step that use it.
     pub lifetime: Option<(usize, usize)>,
 }
 
-/// A buffer, or two that change roles with each iteration of a loop.
+/// A buffer, or two buffers that swap roles in each iteration of a loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 pub enum BufferRef {
-    /// Always this one.
+    /// Always this buffer.
     Fixed(BufferId),
-    /// The first in even iterations of the loop at this level, the second in odd ones.
+    /// The first buffer in even iterations of the loop at this depth, the second in odd ones.
     DoubleBuffered(usize, BufferId, BufferId),
 }
 
-/// An address: a slot, an offset, and what each enclosing loop adds per iteration.
+/// An address: a buffer, an offset, and the strides of the enclosing loops.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 pub struct BufferSlice {
     /// The buffer.
     pub buffer: BufferRef,
-    /// Byte offset.
+    /// The byte offset.
     pub offset: i64,
-    /// (loop level, bytes per iteration).
+    /// (loop depth, bytes per iteration).
     pub strides: SmallVec<[(usize, i64); 1]>,
 }
 
 impl BufferSlice {
-    /// The start of a buffer.
+    /// The slice that starts at the beginning of a buffer.
     pub fn of(buffer: BufferId) -> BufferSlice {
         BufferSlice { buffer: BufferRef::Fixed(buffer), offset: 0, strides: SmallVec::new() }
     }
 
-    /// All buffers that it may mean.
+    /// All buffers that the slice can refer to.
     pub fn buffers(&self) -> impl Iterator<Item = BufferId> {
         let (a, b) = match self.buffer {
             BufferRef::Fixed(a) => (a, None),
@@ -75,9 +75,9 @@ impl BufferSlice {
 /// A buffer argument of a kernel step.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 pub enum KernelArg {
-    /// Memory.
+    /// A slice of a buffer.
     Place(BufferSlice),
-    /// Private memory of so many bytes for each worker.
+    /// Private memory of this many bytes for each worker.
     Scratch(usize),
 }
 
@@ -90,7 +90,7 @@ pub struct Matmul {
     pub acc: ir::DType,
     /// Result dtype.
     pub out: ir::DType,
-    /// Sizes.
+    /// The number of matrices.
     pub batch: usize,
     /// Rows of A and C.
     pub m: usize,
@@ -109,9 +109,9 @@ pub struct Matmul {
 /// An operand of a matrix product.
 #[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub enum MatmulOperand {
-    /// In memory.
+    /// An operand in memory.
     Memory(BufferSlice),
-    /// Computed block by block while it is packed.
+    /// An operand that is computed block by block while it is packed.
     Computed(Box<Prologue>),
 }
 
@@ -121,12 +121,12 @@ pub enum MatmulOperand {
 pub struct Prologue {
     /// The kernel.
     pub kernel: Arc<Kernel>,
-    /// Its further buffers.
+    /// Its other buffers.
     pub args: Vec<BufferSlice>,
 }
 
 impl MatmulOperand {
-    /// Calls `f` with every place that is read.
+    /// Calls `f` with every slice that is read.
     pub fn for_each_slice(&self, f: &mut dyn FnMut(&BufferSlice)) {
         match self {
             MatmulOperand::Memory(p) => f(p),
@@ -154,30 +154,30 @@ impl fmt::Display for MatmulOperand {
 pub struct Epilogue {
     /// The kernel.
     pub kernel: Arc<Kernel>,
-    /// Its further buffers.
+    /// Its other buffers.
     pub args: Vec<BufferSlice>,
     /// Whether it needs tiles that span all columns, because it reduces over rows.
     pub needs_full_rows: bool,
 }
 
-/// How often a loop step runs.
+/// The trip count of a loop step.
 #[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub enum TripCount {
-    /// Exactly so often.
+    /// Exactly this many iterations.
     Exact(usize),
     /// `clamp(count, 0, bound)` times, with an i32 count read when the loop starts.
     Bounded {
-        /// Upper bound.
+        /// The upper bound.
         bound: usize,
         /// The count.
         count: BufferSlice,
     },
-    /// As long as the bool that the steps compute before each iteration is true.
+    /// While the bool that the `test` steps compute before each iteration is true.
     While {
-        /// What runs before each iteration.
+        /// The steps that run before each iteration.
         #[serde(deserialize_with = "crate::serialize::nested")]
         test: Vec<Step>,
-        /// Where the answer is.
+        /// The bool.
         flag: BufferSlice,
     },
 }
@@ -185,16 +185,16 @@ pub enum TripCount {
 /// A loop over steps.
 #[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct LoopStep {
-    /// Nesting depth, which places refer to.
+    /// The nesting depth, which buffer slices refer to.
     pub depth: usize,
     /// Trip count.
     pub trip_count: TripCount,
-    /// From the last index to the first. Alternating slots still follow the iteration's number.
+    /// Whether it runs from the last index to the first. Double-buffered references still alternate with the iteration count.
     pub reverse: bool,
-    /// One iteration.
+    /// The steps of one iteration.
     #[serde(deserialize_with = "crate::serialize::nested")]
     pub body: Vec<Step>,
-    /// Copies after the loop from alternating slots, whose final role depends on the trip count.
+    /// Copies out of double buffers after the loop; which of the two holds the result depends on the trip count.
     pub copies_after: Vec<(BufferSlice, BufferSlice, usize)>,
 }
 
@@ -207,53 +207,53 @@ pub enum Step {
         kernel: Arc<Kernel>,
         /// Its buffers.
         args: Vec<KernelArg>,
-        /// Extent of its parallel loop.
+        /// The extent of its parallel loop.
         parallel: Option<i64>,
     },
     /// A matrix product.
     Matmul {
         /// Sizes and strides.
         shape: Box<Matmul>,
-        /// Operand.
+        /// The left operand.
         a: MatmulOperand,
-        /// Operand.
+        /// The right operand.
         b: MatmulOperand,
-        /// Result; not written if there is an epilogue.
+        /// The result; not written if there is an epilogue.
         c: Option<BufferSlice>,
-        /// What runs over each finished tile instead of storing it.
+        /// The kernel that runs over each finished tile instead of storing it.
         epilogue: Option<Epilogue>,
     },
-    /// An op that the backend implements as such: a routine, or a composite that it claimed.
+    /// An op that the backend implements itself: a routine, or a composite that it supports.
     #[serde(with = "crate::serialize::library")]
     Library {
         /// The op.
         op: Box<Op>,
-        /// Operands, dense.
+        /// The operands, dense.
         args: Vec<(BufferSlice, Type)>,
-        /// Results, dense.
+        /// The results, dense.
         outs: Vec<(BufferSlice, Type)>,
     },
     /// A copy of bytes.
     Copy {
-        /// Source.
+        /// The source.
         from: BufferSlice,
-        /// Destination.
+        /// The destination.
         to: BufferSlice,
-        /// How many.
+        /// The number of bytes.
         bytes: usize,
     },
-    /// Zeros.
+    /// Fills memory with zeros.
     Zero {
-        /// Destination.
+        /// The destination.
         to: BufferSlice,
-        /// How many bytes.
+        /// The number of bytes.
         bytes: usize,
     },
     /// A loop.
     Loop(Box<LoopStep>),
-    /// One of several lists of steps, by an i32 that is clamped to their number.
+    /// Runs one of several lists of steps, selected by an i32 that is clamped to the valid range.
     Branch {
-        /// The choice.
+        /// The selector.
         index: BufferSlice,
         /// The lists.
         #[serde(deserialize_with = "crate::serialize::nested")]
@@ -261,7 +261,8 @@ pub enum Step {
     },
 }
 
-/// What a program is made of. Anyone may put one together, so no device runs it: [`UncheckedProgram`] makes a program of it.
+/// The parts of a program. They can be built freely, so no device runs them directly: [`UncheckedProgram`] turns them into a
+/// program.
 #[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct ProgramParts {
     /// All buffers.
@@ -270,18 +271,18 @@ pub struct ProgramParts {
     pub inputs: Vec<Type>,
     /// Types of the outputs.
     pub outputs: Vec<Type>,
-    /// What runs, in order.
+    /// The steps, in order.
     pub steps: Vec<Step>,
     /// Bytes of the arena that each run leases.
     pub arena_bytes: usize,
-    /// How deep loops nest.
+    /// The maximum depth of nested loops.
     pub max_loop_depth: usize,
     /// (input, output) pairs that may be bound to one buffer.
     pub donated: Vec<(usize, usize)>,
 }
 
-/// Steps over buffers, each access of which is inside its buffer: [`crate::compile`] writes such programs, and
-/// [`UncheckedProgram::verify`] proves it of others. Its parts can be read and not changed.
+/// Buffers and steps in which every access is inside its buffer: [`crate::compile`] produces such programs, and
+/// [`UncheckedProgram::verify`] proves it for others. The parts can be read but not changed.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Program(ProgramParts);
 
@@ -294,40 +295,40 @@ impl std::ops::Deref for Program {
 }
 
 impl Program {
-    /// What [`crate::compile`] made.
+    /// Wraps the output of [`crate::compile`].
     pub(crate) fn from_compiler(parts: ProgramParts) -> Program {
         Program(parts)
     }
 
-    /// Its parts, to make another program of.
+    /// Returns the parts, to build another program from them.
     pub fn into_parts(self) -> ProgramParts {
         self.0
     }
 }
 
-/// A program that was read from bytes or put together by hand.
+/// A program that was deserialized or built by hand.
 #[derive(Clone, Debug, PartialEq)]
 pub struct UncheckedProgram(ProgramParts);
 
 impl UncheckedProgram {
-    /// A program of these parts.
+    /// Wraps parts that are not verified.
     pub fn new(parts: ProgramParts) -> UncheckedProgram {
         UncheckedProgram(parts)
     }
 
-    /// What it is made of.
+    /// Returns the parts.
     pub fn parts(&self) -> &ProgramParts {
         &self.0
     }
 
-    /// The program, if every access of every step can be shown to be inside its buffer, whatever the inputs are. Otherwise the error names
-    /// the step and the buffer.
+    /// Returns the program if every access of every step is proved to be inside its buffer for all inputs. Otherwise the error
+    /// names the step and the buffer.
     pub fn verify(self) -> crate::Result<Program> {
         crate::verify::verify(&self.0)?;
         Ok(Program(self.0))
     }
 
-    /// The program as it is.
+    /// Returns the program without verification.
     ///
     /// # Safety
     /// The parts come from [`crate::compile`], unchanged but for steps that access nothing outside of their buffers: a run trusts every offset,
@@ -338,7 +339,7 @@ impl UncheckedProgram {
 }
 
 impl Step {
-    /// Calls `f` with every place the step touches, and whether it is written.
+    /// Calls `f` with every buffer slice that the step accesses, and whether it is written.
     pub fn for_each_slice(&self, f: &mut dyn FnMut(&BufferSlice, bool)) {
         match self {
             Step::Kernel { kernel, args, .. } => {
@@ -487,7 +488,7 @@ fn show_step(f: &mut fmt::Formatter<'_>, step: &Step, i: usize, depth: usize) ->
 }
 
 impl Step {
-    /// What the step is, in a few words for tables of times.
+    /// A short description of the step for profiles.
     pub fn label(&self) -> String {
         match self {
             Step::Kernel { kernel, .. } => kernel.name.clone(),
@@ -505,7 +506,7 @@ impl Step {
     }
 }
 
-/// The name of a library step: a composite's own name rather than `composite`.
+/// The name of a library step: the name of a composite instead of `composite`.
 pub fn library_name(op: &Op) -> &str {
     match op {
         Op::Composite(c) => &c.name,

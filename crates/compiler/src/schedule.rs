@@ -1,4 +1,4 @@
-//! Graph → steps: units become kernels, matrix products, library calls and loops over shared buffers.
+//! Lowers a graph to steps: fusion units become kernels, matrix products, library calls and loops over shared buffers.
 
 use crate::backend::OpPlacement;
 use crate::explain::Explanation;
@@ -19,10 +19,10 @@ pub(crate) struct Lowering<'t> {
     pub(crate) placement: &'t dyn Fn(&Op, &[Type]) -> OpPlacement,
     pub(crate) buffers: Vec<Buffer>,
     pub(crate) levels: usize,
-    /// Inputs and the outputs that are to be written over them; of the graph that is lowered first.
+    /// Inputs and the outputs that are written over them; only for the outermost graph.
     pub(crate) donated_pairs: Vec<(Value, Value)>,
     pub(crate) computed_operands: Option<usize>,
-    /// Notes on what is fused, where someone asked.
+    /// Notes on fusion decisions, if they were requested.
     pub(crate) explanation: Option<Explanation>,
 }
 
@@ -32,7 +32,7 @@ impl Lowering<'_> {
         BufferId(self.buffers.len() as u32 - 1)
     }
 
-    /// Appends the steps that compute a graph from `inputs`. Outputs go where `dests` says.
+    /// Appends the steps that compute a graph from `inputs`. `dests` states where the outputs are written.
     pub(crate) fn graph(
         &mut self,
         graph: &Graph,
@@ -75,7 +75,7 @@ impl Lowering<'_> {
                 }
                 FusionUnit::Standalone(n) => {
                     let node = &graph.nodes()[*n];
-                    // A product whose only reader is the next unit hands its tiles over while they are hot.
+                    // A matrix product whose only consumer is the next unit runs that unit as an epilogue on tiles in cache.
                     let mut why = None;
                     if let Op::Dot(dot) = &node.op {
                         let read_by = readers.get(&node.outs[0]).map_or(&[][..], |r| r);
@@ -135,7 +135,7 @@ impl Lowering<'_> {
         }
     }
 
-    /// The place of a value, made now if it has none.
+    /// The buffer slice of a value, allocated now if there is none.
     fn materialize(&mut self, graph: &Graph, v: Value, places: &mut [Option<BufferSlice>]) -> BufferSlice {
         match &places[v.0 as usize] {
             Some(p) => p.clone(),
@@ -157,7 +157,7 @@ impl Lowering<'_> {
     ) -> Result<()> {
         let lowered = fuse::lower(graph, group, &|v| fuse::source(in_memory, group, v), self.target)
             .map_err(|e| Error::Internal(format!("a fused group can't be written as a kernel: {e:?}")))?;
-        // A value without elements has a place, though no kernel writes it.
+        // A value without elements needs a buffer, though no kernel writes it.
         for r in group.roots.iter().filter(|r| r.stored) {
             self.materialize(graph, r.value, places);
         }
@@ -346,8 +346,8 @@ impl Lowering<'_> {
         Ok(())
     }
 
-    /// Two buffers for each carried value, which change roles with each iteration; the first values are the operands from
-    /// `init` on.
+    /// Allocates two buffers for each carried value, which swap roles in each iteration. The initial values are the operands
+    /// from `init` on.
     #[expect(clippy::too_many_arguments, reason = "what a loop is, at its two call sites")]
     fn double_buffers(
         &mut self,
@@ -380,7 +380,7 @@ impl Lowering<'_> {
 }
 
 impl Lowering<'_> {
-    /// A scan as one kernel, where its body is elementwise.
+    /// A scan as one kernel, if its body is elementwise.
     fn scan_kernel(
         &mut self,
         graph: &Graph,
@@ -412,7 +412,7 @@ impl Lowering<'_> {
     }
 }
 
-/// Where a loop's carried values are, where their next values go, and where the last ones are copied.
+/// The buffers of a loop's carried values and of their next values, and the copies of the final values.
 struct Carries {
     current: Vec<BufferSlice>,
     next: Vec<BufferSlice>,

@@ -1,9 +1,9 @@
-//! Programs as bytes: what one process compiled, another loads and runs.
+//! Serialization of programs, so that one process can load and run a program that another one compiled.
 //!
-//! A file is a mark, the version of the format, a checksum and the program in postcard's encoding. Kernels are stored as
-//! loops, not as machine code, so a program runs wherever its backend does. A file that was cut, altered or written by
-//! another version is refused. What is read is an [`UncheckedProgram`]: verifying it proves that a run stays inside its
-//! buffers.
+//! A file has magic bytes, the format version, a checksum and the program in the postcard encoding. Kernels are stored as
+//! kernel IR, not as machine code, so a program runs wherever its backend does. A file that was truncated, modified or
+//! written by another version is rejected. Deserialization returns an [`UncheckedProgram`]; its verification proves that a
+//! run stays inside its buffers.
 
 use crate::program::{Program, UncheckedProgram};
 use crate::{Error, Result};
@@ -11,12 +11,12 @@ use serde::{Deserialize, Deserializer};
 use std::cell::Cell;
 
 const MAGIC: &[u8; 8] = b"loomprog";
-/// Goes up with every change of the encoded types.
+/// The format version; increases with every change of the encoded types.
 const VERSION: u32 = 2;
 const HEADER: usize = 8 + 4 + 8;
 
 impl Program {
-    /// The program as bytes.
+    /// Serializes the program.
     pub fn to_bytes(&self) -> Result<Vec<u8>> {
         let body =
             postcard::to_allocvec(&**self).map_err(|e| Error::Internal(format!("a program can't be saved: {e}")))?;
@@ -28,7 +28,7 @@ impl Program {
         Ok(out)
     }
 
-    /// Reads what [`Program::to_bytes`] wrote. A device takes it once it is verified:
+    /// Deserializes the output of [`Program::to_bytes`]. A device accepts the program once it is verified:
     /// `Program::from_bytes(&bytes)?.verify()?`.
     pub fn from_bytes(bytes: &[u8]) -> Result<UncheckedProgram> {
         let fault = |what: &str| Error::Program(what.to_string());
@@ -50,15 +50,15 @@ impl Program {
     }
 }
 
-/// FNV-1a over 64 bits.
+/// The 64-bit FNV-1a hash.
 fn checksum(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |h, b| (h ^ u64::from(*b)).wrapping_mul(0x0100_0000_01b3))
 }
 
-/// Loops and branches inside each other, at most.
+/// The maximum nesting of loops and branches.
 const MAX_NESTING: usize = 64;
 
-/// A list of steps or statements inside of another; too many inside each other would be more than the stack holds.
+/// Deserializes a nested list of steps or statements; the depth is limited so that the stack does not overflow.
 pub(crate) fn nested<'de, T: Deserialize<'de>, D: Deserializer<'de>>(d: D) -> std::result::Result<T, D::Error> {
     thread_local!(static OPEN: Cell<usize> = const { Cell::new(0) });
     struct Close;

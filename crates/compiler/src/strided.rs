@@ -1,4 +1,4 @@
-//! Strided views: what a chain of views makes of a value in memory, as far as strides can say it.
+//! Strided views: resolves a chain of views of a value in memory to an offset and strides.
 
 use ir::ops::View;
 use ir::{Graph, Semantics, Value};
@@ -13,12 +13,12 @@ pub(crate) struct Strided {
 }
 
 impl Strided {
-    /// A value as it lies in memory.
+    /// The layout of a value in its own memory, row-major.
     pub(crate) fn dense(graph: &Graph, v: Value) -> Strided {
         Strided { base: v, offset: 0, strides: graph.ty(v).strides().iter().map(|&s| s as i64).collect() }
     }
 
-    /// Whether elements of this shape lie without gaps, in row-major order.
+    /// Whether elements of this shape are contiguous, in row-major order.
     pub(crate) fn is_dense(&self, shape: &[usize]) -> bool {
         let mut run = 1;
         shape.iter().zip(&self.strides).rev().all(|(&n, &s)| {
@@ -29,7 +29,7 @@ impl Strided {
     }
 }
 
-/// Looks through views as far as strides can follow.
+/// Resolves views as far as strides can express them.
 pub(crate) fn resolve_views(graph: &Graph, v: Value) -> Strided {
     let own = || Strided::dense(graph, v);
     let Some(node) = graph.node_of(v) else { return own() };
@@ -62,12 +62,12 @@ pub(crate) fn resolve_views(graph: &Graph, v: Value) -> Strided {
     }
 }
 
-/// Strides of the same memory under another shape, if there are any.
+/// The strides of the same memory under another shape, if they exist.
 fn reshape_strides(strides: &[i64], from: &[usize], to: &[usize]) -> Option<SmallVec<[i64; 6]>> {
     let mut out: SmallVec<[i64; 6]> = SmallVec::from_elem(0, to.len());
     let mut i = from.len();
     let mut j = to.len();
-    // From the innermost axes outwards: runs with one product must be contiguous among themselves.
+    // From the innermost axes outwards: groups of axes with equal products must be contiguous.
     while j > 0 {
         if to[j - 1] == 1 {
             j -= 1;
@@ -114,7 +114,7 @@ fn reshape_strides(strides: &[i64], from: &[usize], to: &[usize]) -> Option<Smal
     Some(out)
 }
 
-/// One stride for several axes, if they run through memory as one. Axes of size 1 don't count.
+/// The common stride of several axes, if they can be merged into one axis. Axes of size 1 are ignored.
 pub(crate) fn merge_strides(sizes: &[usize], strides: &[i64]) -> Option<(usize, i64)> {
     let mut result: Option<(usize, i64)> = None;
     for (&n, &s) in sizes.iter().zip(strides).rev() {

@@ -1,155 +1,157 @@
-//! What the compiler has to know about a device: one value, from [`crate::Backend::target`].
+//! The description of a device for the compiler, returned by [`crate::Backend::target`].
 //!
-//! Fusion, schedules and the decisions about products read it; nothing else in the compiler knows a machine's figures.
+//! Fusion, scheduling and the decisions about matrix products read it; no other part of the compiler depends on the machine.
 //! The schedule itself is chosen in `fuse/lower.rs` (`choose_loops`).
 
 use crate::{Error, Result};
 use ir::{DType, Graph, Op, Type};
 
-/// A kind of device, as far as programs for it differ.
+/// The properties of a device that affect compiled programs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Target {
-    /// Short, for people and for saved programs: `cpu`, `cuda`, `wgpu`.
+    /// A short name for messages and saved programs: `cpu`, `cuda`, `wgpu`.
     pub name: &'static str,
-    /// Types that it can keep in memory and compute with.
+    /// The dtypes that the device can store and compute with.
     pub dtypes: &'static [DType],
-    /// The integers that it computes addresses with.
+    /// The integer type of its address computations.
     pub index: DType,
-    /// Whether it computes in the host's memory: buffers may be lent to it where they are.
+    /// Whether it computes in the host's memory, so that host buffers can be used without a copy.
     pub host_memory: bool,
-    /// What one kernel can take.
+    /// The limits of one kernel.
     pub kernel: KernelLimits,
-    /// When computing a value again beats keeping it.
+    /// When a value is recomputed instead of stored.
     pub recompute: RecomputePolicy,
-    /// When reductions are shared out.
+    /// When reductions are split over threads.
     pub split_reduction: SplitReduction,
     /// How loops are laid out.
     pub schedule: LoopSchedule,
-    /// What its matrix products do besides multiplying.
+    /// The prologues and epilogues that its matrix products support.
     pub matmul: MatmulTarget,
 }
 
-/// What one kernel can take.
+/// The limits of one kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KernelLimits {
-    /// Buffers that are its arguments.
+    /// The maximum number of buffer arguments.
     pub buffers: usize,
-    /// Values in memory that one expression may read.
+    /// The maximum number of values in memory that one expression reads.
     pub max_operands: usize,
-    /// Values that it may compute.
+    /// The maximum number of results.
     pub max_results: usize,
-    /// Bytes of one buffer that it can reach.
+    /// The maximum bytes of one buffer that a kernel can address.
     pub max_binding_bytes: usize,
-    /// How often an iteration space may be cut, so that pads and concatenations need no masks. Where each piece is a launch,
-    /// masks are cheaper: 0.
+    /// The maximum number of splits of an iteration space, which avoid masks for pads and concatenations. On devices where each
+    /// part is a kernel launch, masks are cheaper: 0.
     pub max_space_splits: usize,
-    /// Elements that a piece must have where each is a launch.
+    /// The minimum number of elements of a part, if each part is a kernel launch.
     pub min_launch_elements: usize,
-    /// Row bytes up to which a costly intermediate is kept from one loop of a row to the next.
+    /// The maximum bytes per row for which an expensive intermediate is kept in scratch from one loop of a row to the next.
     pub row_scratch_bytes: usize,
 }
 
-/// When computing a value again beats keeping it. Costs are those of `fuse/expr.rs`: rough counts of machine operations.
+/// When a value is recomputed instead of stored. Costs are those of `fuse/expr.rs`: approximate counts of machine operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecomputePolicy {
-    /// Recomputing a value of this cost in several places costs more than keeping it.
+    /// The cost from which a value with several consumers is stored instead of recomputed.
     pub max_duplicate_cost: u32,
-    /// Distant readers get a copy of their own of a value that costs no more than this.
+    /// The maximum cost of a value that is recomputed for a distant consumer.
     pub max_recompute_cost: u32,
-    /// Heavy ops (products, library calls, loops) between a value and a distant reader.
+    /// The number of heavy ops (matrix products, library calls, loops) between a value and its consumer that makes the consumer
+    /// distant.
     pub min_distance: usize,
 }
 
-/// When a long reduction with few results goes through partial results, so that all threads share it.
+/// When a long reduction with few results is split into partial results, so that all threads take part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SplitReduction {
-    /// Elements from which on a reduction is cut.
+    /// The minimum number of elements of a reduction that is split.
     pub min_elements: usize,
-    /// Results that are work enough for all threads; results along the last axis are shared out by 64.
+    /// The number of results that gives all threads enough work; results along the last axis are distributed in groups of 64.
     pub saturating_results: usize,
-    /// Elements that each of those shares must have, if there are as many as `lone`: rows that stay in a worker's cache are better left whole.
+    /// The minimum number of elements per share, if there are at least `min_parallel_results` shares without a split: rows that
+    /// fit in a worker's cache are not split.
     pub min_elements_per_share: usize,
-    /// Results so few that threads would wait for each other.
+    /// The number of shares below which threads would wait for each other.
     pub min_parallel_results: usize,
-    /// How many blocks there should be.
+    /// The target number of blocks.
     pub blocks: usize,
-    /// Elements of a block, at least and at most.
+    /// The minimum and maximum number of elements of a block.
     pub block: (usize, usize),
-    /// Stages that a reduction may take: with 3, partial results have partial results.
+    /// The maximum number of stages of a reduction: with 3, partial results are reduced to partial results again.
     pub max_stages: u32,
 }
 
 /// How loops are laid out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LoopSchedule {
-    /// A few workers with caches and vector units: outer rows are shared out in chunks, the rest of the loops stay with
-    /// the worker.
+    /// A few workers with caches and vector units: outer rows are distributed in chunks, and the other loops run within
+    /// a worker.
     Workers(CpuSchedule),
-    /// Thousands of threads: every independent row is parallel, and a vector loop is the threads of a block. How many threads
-    /// those are is the grid's business.
+    /// Thousands of threads: every independent row is parallel, and a vector loop maps to the threads of a block. The grid
+    /// lowering chooses the number of threads.
     Grid,
 }
 
-/// How a few workers share loops.
+/// How a few workers divide loops.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CpuSchedule {
     /// Work (elements times cost) below which a kernel stays on one worker.
     pub parallel_work: u64,
-    /// Outer rows are shared out until there are so many chunks.
+    /// The target number of chunks that outer rows are divided into.
     pub target_chunks: i64,
-    /// Elements that a chunk should keep.
+    /// The minimum number of elements of a chunk.
     pub chunk_elements: i64,
-    /// Outer rows below which the vector axis is cut into blocks, and those are shared out.
+    /// The number of outer rows below which the vector axis is split into blocks that run in parallel.
     pub min_parallel_rows: i64,
-    /// Elements of such a block, at least and at most.
+    /// The minimum and maximum number of elements of such a block.
     pub block: (i64, i64),
-    /// Elements of such a block where each of them runs through a reduction.
+    /// The number of elements of such a block if it contains a reduction.
     pub reduction_block: i64,
-    /// Elements of four bytes of the vector that runs along a row. Rows that are reduced and used again, and have fewer than twice as many, run side by
-    /// side, one in each lane; 0 for never.
+    /// The number of 4-byte elements of the vector along a row. Rows that are reduced and used again, and have fewer than twice
+    /// as many elements, are processed side by side, one per SIMD lane; 0 for never.
     pub vector_width: i64,
-    /// How many such rows there must be at least, and how many elements a block of them has.
+    /// The minimum number of such rows, and the number of elements of a block of them.
     pub interleaved_rows: (i64, i64),
-    /// Operands of a concatenation that are copied by themselves, beyond what one kernel reads.
+    /// The maximum number of operands of a concatenation that are copied separately, beyond the operands that one kernel reads.
     pub max_concat_operands: usize,
-    /// Lanes of a scan up to which its carries stay in registers through all of time.
+    /// The maximum number of lanes of a scan whose carries stay in registers for all iterations.
     pub max_register_scan_lanes: i64,
-    /// Lanes of a block of a wider scan.
+    /// The number of lanes of a block of a wider scan.
     pub scan_block_lanes: i64,
-    /// Lanes of a scan up to which they are one block where no size of blocks divides them.
+    /// The maximum number of lanes of a scan that form one block if no block size divides them.
     pub max_single_block_scan_lanes: i64,
 }
 
-/// What matrix products do besides multiplying.
+/// The fusion that matrix products support.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MatmulTarget {
-    /// Operand types; others are converted first.
+    /// The operand dtypes; other dtypes are converted first.
     pub dtypes: &'static [DType],
-    /// Whether operands can be computed while they are read, and from how many elements on that pays.
+    /// Whether operands can be computed while they are packed, and the minimum size for it.
     pub prologues: Option<PrologueLimits>,
-    /// Whether tiles can be finished by a kernel while they are hot, and up to how many columns rows can be finished as a
-    /// whole.
+    /// Whether a kernel can process finished tiles while they are in cache, and the maximum number of columns for whole
+    /// rows.
     pub epilogues: Option<EpilogueLimits>,
 }
 
-/// Operands that a product computes while it reads them.
+/// The limits for operands that a matrix product computes while it packs them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PrologueLimits {
-    /// Elements from which on an operand is computed by its product.
+    /// The minimum number of elements of an operand that is computed by its matrix product.
     pub min_elements: usize,
-    /// What an element may cost.
+    /// The maximum cost per element.
     pub max_element_cost: u32,
 }
 
-/// Tiles that a product finishes.
+/// The limits for epilogues of a matrix product.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EpilogueLimits {
-    /// Columns up to which a row is finished as a whole; 0 if tiles are always parts of rows.
+    /// The maximum number of columns of a row that is processed as a whole; 0 if tiles never span whole rows.
     pub max_row_columns: usize,
 }
 
 impl Target {
-    /// Operands that a concatenation may have: what a kernel reads, or more where many parts are copied by themselves.
+    /// The maximum number of operands of a concatenation: the limit of a kernel, or more if many operands are copied separately.
     pub(crate) fn max_concat_operands(&self) -> usize {
         match self.schedule {
             LoopSchedule::Workers(w) => self.kernel.max_operands.max(w.max_concat_operands),
@@ -157,7 +159,7 @@ impl Target {
         }
     }
 
-    /// Refuses a graph with types that the device doesn't have.
+    /// Returns an error for a graph with dtypes that the device does not support.
     pub(crate) fn check_dtypes(&self, graph: &Graph) -> Result<()> {
         let lacks = |t: &Type| (!self.dtypes.contains(&t.dtype)).then_some(t.dtype);
         for (i, t) in graph.input_types().iter().enumerate() {

@@ -1,8 +1,8 @@
 //! Files under `tests/files`: a graph, what to do with it, and what comes out.
 //!
-//! A file begins with `# pass: NAME` (one pass) or `# show: program | loops | explain` (the whole compiler), then comes the
-//! graph, then `# gives` and the expected text. Run with `BLESS=1` to accept what comes out now. A pass must also keep
-//! what the graph means: both graphs are interpreted on awkward inputs, and every bit of the results is compared.
+//! A file begins with `# pass: NAME` (one pass) or `# show: program | loops | explain` (the whole compiler), followed by the
+//! graph, then `# gives` and the expected text. Run with `BLESS=1` to accept the actual output. A pass must also preserve
+//! the semantics of the graph: both graphs are interpreted on edge-case inputs, and every bit of the results is compared.
 
 mod plain;
 

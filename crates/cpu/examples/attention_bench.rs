@@ -1,7 +1,8 @@
-//! Attention against PyTorch's `scaled_dot_product_attention`, alternately, each with `THREADS` threads (2), by the shortest of many runs.
+//! Compares attention with PyTorch's `scaled_dot_product_attention`, in alternating runs, each with `THREADS` threads (2), by the
+//! minimum time of many runs.
 //!
 //! `cargo run --release -p tensorloom-cpu --example attention_bench -- <python with torch>`; without an argument it prints
-//! our times alone.
+//! the times of this backend only.
 
 use compiler::{Backend, Bindings, Options};
 use cpu::Cpu;

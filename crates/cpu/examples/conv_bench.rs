@@ -1,8 +1,9 @@
-//! Convolutions against PyTorch, alternately, each with `THREADS` threads (2), by the shortest of many runs: layers of 3×3 convolution, relu and maybe 2×2 max pooling,
-//! forward and as a training step (the gradients of all kernels).
+//! Compares convolutions with PyTorch, in alternating runs, each with `THREADS` threads (2), by the minimum time of many runs:
+//! layers of 3×3 convolution, relu and optionally 2×2 max pooling,
+//! forward and as a training step (with the gradients of all kernels).
 //!
-//! `cargo run --release -p tensorloom-cpu --example conv_bench -- <python with torch>`; without an argument it prints our
-//! times alone.
+//! `cargo run --release -p tensorloom-cpu --example conv_bench -- <python with torch>`; without an argument it prints the
+//! times of this backend only.
 
 use compiler::{Backend, Bindings, Options};
 use cpu::Cpu;

@@ -1,9 +1,9 @@
-//! GFLOP/s of matmuls: `cargo run --release --example gemm_bench [threads] [dtype] [shape]`.
+//! Measures GFLOP/s of matmuls: `cargo run --release --example gemm_bench [threads] [dtype] [shape]`.
 //!
-//! A shape is written as it is printed: `48x256,64,256NT` is a batch of 48 products of 256 × 64 and
-//! 64 × 256 matrices, the second one transposed; without one a list of shapes is run.
+//! A shape is given as it is printed: `48x256,64,256NT` is a batch of 48 products of 256 × 64 and
+//! 64 × 256 matrices, the second one transposed. Without a shape, a list of shapes is run.
 //! One line per shape: name, median and best time in µs, GFLOP/s at the median. The shapes are
-//! squares, those of transformer training (forward, weight gradients), batches and vectors.
+//! squares, the shapes of transformer training (forward, weight gradients), batches and vectors.
 
 use std::time::Instant;
 
@@ -102,7 +102,7 @@ fn bench(case: &Case, pool: &ThreadPool) {
             _ => pack(values.map(|x| half::f16::from_f32(x).to_bits() as u64).collect(), 4),
         }
     };
-    // In memory of the backend, as those of programs are: large blocks lie in large pages.
+    // Allocate with the backend, like programs do: large blocks use huge pages.
     let put = |values: Vec<u64>| {
         let memory = HostBuffer::new(values.len() * 8).expect("memory");
         let bytes: Vec<u8> = values.into_iter().flat_map(u64::to_ne_bytes).collect();
@@ -132,7 +132,7 @@ fn bench(case: &Case, pool: &ThreadPool) {
     println!("{} {:.2} {:.2} {:.1}", case.name, median * 1e6, times[0] * 1e6, flops / median / 1e9);
 }
 
-/// Puts `per` narrow values into each 64-bit word.
+/// Packs `per` narrow values into each 64-bit word.
 fn pack(values: Vec<u64>, per: usize) -> Vec<u64> {
     let bits = 64 / per;
     values.chunks(per).map(|x| x.iter().enumerate().fold(0, |word, (i, v)| word | v << (i * bits))).collect()

@@ -1,4 +1,4 @@
-//! Speed of generated kernels on one thread: `cargo run --release --example kernel_bench [avx2|avx512] [case]`.
+//! Measures generated kernels on one thread: `cargo run --release --example kernel_bench [avx2|avx512] [case]`.
 
 use compiler::loops::{AccessMode, Atom, Extent, Index, Kernel, KernelBuilder, LoopKind, Reg, Size};
 use cpu::codegen::{CompiledKernel, Target, compile};
@@ -164,7 +164,7 @@ fn column_sum(rows: i64, n: i64) -> Kernel {
     b.finish()
 }
 
-/// `z = x + y` with sizes and strides as arguments, as single ops run.
+/// `z = x + y` with sizes and strides as arguments, like single ops.
 fn strided_add() -> Kernel {
     let mut b = KernelBuilder::new("strided_add");
     let (x, y) = (b.buffer(F, AccessMode::Read), b.buffer(F, AccessMode::Read));
@@ -179,7 +179,7 @@ fn strided_add() -> Kernel {
     b.finish()
 }
 
-/// A long polynomial: how compile time grows.
+/// A long polynomial, which shows how compile time grows.
 fn long(ops: usize) -> Kernel {
     let mut b = KernelBuilder::new("long");
     let (x, y) = (b.buffer(F, AccessMode::Read), b.buffer(F, AccessMode::Write));
@@ -210,7 +210,7 @@ fn unary(op: Unary, n: i64) -> Kernel {
     b.finish()
 }
 
-/// The best time of many runs, in seconds.
+/// Returns the minimum time of many runs, in seconds.
 fn time(code: &CompiledKernel, lens: &[usize], sizes: &[i64], end: i64) -> f64 {
     let mut bufs: Vec<Vec<f32>> =
         lens.iter().map(|&n| (0..n).map(|i| (i % 613) as f32 / 100.0 - 3.0).collect()).collect();

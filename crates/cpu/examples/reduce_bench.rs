@@ -1,8 +1,8 @@
-//! Reductions of a long vector against the speed at which memory is copied, on all threads:
+//! Compares reductions of a long vector with the memory copy bandwidth, on all threads:
 //! `cargo run --release --example reduce_bench [log2 of the elements] [threads]`.
 //!
-//! Copies and reductions take turns in one process; the best of each is compared, in bytes a second, and results of 1, 2, 3
-//! and all threads in bits.
+//! Copies and reductions alternate in one process. Their maximum speeds are compared in bytes per second, and the bits of the
+//! results with 1, 2, 3 and all threads.
 
 use compiler::{Backend, Bindings, Options};
 use cpu::Cpu;
@@ -51,7 +51,7 @@ fn main() -> compiler::Result<()> {
         let cpu = Cpu::new(count);
         let mut results = Vec::new();
         let mut lines = Vec::new();
-        // A copy: reads as much as it writes.
+        // A copy reads as much as it writes.
         let mut b = Builder::new();
         let x = b.input(DType::F32, &[n]);
         let y = b.unary(Unary::Neg, x).expect("a map");

@@ -1,4 +1,5 @@
-//! Functions of f64 at the points of `golden/ulp.py`: `python golden/ulp.py 10000 7 | cargo run --release -p tensorloom-cpu --example ulp_points`.
+//! Checks f64 functions at the points of `golden/ulp.py`: `python golden/ulp.py 10000 7 | cargo run --release -p tensorloom-cpu
+//! --example ulp_points`.
 
 use cpu::codegen::Target;
 use cpu::codegen::ulp::{bound_f64, parse_points};

@@ -1,4 +1,4 @@
-//! Every f32 input of every inline function against the f64 reference: `cargo run --release --example ulp_sweep [name]`.
+//! Compares every inline function with the f64 reference on every f32 input: `cargo run --release --example ulp_sweep [name]`.
 
 use cpu::codegen::ulp::{FUNCTIONS, kernel, ulp_error};
 use cpu::codegen::{Target, compile};

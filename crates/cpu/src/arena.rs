@@ -1,27 +1,27 @@
-//! Arenas: the memory that a run uses besides its inputs and outputs.
+//! Arenas: the memory that a run uses in addition to its inputs and outputs.
 //!
-//! All programs of a backend share them. There are never more than there were runs at once, and none is larger than the
-//! largest program that exists needs: a cache full of programs holds one arena, not one for each.
+//! All programs of a backend share them. There are never more arenas than the maximum number of concurrent runs, and none is
+//! larger than the largest loaded program needs: a cache full of programs keeps one arena, not one per program.
 
 use crate::memory::HostBuffer;
 use compiler::{DeviceBuffer, Result};
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard};
 
-/// Free arenas kept at most; a run never grows this list.
+/// The maximum number of free arenas; a run never grows this list.
 const FREE: usize = 64;
 
 /// The arenas of a backend.
 pub(crate) struct ArenaPool(Mutex<State>);
 
 struct State {
-    /// From small to large.
+    /// The free arenas, sorted by size.
     free: Vec<HostBuffer>,
     in_use: usize,
     bytes_in_use: usize,
-    /// Runs at once, at most so far.
+    /// The maximum number of concurrent runs so far.
     most: usize,
-    /// How many programs need so many bytes.
+    /// The number of programs that need each size in bytes.
     sizes: BTreeMap<usize, usize>,
 }
 
@@ -30,7 +30,7 @@ impl State {
         self.sizes.last_key_value().map_or(0, |(bytes, _)| *bytes)
     }
 
-    /// Takes small arenas out until there is room for one more.
+    /// Removes small arenas until there is room for `more` new ones.
     fn make_room(&mut self, more: usize) -> Vec<HostBuffer> {
         let over = (self.in_use + self.free.len() + more).saturating_sub(self.most.max(1));
         let over = over.min(self.free.len());
@@ -57,7 +57,7 @@ impl ArenaPool {
         self.0.lock().unwrap_or_else(|e| e.into_inner())
     }
 
-    /// A program that needs so many bytes exists from now on: there is an arena for it, so that no run takes memory.
+    /// Registers a program that needs `bytes` bytes and allocates an arena for it, so that no run has to allocate.
     pub(crate) fn add(&self, bytes: usize) -> Result<()> {
         let too_small = {
             let mut s = self.state();
@@ -81,7 +81,7 @@ impl ArenaPool {
         }
     }
 
-    /// Such a program is no more; what only it needed is given up.
+    /// Unregisters such a program and frees arenas that only it needed.
     pub(crate) fn remove(&self, bytes: usize) {
         let mut s = self.state();
         if let Some(n) = s.sizes.get_mut(&bytes) {
@@ -97,7 +97,7 @@ impl ArenaPool {
         drop(stale);
     }
 
-    /// An arena for a run.
+    /// Returns an arena for a run.
     pub(crate) fn lease(&self, bytes: usize) -> Result<HostBuffer> {
         let mut s = self.state();
         s.in_use += 1;
@@ -120,7 +120,7 @@ impl ArenaPool {
         arena
     }
 
-    /// A run has ended.
+    /// Returns an arena after a run.
     pub(crate) fn release(&self, arena: HostBuffer) {
         let mut s = self.state();
         s.in_use -= 1;
@@ -130,7 +130,7 @@ impl ArenaPool {
         drop(spare);
     }
 
-    /// Bytes held, in use and free.
+    /// The bytes of all arenas, in use and free.
     pub(crate) fn bytes(&self) -> usize {
         let s = self.state();
         s.bytes_in_use + s.free.iter().map(|a| a.bytes()).sum::<usize>()

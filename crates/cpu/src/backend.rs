@@ -1,4 +1,4 @@
-//! `Cpu`: the backend.
+//! `Cpu`: the CPU backend.
 
 use crate::arena::ArenaPool;
 use crate::codegen::{KernelCache, Target};
@@ -17,13 +17,13 @@ use ir::ops::Composite;
 use ir::{DType, Type};
 use std::sync::Arc;
 
-/// What programs for a CPU look like.
+/// The compiler parameters for a CPU.
 static TARGET: compiler::Target = target(16);
 
-/// The same with vectors of half the size.
+/// The compiler parameters for a CPU with 256-bit vectors.
 static NARROW: compiler::Target = target(8);
 
-/// The same where code is generated that doesn't turn rows into columns quickly.
+/// The compiler parameters for code generators without fast transposes of rows.
 static PORTABLE: compiler::Target = target(0);
 
 const fn target(row_vector: i64) -> compiler::Target {
@@ -39,10 +39,10 @@ const fn target(row_vector: i64) -> compiler::Target {
             max_binding_bytes: isize::MAX as usize,
             max_space_splits: 16,
             min_launch_elements: 1,
-            // A row that stays in the second cache.
+            // A row that stays in L2.
             row_scratch_bytes: 128 << 10,
         },
-        // About two transcendental functions are cheap.
+        // Expressions with about two transcendental functions are cheap.
         recompute: RecomputePolicy { max_duplicate_cost: 12, max_recompute_cost: 48, min_distance: 6 },
         split_reduction: SplitReduction {
             min_elements: 1 << 18,
@@ -69,14 +69,14 @@ const fn target(row_vector: i64) -> compiler::Target {
         }),
         matmul: MatmulTarget {
             dtypes: &[DType::F32, DType::F64, DType::F16, DType::BF16, DType::I32, DType::I8],
-            // Some products and sums, a conversion.
+            // Allow a few multiplications and additions, or a conversion.
             prologues: Some(PrologueLimits { min_elements: 4096, max_element_cost: 12 }),
             epilogues: Some(EpilogueLimits { max_row_columns: 1024 }),
         },
     }
 }
 
-/// Where programs for a CPU change with the sizes of a graph.
+/// The sizes at which compiled programs for a CPU change.
 pub(crate) fn thresholds() -> Vec<Threshold> {
     let t = &TARGET;
     let mut all = vec![
@@ -194,33 +194,33 @@ pub(crate) fn thresholds() -> Vec<Threshold> {
     all
 }
 
-/// Kernels kept compiled.
+/// The maximum number of cached kernels.
 const CACHE: usize = 4096;
 
-/// The CPU: a thread pool and a cache of kernels.
+/// The CPU backend: a thread pool and a cache of kernels.
 pub struct Cpu {
     pub(crate) pool: Arc<ThreadPool>,
     pub(crate) arenas: Arc<ArenaPool>,
     pub(crate) kernels: Option<KernelCache>,
     target: Option<Target>,
-    /// The way to other ranks, for programs with collectives.
+    /// The communicator to other ranks, for programs with collectives.
     pub(crate) communicator: Option<Arc<dyn Communicator>>,
 }
 
 impl Cpu {
-    /// A backend of so many threads.
+    /// Returns a backend with the given number of threads.
     pub fn new(threads: usize) -> Cpu {
         Cpu::with_target(threads, Target::detect())
     }
 
-    /// A backend that reads and writes denormal numbers as zero: many CPUs compute with them a hundred times slower, and
-    /// training makes them. Training flushes them; everything else keeps them unless asked.
+    /// Returns a backend that flushes denormal numbers to zero: many CPUs compute with them a hundred times slower, and
+    /// training produces them. Training flushes them; everything else keeps them unless requested.
     pub fn with_flush_denormals(threads: usize) -> Cpu {
         let pool = Arc::new(ThreadPool::with_denormals(threads, Denormals::Flush));
         Cpu { pool, ..Cpu::new(1) }
     }
 
-    /// A backend for one instruction set; `None` runs kernels in the slow reference evaluator.
+    /// Returns a backend for one instruction set; `None` runs kernels in the slow reference evaluator.
     pub fn with_target(threads: usize, target: Option<Target>) -> Cpu {
         Cpu {
             pool: Arc::new(ThreadPool::new(threads)),
@@ -231,17 +231,17 @@ impl Cpu {
         }
     }
 
-    /// The same as a rank among others: programs loaded from now on run their collectives through `communicator`.
+    /// Makes the backend one rank of several: programs loaded from now on run their collectives through `communicator`.
     pub fn with_communicator(self, communicator: Arc<dyn Communicator>) -> Cpu {
         Cpu { communicator: Some(communicator), ..self }
     }
 
-    /// Bytes of memory that runs use besides inputs and outputs, or have used and will use again.
+    /// The bytes of memory that runs use in addition to inputs and outputs, including memory kept for later runs.
     pub fn arena_bytes(&self) -> usize {
         self.arenas.bytes()
     }
 
-    /// The machine code of a kernel, for people who want to read it.
+    /// Returns the machine code of a kernel, for inspection.
     pub fn machine_code(&self, kernel: &compiler::loops::Kernel) -> Result<Vec<u8>> {
         let cache = self.kernels.as_ref().ok_or_else(|| {
             compiler::Error::Backend("kernels run in the reference evaluator here; there is no machine code".into())
@@ -250,8 +250,8 @@ impl Cpu {
         Ok(code.bytes().to_vec())
     }
 
-    /// Prepares a program that will run in arenas of its callers ([`Executable::run_in`]), and takes none for it. With
-    /// `general`, its kernels serve other sizes too, as [`Backend::load_general`] makes them.
+    /// Loads a program that runs in arenas of its callers ([`Executable::run_with_arena`]), without allocating one. With
+    /// `general`, its kernels also serve other sizes, like those of [`Backend::load_shape_generic`].
     pub fn load_without_arena(&self, program: Program, general: bool) -> Result<Arc<dyn Executable>> {
         Ok(Arc::new(LoadedProgram::new(self, program, general)?))
     }
@@ -268,7 +268,7 @@ impl Cpu {
         }
     }
 
-    /// A backend with a thread for each core.
+    /// Returns a backend with one thread per core.
     pub fn for_machine() -> Cpu {
         Cpu::new(std::thread::available_parallelism().map_or(1, |n| n.get()))
     }
@@ -307,7 +307,7 @@ impl Backend for Cpu {
         Ok(Arc::new(HostBuffer::new(bytes)?))
     }
 
-    /// In one block, so that all of it can lie in large pages: reading it is up to twice as fast.
+    /// A single block can use huge pages: reading it is up to twice as fast.
     fn alloc_group(&self, bytes: &[usize]) -> Result<Vec<Arc<dyn DeviceBuffer>>> {
         let (mut total, mut starts) = (0usize, Vec::with_capacity(bytes.len()));
         for bytes in bytes {
@@ -318,7 +318,7 @@ impl Backend for Cpu {
         }
         let block = Arc::new(HostBuffer::new(total)?);
         let part = |(start, bytes): (usize, &usize)| -> Result<Arc<dyn DeviceBuffer>> {
-            // SAFETY: parts of a fresh block that don't overlap, and nobody else has it.
+            // SAFETY: parts of a fresh block that don't overlap, and nothing else accesses it.
             Ok(Arc::new(unsafe { HostBuffer::slice(&block, start, *bytes)? }))
         };
         starts.into_iter().zip(bytes).map(part).collect()

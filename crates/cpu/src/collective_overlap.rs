@@ -1,13 +1,13 @@
-//! Which collectives may go on while the rank computes, and until when.
+//! Decides which collectives may run concurrently with the following steps, and until when.
 //!
-//! A collective is started on a copy of its operand, so only its result matters: the planner keeps its place from the step that
-//! starts it, and nobody looks at it before the first step that touches it.
+//! A collective is started on a copy of its operand, so only its result matters: the planner reserves the result's memory from
+//! the step that starts it, and no step uses it before the first one that reads or writes it.
 
 use compiler::program::{BufferId, BufferKind, Program, Step};
 use ir::Op;
 
-/// For each step of the program: the step before which its result must be there, if it is a collective that others may
-/// run concurrently with.
+/// Returns for each step of the program that is an asynchronous collective the step before which its result must be complete;
+/// `None` for other steps.
 pub fn collective_deadlines(program: &Program) -> Vec<Option<usize>> {
     let steps = &program.steps;
     let talks = |step: &Step| match step {
@@ -27,7 +27,7 @@ pub fn collective_deadlines(program: &Program) -> Vec<Option<usize>> {
         let first = steps[k + 1..].iter().position(|s| touches(s, result)).map(|n| k + 1 + n);
         match first {
             Some(first) => Some(first).filter(|first| *first > k + 1),
-            // The place of what nobody reads may be another's at once.
+            // The memory of an unused result may be reused at once.
             None => matches!(program.buffers[result.0 as usize].kind, BufferKind::Output(_)).then_some(steps.len()),
         }
     };

@@ -1,4 +1,4 @@
-//! Running the steps of a program.
+//! Runs the steps of a program.
 
 use crate::codegen::Entry;
 use crate::gemm::{GemmOperand, GemmOutput};
@@ -18,34 +18,34 @@ use std::ffi::c_void;
 use std::ops::Range;
 use std::time::Duration;
 
-/// The buffers of most kernels.
+/// The number of buffers of most kernels.
 const FEW_ARGS: usize = 8;
 
-/// Where the loops around a step are.
+/// The state of the loops around a step.
 #[derive(Clone, Copy, Default)]
 struct Position {
-    /// The index that strides multiply.
+    /// The loop indices that strides multiply.
     index: [i64; MAX_LEVELS],
-    /// How many iterations have run, which alternating slots follow.
+    /// The number of completed iterations, which double-buffered slots depend on.
     done: [usize; MAX_LEVELS],
 }
 
 struct Frame<'a> {
     loaded: &'a LoadedProgram,
     arena: &'a Arena<'a>,
-    /// Touched by the calling thread alone.
+    /// Only used by the calling thread.
     timer: Option<&'a Timer>,
     watch: InterruptWatch,
 }
 
-/// How often each step ran and for how long, by its address.
+/// The number of runs and the total time of each step, by the step's address.
 #[derive(Default)]
 pub(crate) struct Timer {
     spent: RefCell<FxHashMap<*const LoadedStep, (usize, Duration)>>,
 }
 
 impl Timer {
-    /// Times of all steps that ran, equal labels together, the longest first.
+    /// Returns the times of all steps that ran, with equal labels merged, the longest first.
     pub(crate) fn timings(&self, loaded: &LoadedProgram) -> Vec<Timing> {
         let mut found: Vec<Timing> = Vec::new();
         for (number, (step, ready)) in loaded.program.steps.iter().zip(&loaded.steps).enumerate() {
@@ -87,7 +87,7 @@ impl Timer {
     }
 }
 
-/// A pointer that workers may share; each writes only its own part.
+/// A pointer that workers may share; each writes only its own elements.
 #[derive(Clone, Copy)]
 struct Shared<T>(*const T);
 // SAFETY: see the type's comment; lifetimes end before the pool's call returns.
@@ -102,7 +102,7 @@ impl<T> Shared<T> {
 /// Runs steps of a loaded program over an arena whose bases are filled in.
 pub(crate) fn run(loaded: &LoadedProgram, arena: &Arena<'_>, steps: Range<usize>, timer: Option<&Timer>) -> Result<()> {
     match loaded.needed[steps.clone()].iter().any(Option::is_some) {
-        // Other ranks wait for what this one has begun to send.
+        // Never interrupt: other ranks wait for the collectives that this one has started.
         true => Frame { loaded, arena, timer, watch: InterruptWatch::disabled() }.run_with_overlap(steps),
         false => {
             let frame = Frame { loaded, arena, timer, watch: InterruptWatch::for_current_thread() };
@@ -111,7 +111,7 @@ pub(crate) fn run(loaded: &LoadedProgram, arena: &Arena<'_>, steps: Range<usize>
     }
 }
 
-/// A collective under way, and where its result goes.
+/// A running collective, and the destination of its result.
 struct RunningCollective<'a> {
     started: StartedRoutine,
     to: *mut u8,
@@ -120,7 +120,7 @@ struct RunningCollective<'a> {
 }
 
 impl Frame<'_> {
-    /// Steps of the program itself: collectives are started where they stand and waited for where their result is needed.
+    /// Runs the program's top-level steps: collectives are started in order and waited for where their result is needed.
     fn run_with_overlap(&self, steps: Range<usize>) -> Result<()> {
         let mut open: Vec<RunningCollective<'_>> = Vec::new();
         let at = &mut Position::default();
@@ -147,7 +147,7 @@ impl Frame<'_> {
         self.finish(&mut open, steps.end)
     }
 
-    /// Waits for what a step needs.
+    /// Waits for the collectives that a step needs.
     fn finish(&self, open: &mut Vec<RunningCollective<'_>>, step: usize) -> Result<()> {
         while let Some(due) = open.iter().position(|o| o.needed <= step) {
             let RunningCollective { started, to, step, .. } = open.remove(due);
@@ -210,7 +210,7 @@ impl Frame<'_> {
         self.arena.bases[buffer.0 as usize].wrapping_offset(offset as isize)
     }
 
-    /// Bytes from a place to the end of its buffer.
+    /// The number of bytes from a slice's start to the end of its buffer.
     fn bytes(&self, p: &BufferSlice, at: &Position) -> usize {
         let Some(buffer) = p.buffers().next() else { return 0 };
         let start = p.strides.iter().fold(p.offset, |o, (level, s)| o + at.index[*level] * s);
@@ -319,7 +319,7 @@ impl Frame<'_> {
         }
     }
 
-    /// Runs a kernel of up to `N` buffers.
+    /// Runs a kernel with at most `N` buffers.
     fn kernel<const N: usize>(
         &self,
         code: &Code,
@@ -386,7 +386,7 @@ impl Frame<'_> {
     }
 }
 
-/// What runs over the finished tiles of a product, or writes blocks of its operands.
+/// The context of the functions that process finished tiles of a matmul, or write blocks of its operands.
 struct TileCallback<'a> {
     code: &'a Code,
     pointers: [*mut u8; MAX_ARGS],
@@ -395,6 +395,8 @@ struct TileCallback<'a> {
     at: Position,
 }
 
+/// # Safety
+/// `ctx` is the [`Tiles`] of the product that runs, and the tile is inside its result.
 #[expect(clippy::too_many_arguments, reason = "the signature of an epilogue")]
 unsafe extern "C" fn finish_tile(
     ctx: *const c_void,
@@ -430,16 +432,17 @@ unsafe extern "C" fn finish_tile(
 /// Runs a kernel in the reference evaluator.
 ///
 /// # Safety
-/// Each pointer is good for so many bytes, and nothing else uses them meanwhile.
+/// Each pointer is valid for its number of bytes, which nothing else uses during the call.
 unsafe fn evaluate(k: &compiler::loops::Kernel, pointers: &[*mut u8], lens: &[usize], sizes: &[i64]) -> Result<()> {
     let mut slices: Vec<&mut [u8]> = Vec::with_capacity(pointers.len());
     for (p, n) in pointers.iter().zip(lens) {
         if *n == 0 {
-            // Nothing may have no address.
+            // An empty buffer may have no address.
             slices.push(&mut []);
             continue;
         }
-        // SAFETY: by the caller's promise. Two buffers of one kernel overlap only where both are read.
+        // SAFETY: each pointer is valid for its length, and nothing else uses that memory. Two buffers of one kernel
+        // overlap only where both are read.
         slices.push(unsafe { std::slice::from_raw_parts_mut(*p, *n) });
     }
     compiler::loops::eval(k, &mut slices, sizes).map_err(|e| Error::Internal(e.to_string()))

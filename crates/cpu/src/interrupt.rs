@@ -1,30 +1,31 @@
-//! Asking between two steps whether a run shall stop.
+//! Checks between two steps whether a run should stop.
 
 use std::cell::Cell;
 
-/// Milliseconds between two questions: asking may mean to wait for a lock. No threshold: results don't depend on it.
+/// The number of milliseconds between two checks, since a check may wait for a lock.
+/// This is not a threshold: results do not depend on it.
 const EVERY: u64 = 50;
 
 thread_local! {
-    /// When this thread asked last.
+    /// The time of this thread's last check.
     static ASKED: Cell<u64> = const { Cell::new(0) };
 }
 
-/// Whether a run may be stopped, and how it finds out.
+/// Whether a run may be stopped, and how it checks.
 pub(crate) struct InterruptWatch(Option<fn() -> bool>);
 
 impl InterruptWatch {
-    /// What holds for runs of this thread.
+    /// Returns the setting for runs of the current thread.
     pub(crate) fn for_current_thread() -> InterruptWatch {
         InterruptWatch(compiler::interrupt::interrupt_check())
     }
 
-    /// Nothing stops it.
+    /// Returns a setting that never stops the run.
     pub(crate) fn disabled() -> InterruptWatch {
         InterruptWatch(None)
     }
 
-    /// Whether the run shall stop.
+    /// Returns whether the run should stop.
     #[inline(always)]
     pub(crate) fn should_stop(&self) -> bool {
         self.0.is_some_and(asked)
@@ -41,7 +42,7 @@ fn asked(ask: fn() -> bool) -> bool {
     ask()
 }
 
-/// From any beginning. A clock that is read in some nanoseconds and moves every few milliseconds.
+/// Milliseconds since an arbitrary start, from a clock that is read in nanoseconds and advances every few milliseconds.
 #[cfg(target_os = "linux")]
 fn milliseconds() -> u64 {
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
@@ -50,11 +51,11 @@ fn milliseconds() -> u64 {
     now.tv_sec as u64 * 1000 + now.tv_nsec as u64 / 1_000_000
 }
 
-/// From any beginning.
+/// Milliseconds since an arbitrary start.
 #[cfg(not(target_os = "linux"))]
 fn milliseconds() -> u64 {
     use compiler::clock::Instant;
     static BEGAN: std::sync::OnceLock<Instant> = std::sync::OnceLock::new();
-    // One question's time past the beginning, so that the first look asks.
+    // Start one interval after zero, so that the first call checks.
     EVERY + BEGAN.get_or_init(Instant::now).elapsed().as_millis() as u64
 }

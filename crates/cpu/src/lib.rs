@@ -1,4 +1,4 @@
-//! The CPU backend: machine code from loops, blocked matmul, routines and a thread pool of its own.
+//! The CPU backend: run-time code generation from loops, blocked matmul, library routines and a thread pool.
 //!
 //! ```
 //! use compiler::{Backend, Bindings, Options};

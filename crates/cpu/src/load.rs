@@ -1,4 +1,4 @@
-//! Program → something that runs: kernels compiled, products planned, constants in memory, arenas ready.
+//! Prepares a program to run: compiles kernels, plans matmuls, places constants in memory, and allocates an arena.
 
 use crate::arena::ArenaPool;
 use crate::backend::Cpu;
@@ -18,7 +18,7 @@ use ir::{Literal, Type};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Rows, columns and depth from which on a constant operand is packed when the program is loaded.
+/// The minimum rows, columns and depth for which a constant operand is packed when the program is loaded.
 const PACKED_AHEAD: usize = 16;
 
 pub(crate) const THRESHOLDS: &[Threshold] = &[Threshold::new(
@@ -27,11 +27,11 @@ pub(crate) const THRESHOLDS: &[Threshold] = &[Threshold::new(
     "the least side of a product with a constant: from here it is packed ahead",
 )];
 
-/// The most loops inside each other.
+/// The maximum nesting depth of loops.
 pub(crate) const MAX_LEVELS: usize = 8;
-/// The most buffers of one kernel.
+/// The maximum number of buffers of a kernel.
 pub(crate) const MAX_ARGS: usize = 64;
-/// The most bytes of an arena that lies on the stack: the addresses of a small program's buffers.
+/// The maximum bytes of an arena on the stack: enough for the buffer addresses of a small program.
 const ON_STACK: usize = 256;
 
 /// An arena on the stack.
@@ -40,14 +40,14 @@ struct OnStack([u8; ON_STACK]);
 
 const _: () = assert!(align_of::<OnStack>() == ALIGN);
 
-/// A kernel as it runs here.
+/// An executable kernel.
 pub(crate) enum Code {
     Machine(Arc<CompiledKernel>),
-    /// No code generator for this machine: the reference evaluator.
+    /// There is no code generator for this machine, so the reference evaluator runs it.
     Reference(Arc<Kernel>),
 }
 
-/// A step ready to run.
+/// A step that is ready to run.
 pub(crate) enum LoadedStep {
     Kernel {
         code: Code,
@@ -89,63 +89,64 @@ pub(crate) enum LoadedStep {
     },
 }
 
-/// How often a loop runs.
+/// The trip count of a loop.
 pub(crate) enum LoadedTripCount {
     Exact(usize),
     Bounded { bound: usize, count: BufferSlice },
     While { test: Vec<LoadedStep>, flag: BufferSlice },
 }
 
-/// Where an operand of a product comes from.
+/// The source of a matmul operand.
 pub(crate) enum LoadedOperand {
     Memory(BufferSlice),
-    /// Written block by block while it is packed.
+    /// A kernel writes the operand block by block while it is packed.
     Generated {
         code: Code,
         args: Vec<BufferSlice>,
     },
-    /// Packed when the program was loaded.
+    /// The operand was packed when the program was loaded.
     Packed(HostBuffer),
 }
 
-/// Where a product goes.
+/// The destination of a matmul.
 pub(crate) enum MatmulOutput {
     Memory(BufferSlice),
     Tiles { code: Code, args: Vec<BufferSlice> },
 }
 
-/// Memory that one run uses.
+/// The memory of one run.
 pub(crate) struct Arena<'a> {
     pub(crate) memory: *mut u8,
-    /// Address of every buffer; lies in the memory too.
+    /// The address of every buffer, stored in the same memory.
     pub(crate) bases: &'a [*mut u8],
 }
 
-/// A program ready to run.
+/// A program that is ready to run.
 pub(crate) struct LoadedProgram {
     pub(crate) program: Program,
     pub(crate) pool: Arc<ThreadPool>,
     pub(crate) steps: Vec<LoadedStep>,
-    /// The step before which the result of each collective must be there; none for what is not worth starting ahead.
+    /// For each step that is a collective, the step before which its result must be complete;
+    /// `None` where starting it early is not worthwhile.
     pub(crate) needed: Vec<Option<usize>>,
-    /// For each input the output that it may be one memory with, as far as any is.
+    /// For each input, the output that may share its memory, if any.
     donated: Vec<Option<usize>>,
     constants: Vec<Option<HostBuffer>>,
-    /// Bytes of the whole arena: activations, then scratch of products and routines, then scratch of kernels per worker,
+    /// The bytes of the whole arena: activations, then scratch of matmuls and routines, then per-worker scratch of kernels,
     /// then the addresses of the buffers.
     arena_bytes: usize,
     pub(crate) gemm_at: usize,
     pub(crate) scratch_at: usize,
     pub(crate) scratch_each: usize,
     bases_at: usize,
-    /// Arenas of runs that bring none.
+    /// The arenas for runs whose callers provide none.
     arenas: Arc<ArenaPool>,
-    /// Whether they know of this program.
+    /// Whether this program is registered with `arenas`.
     counted: bool,
 }
 
 impl LoadedProgram {
-    /// `general` makes kernels that other sizes can share.
+    /// Loads a program. `general` makes kernels that other sizes can share.
     pub(crate) fn new(cpu: &Cpu, program: Program, general: bool) -> Result<LoadedProgram> {
         if program.max_loop_depth > MAX_LEVELS {
             return Err(Error::Backend(format!(
@@ -202,7 +203,7 @@ impl LoadedProgram {
         })
     }
 
-    /// Sees to it that there is an arena, so that no run has to take one.
+    /// Allocates an arena in advance, so that no run has to.
     pub(crate) fn with_arena(mut self) -> Result<LoadedProgram> {
         if self.arena_bytes > ON_STACK {
             self.arenas.add(self.arena_bytes)?;
@@ -281,10 +282,11 @@ impl LoadedProgram {
         result
     }
 
-    /// Runs steps of this program.
+    /// Runs some steps of this program.
     ///
     /// # Safety
-    /// `memory` is good for `arena_bytes` initialised bytes, aligned to `ALIGN`, that nothing else uses meanwhile.
+    /// `memory` is aligned to `ALIGN` and valid for `arena_bytes` initialised bytes, which nothing else uses during the
+    /// call.
     unsafe fn run_at(
         &self,
         bindings: &mut Bindings,
@@ -293,7 +295,8 @@ impl LoadedProgram {
         timer: Option<&execute::Timer>,
     ) -> Result<()> {
         let uses = Uses::begin(bindings, self)?;
-        // SAFETY: the table's place in the arena, by the caller's promise; addresses are whole words there.
+        // SAFETY: `memory` is valid for `arena_bytes` initialised bytes, and the table of addresses, `bases_at` bytes
+        // on, is inside of it and aligned to a word.
         let bases = unsafe {
             std::slice::from_raw_parts_mut(memory.add(self.bases_at).cast::<*mut u8>(), self.program.buffers.len())
         };
@@ -311,25 +314,26 @@ impl LoadedProgram {
     }
 }
 
-/// The inputs and outputs of a run: while it lasts nothing else writes them, and nothing else uses its outputs.
+/// Marks the inputs and outputs of a run as in use:
+/// during the run nothing else may write them, and nothing else may use its outputs.
 ///
-/// A buffer that only these bindings have needs no note of that: they are borrowed for the run, so that nobody else can come by it. It saves most
-/// of what starting a small program costs.
+/// A buffer that only these bindings reference needs no mark: they are borrowed for the run, so no other code can reach it. This
+/// saves most of the overhead of a small program.
 struct Uses<'a> {
     bindings: &'a Bindings,
     loaded: &'a LoadedProgram,
-    /// How many of each are seen to.
+    /// The number of inputs and of outputs that have been handled.
     inputs: usize,
     outputs: usize,
-    /// Bits of the first ones that nobody else has.
+    /// A bit for each of the first inputs (outputs) that nothing else references.
     own_inputs: u64,
     own_outputs: u64,
-    /// Whether any is noted.
+    /// Whether any buffer is marked.
     noted: bool,
 }
 
-/// Bits of the first buffers that have one reference alone. `Arc::get_mut` locks the weak count while it looks, so a thread
-/// that exchanges its `Arc` for a `Weak` and back is not overlooked.
+/// Returns a bit for each of the first buffers that has a single reference. `Arc::get_mut` locks the weak count while it checks,
+/// so a thread that converts its `Arc` to a `Weak` and back is detected.
 #[inline]
 fn unshared(buffers: &mut [Arc<dyn DeviceBuffer>]) -> u64 {
     let mut bits = 0;
@@ -387,7 +391,7 @@ impl<'a> Uses<'a> {
         Ok(())
     }
 
-    /// Whether an input is the memory of the output that it is donated to.
+    /// Returns whether an input shares the memory of the output that it is donated to.
     fn is_donated(&self, input: usize) -> bool {
         let same = |o: usize| {
             let (from, to) = (&self.bindings.inputs[input], &self.bindings.outputs[o]);
@@ -405,14 +409,14 @@ impl<'a> Uses<'a> {
         }
     }
 
-    /// An input of a run that has begun.
+    /// Returns an input of a run that has started.
     #[inline]
     fn input(&self, i: usize) -> &HostBuffer {
         // SAFETY: `begin` found it to be one of ours, and the bindings are borrowed since.
         unsafe { &*Arc::as_ptr(&self.bindings.inputs[i]).cast::<HostBuffer>() }
     }
 
-    /// An output of a run that has begun.
+    /// Returns an output of a run that has started.
     #[inline]
     fn output(&self, i: usize) -> &HostBuffer {
         // SAFETY: as above.
@@ -429,20 +433,20 @@ impl Drop for Uses<'_> {
     }
 }
 
-/// A buffer of ours that has room for a type.
+/// Returns a host buffer that is large enough for a type.
 #[inline]
 fn fits<'b>(b: &'b Arc<dyn DeviceBuffer>, ty: &Type, bindings: &Bindings, program: &Program) -> Result<&'b HostBuffer> {
     let Some(own) = b.as_any().downcast_ref::<HostBuffer>() else {
         return Err(Error::Bindings("a buffer of another device".into()));
     };
     if DeviceBuffer::bytes(own) < ty.bytes() {
-        // Says which.
+        // This gives the error that names the binding.
         bindings.check(program)?;
     }
     Ok(own)
 }
 
-/// Where a buffer of ours is.
+/// Returns the address of a host buffer.
 fn host(b: &dyn DeviceBuffer) -> Result<*mut u8> {
     let ours = b.as_any().downcast_ref::<HostBuffer>();
     ours.map(HostBuffer::as_ptr).ok_or_else(|| Error::Bindings("a buffer of another device".into()))
@@ -452,7 +456,7 @@ fn host(b: &dyn DeviceBuffer) -> Result<*mut u8> {
 struct Needs {
     gemm: usize,
     kernel: usize,
-    /// Not a need: kernels take sizes as arguments.
+    /// An input rather than a result: whether kernels take their sizes as arguments.
     general: bool,
 }
 
@@ -560,7 +564,7 @@ fn code(cpu: &Cpu, kernel: &Arc<Kernel>) -> Result<Code> {
     }
 }
 
-/// The data of a B that is a constant, the same for all matrices, of a product that packs it; and the offset of its first
+/// Returns the data of a constant B that is the same for all matrices, of a matmul that packs it, and the offset of its first
 /// element.
 fn constant_matrix<'a>(program: &'a Program, s: &Matmul, b: &MatmulOperand) -> Option<(&'a Literal, usize)> {
     let MatmulOperand::Memory(BufferSlice { buffer: BufferRef::Fixed(id), offset, strides }) = b else { return None };

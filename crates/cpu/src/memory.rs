@@ -1,4 +1,4 @@
-//! Host memory, aligned for vectors.
+//! Host memory that is aligned for vector instructions.
 
 use compiler::{ALIGN, DeviceBuffer, Error, Result};
 use std::alloc::{Layout, alloc_zeroed, dealloc};
@@ -7,18 +7,20 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A zeroed block of host memory, aligned to 64 bytes; or a part of memory that something else owns.
+/// A zeroed block of host memory, aligned to 64 bytes; or a slice of memory that something else owns.
 ///
-/// Reads, writes and runs note for how long they use it. A run that would write it while something else uses it, or read it while something
-/// writes it, is refused with [`Error::InUse`], and so are reads and writes that meet a run. Reads and writes wait for each other.
+/// Reads, writes and runs mark the buffer while they use it. A run that would write it while something else uses it, or read it
+/// while something writes it, fails with [`Error::InUse`], and so do reads and writes during a conflicting run. Reads and writes
+/// wait for each other.
 pub struct HostBuffer {
     ptr: NonNull<u8>,
     bytes: usize,
-    /// Who uses it now: [`READ`] and [`RUN_READS`] for each read and run that reads it, [`WRITE`], [`RUN_WRITES`].
+    /// The current users: [`READ`] and [`RUN_READS`] are counted per read and per run that reads it;
+    /// [`WRITE`] and [`RUN_WRITES`] are flags.
     users: AtomicU64,
-    /// Where our own block begins; `ptr` is the first aligned address in it.
+    /// The start of an owned block; `ptr` is the first aligned address in it.
     block: *mut u8,
-    /// Keeps memory that isn't ours alive; without it the block is ours to free.
+    /// Keeps borrowed memory alive; `None` if this buffer owns its block.
     owner: Option<Arc<dyn Any + Send + Sync>>,
 }
 
@@ -26,16 +28,16 @@ const READ: u64 = 1;
 const RUN_READS: u64 = 1 << 31;
 const WRITE: u64 = 1 << 62;
 const RUN_WRITES: u64 = 1 << 63;
-/// Whether a run uses a buffer, which may take long.
+/// The bits of runs that use a buffer. A run may take long, so nothing waits for it.
 const RUNS: u64 = RUN_WRITES | (WRITE - RUN_READS);
 
-// SAFETY: the block is owned, or used by the promise of `from_raw` and `part`.
+// SAFETY: the block is owned by this buffer, or valid as `from_raw` and `part` require.
 unsafe impl Send for HostBuffer {}
 // SAFETY: as above; what uses the memory through a shared buffer holds `users`.
 unsafe impl Sync for HostBuffer {}
 
 impl HostBuffer {
-    /// Takes memory, or says how much could not be had.
+    /// Allocates zeroed memory.
     pub fn new(bytes: usize) -> Result<HostBuffer> {
         let fail = || Error::OutOfMemory { bytes, hint: "; smaller shapes or a smaller batch need less" };
         let layout = layout(bytes).ok_or_else(fail)?;
@@ -47,7 +49,7 @@ impl HostBuffer {
         Ok(HostBuffer { ptr, bytes, users: AtomicU64::new(0), block, owner: None })
     }
 
-    /// A part of a block, which it keeps alive: how several values share one arena.
+    /// Returns a slice of a block, which it keeps alive. Several values can share one arena this way.
     ///
     /// # Safety
     /// A buffer doesn't know who uses the block, or parts that overlap it: whoever has them writes none of its bytes while it is used, and
@@ -60,16 +62,16 @@ impl HostBuffer {
         Ok(HostBuffer { ptr, bytes, users: AtomicU64::new(0), block: std::ptr::null_mut(), owner: Some(owner) })
     }
 
-    /// Memory of someone else, which lives as long as `owner`.
+    /// Wraps foreign memory, which lives as long as `owner`.
     ///
     /// # Safety
-    /// `ptr` is good for reading and writing `bytes` bytes, initialised, until `owner` is dropped, and nothing but buffers
+    /// `ptr` is valid for reading and writing `bytes` bytes, initialised, until `owner` is dropped, and nothing but buffers
     /// made from it uses that memory. It is aligned to the elements that it holds, and to 64 bytes if it is an arena.
     pub unsafe fn from_raw(ptr: NonNull<u8>, bytes: usize, owner: Arc<dyn Any + Send + Sync>) -> HostBuffer {
         HostBuffer { ptr, bytes, users: AtomicU64::new(0), block: std::ptr::null_mut(), owner: Some(owner) }
     }
 
-    /// Points to other memory of someone else; gives back what it owned.
+    /// Points to other foreign memory, and frees the memory that the buffer owned.
     ///
     /// # Safety
     /// As for [`HostBuffer::from_raw`], for as long as this buffer points there and is used.
@@ -77,17 +79,19 @@ impl HostBuffer {
         if self.owner.is_some() {
             (self.ptr, self.bytes) = (ptr, bytes);
         } else {
-            // SAFETY: the caller's promise.
+            // SAFETY: `ptr` is valid for `bytes` initialised bytes for as long as this buffer points there, and nothing
+            // but buffers made from it uses them.
             *self = unsafe { HostBuffer::from_raw(ptr, bytes, Arc::new(())) };
         }
     }
 
-    /// The address.
+    /// The address of the first byte.
     pub fn as_ptr(&self) -> *mut u8 {
         self.ptr.as_ptr()
     }
 
-    /// A run begins to read it; until [`HostBuffer::run_read_ends`] nothing writes it.
+    /// Marks the start of a run that reads the buffer; until [`HostBuffer::run_read_ends`] nothing writes it.
+    /// Returns whether that is possible.
     #[inline]
     pub(crate) fn run_read_begins(&self) -> bool {
         let before = self.users.fetch_add(RUN_READS, Ordering::Acquire);
@@ -103,7 +107,8 @@ impl HostBuffer {
         self.users.fetch_sub(RUN_READS, Ordering::Release);
     }
 
-    /// A run begins to write it; until [`HostBuffer::run_write_ends`] nothing else uses it.
+    /// Marks the start of a run that writes the buffer; until [`HostBuffer::run_write_ends`] nothing else uses it. Returns
+    /// whether that is possible.
     #[inline]
     pub(crate) fn run_write_begins(&self) -> bool {
         self.users.compare_exchange(0, RUN_WRITES, Ordering::Acquire, Ordering::Relaxed).is_ok()
@@ -111,11 +116,11 @@ impl HostBuffer {
 
     #[inline]
     pub(crate) fn run_write_ends(&self) {
-        // Readers that were refused meanwhile may not have taken themselves off yet.
+        // Subtract rather than store zero: rejected readers may not have removed their count yet.
         self.users.fetch_sub(RUN_WRITES, Ordering::Release);
     }
 
-    /// Begins a write, behind other reads and writes; not while a run uses the buffer.
+    /// Starts a write after other reads and writes; fails while a run uses the buffer.
     fn write_begins(&self) -> Result<()> {
         while let Err(users) = self.users.compare_exchange_weak(0, WRITE, Ordering::Acquire, Ordering::Relaxed) {
             if users & RUNS != 0 {
@@ -126,7 +131,7 @@ impl HostBuffer {
         Ok(())
     }
 
-    /// Begins a read, behind writes; not while a run writes the buffer.
+    /// Starts a read after writes; fails while a run writes the buffer.
     fn read_begins(&self) -> Result<()> {
         loop {
             let before = self.users.fetch_add(READ, Ordering::Acquire);
@@ -142,13 +147,13 @@ impl HostBuffer {
     }
 }
 
-/// Room for `bytes` bytes from an aligned address on. Asking the allocator itself for the alignment would make it write
-/// the zeros, and touch every page, where fresh pages of the system are zero anyway.
+/// Returns the layout of `bytes` bytes plus space to align the address. If the allocator were asked for the alignment, it would
+/// write the zeros itself and touch every page, whereas fresh pages of the system are already zero.
 fn layout(bytes: usize) -> Option<Layout> {
     Layout::from_size_align(bytes.checked_add(ALIGN)?, 16).ok()
 }
 
-/// Asks for large pages under a large block: fewer misses of the address cache. It is a hint; refusal is no fault.
+/// Requests huge pages for a large block, which saves TLB misses. This is a hint; a failure is ignored.
 fn large_pages(ptr: *mut u8, bytes: usize) {
     #[cfg(all(target_os = "linux", not(miri)))]
     {
@@ -164,8 +169,8 @@ fn large_pages(ptr: *mut u8, bytes: usize) {
     let _ = (ptr, bytes);
 }
 
-/// Gives the system back what the allocator holds of freed memory, where it can be asked to. Compiling a large program leaves megabytes
-/// of that, which would stay for as long as the program runs.
+/// Returns freed memory that the allocator still holds to the system, where the allocator supports it. Compiling a large program
+/// frees megabytes, which would otherwise stay allocated for the life of the process.
 pub fn trim_heap() {
     #[cfg(all(target_os = "linux", target_env = "gnu", not(miri)))]
     // SAFETY: only pages that nothing uses are given back.
@@ -174,8 +179,9 @@ pub fn trim_heap() {
     }
 }
 
-/// Lets the allocator keep little of what is freed: large blocks, and the free ends of its heaps, go back to the system at once. Of heaps
-/// of other threads than the first, [`give_back_freed`] does not give back the end. Without this up to 64 MB of each would stay.
+/// Limits how much freed memory the allocator keeps: large blocks, and the free ends of its heaps, are returned to the system at
+/// once. [`trim_heap`] does not return the free ends of the heaps of other threads than the first; without this call up to 64 MB
+/// of each would stay.
 pub fn limit_allocator_cache() {
     #[cfg(all(target_os = "linux", target_env = "gnu", not(miri)))]
     // SAFETY: sets numbers that the allocator reads when it is next called.
@@ -205,7 +211,7 @@ impl DeviceBuffer for HostBuffer {
     fn write(&self, offset: usize, from: &[u8]) -> Result<()> {
         check(offset, from.len(), self.bytes)?;
         self.write_begins()?;
-        // SAFETY: the range was checked, and nothing else uses the buffer; nobody has a slice of its memory, so `from` is other memory.
+        // SAFETY: the range was checked, and nothing else uses the buffer; there is no slice of its memory, so `from` is other memory.
         unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), self.ptr.as_ptr().add(offset), from.len()) };
         self.users.fetch_sub(WRITE, Ordering::Release);
         Ok(())
@@ -258,7 +264,7 @@ mod tests {
     #[test]
     fn parts_keep_their_block_and_other_memory_its_owner() {
         let whole = Arc::new(HostBuffer::new(256).unwrap());
-        // SAFETY: nobody else uses the block.
+        // SAFETY: nothing else uses the block.
         let part = unsafe { HostBuffer::slice(&whole, 64, 128).unwrap() };
         // SAFETY: as above.
         assert!(unsafe { HostBuffer::slice(&whole, 192, 65) }.is_err());

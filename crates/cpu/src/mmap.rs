@@ -1,20 +1,20 @@
-//! Files as memory: a program reads the pages that the system holds of them anyway, so nothing is copied and nothing is there twice.
+//! Memory-mapped files: a program reads the pages of the system's page cache, so nothing is copied or stored twice.
 //!
-//! Where another process cuts such a file off, reading what is gone raises a signal. The handler here puts zeros in its place and
-//! notes it, so that it becomes an error of whoever asks [`Mapped::is_whole`] after a run. Other signals go where they went before.
+//! If another process truncates a mapped file, reading the missing part raises SIGBUS. The handler in this file maps zeros there and
+//! records it, so that [`MmapFile::is_intact`] reports it after a run. Other SIGBUS signals go to the previous handler.
 
 use crate::memory::HostBuffer;
 use std::fs::File;
 use std::sync::Arc;
 
-/// A file's bytes as memory. What is written there stays in this process.
+/// A private mapping of a file. Writes stay in this process.
 pub struct MmapFile {
     #[cfg(all(target_os = "linux", not(miri)))]
     place: linux::Place,
 }
 
 impl MmapFile {
-    /// The first bytes of a file, which has so many; none where that can't be.
+    /// Maps the first `bytes` bytes of a file; `None` where that is not possible.
     pub fn new(file: &File, bytes: usize) -> Option<Arc<MmapFile>> {
         #[cfg(all(target_os = "linux", not(miri)))]
         return Some(Arc::new(MmapFile { place: linux::Place::new(file, bytes)? }));
@@ -25,7 +25,7 @@ impl MmapFile {
         }
     }
 
-    /// Some of the bytes as a buffer, which keeps the rest alive.
+    /// Returns a slice of the bytes as a buffer, which keeps the mapping alive.
     pub fn part(self: &Arc<MmapFile>, offset: usize, bytes: usize) -> Option<HostBuffer> {
         #[cfg(all(target_os = "linux", not(miri)))]
         return self.place.part(offset, bytes, self.clone());
@@ -36,7 +36,7 @@ impl MmapFile {
         }
     }
 
-    /// Whether nothing was missing of what was read so far.
+    /// Returns whether everything read so far was present in the file.
     pub fn is_intact(&self) -> bool {
         #[cfg(all(target_os = "linux", not(miri)))]
         return self.place.is_whole();
@@ -55,10 +55,10 @@ mod linux {
     use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
     use std::sync::{Arc, Once};
 
-    /// Files that may be memory at once; further ones are read.
+    /// The maximum number of files that are mapped at a time; further files are read into memory.
     const MOST: usize = 256;
 
-    /// What the handler looks at: it may take no lock.
+    /// The data that the signal handler reads; it must not take locks.
     struct Slot {
         taken: AtomicBool,
         start: AtomicUsize,
@@ -75,7 +75,7 @@ mod linux {
         }
     }; MOST];
 
-    /// What SIGBUS did before.
+    /// The previous action for SIGBUS.
     static BEFORE: AtomicPtr<libc::sigaction> = AtomicPtr::new(std::ptr::null_mut());
 
     pub(super) struct Place {
@@ -136,7 +136,7 @@ mod linux {
         }
     }
 
-    /// The handler is there from the first file on.
+    /// Installs the handler when the first file is mapped.
     fn install() -> bool {
         static ONCE: Once = Once::new();
         ONCE.call_once(|| {
@@ -147,7 +147,7 @@ mod linux {
                 new.sa_sigaction = gone as extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void) as usize;
                 new.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
                 libc::sigemptyset(&mut new.sa_mask);
-                // What was there before must be known before the handler can run.
+                // The previous action must be known before the handler can run.
                 if libc::sigaction(libc::SIGBUS, std::ptr::null(), &mut before) == 0 {
                     BEFORE.store(Box::into_raw(Box::new(before)), Ordering::Release);
                     if libc::sigaction(libc::SIGBUS, &new, std::ptr::null_mut()) != 0 {
@@ -159,7 +159,7 @@ mod linux {
         !BEFORE.load(Ordering::Acquire).is_null()
     }
 
-    /// Puts a page of zeros where a file has no more; nothing but system calls and atomics in here.
+    /// Maps a zero page where a file was truncated. Only system calls and atomics are allowed here.
     extern "C" fn gone(_: libc::c_int, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
         // SAFETY: the system gives the handler what it describes; the page that is replaced belongs to a mapping of ours, and whoever
         // reads it stands still in this handler.
@@ -182,7 +182,7 @@ mod linux {
                     return;
                 }
             }
-            // Not ours: what was there before gets it, when the instruction runs again.
+            // Not a mapped file: restore the previous action, which receives the signal when the instruction runs again.
             libc::sigaction(libc::SIGBUS, BEFORE.load(Ordering::Acquire), std::ptr::null_mut());
         }
     }
@@ -206,14 +206,14 @@ mod tests {
         let mut got = vec![0; 30_000];
         part.read(0, &mut got).expect("read");
         assert!(got == bytes[4..30_004] && mapped.is_intact());
-        // What is written stays here.
+        // Writes stay in this process.
         part.write(1, &[9, 9]).expect("written");
         assert_eq!(std::fs::read(&path).expect("there"), bytes);
-        // The rest of the last page is zero, pages behind it are replaced.
+        // The rest of the last page is zero, and the pages after it are replaced.
         std::fs::OpenOptions::new().write(true).open(&path).expect("there").set_len(9000).expect("cut");
         part.read(0, &mut got).expect("read");
         assert!(!mapped.is_intact() && got[20_000..].iter().all(|b| *b == 0) && got[1..3] == [9, 9]);
-        // Others are as they were.
+        // Other mappings are unchanged.
         let other = std::env::temp_dir().join(format!("tensorloom-mapped-other-{}", std::process::id()));
         std::fs::write(&other, &bytes).expect("written");
         let second = MmapFile::new(&File::open(&other).expect("there"), bytes.len()).expect("mapped");

@@ -1,4 +1,4 @@
-//! Priorities of threads.
+//! Thread priorities.
 
 /// Raises the `nice` value of the calling thread by `steps`, up to Linux' maximum of 19. On other systems, or where the call is refused,
 /// it does nothing.

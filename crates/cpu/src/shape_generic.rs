@@ -1,24 +1,25 @@
-//! Kernels with their sizes as arguments.
+//! Makes kernels whose sizes are arguments.
 //!
-//! A lowered kernel knows its sizes. What runs once for many shapes is worth more without them, so they become size arguments,
-//! and kernels that differ in nothing else are one piece of machine code:
+//! A lowered kernel has constant sizes. A kernel that runs for many shapes is more useful without them, so they become size
+//! arguments, and kernels that differ in nothing else share one piece of machine code:
 //!
-//! - trip counts, strides and offsets. Strides of 0, 1 and −1 stay, because the code generator makes different code for them;
-//! - integers that indices are computed with, unless a vector loop divides by them: a known divisor is many times faster;
-//! - floats of kernels that reduce: a mean multiplies by one over the size.
+//! - trip counts, strides and offsets.
+//!   Strides of 0, 1 and −1 stay constant, because the code generator makes different code for them;
+//! - integers in index computations, unless a vector loop divides by them: division by a constant is many times faster;
+//! - floats of kernels that reduce, since a mean multiplies by one over the size.
 
 use compiler::loops::{AccessMode, Extent, Index, Kernel, LoopKind, Op, Reg, Size, Stmt};
 use ir::{Binary, DType, Scalar};
 use rustc_hash::FxHashSet;
 
-/// The same kernel with its sizes as arguments, and the sizes.
+/// Returns the same kernel with its sizes as arguments, and the sizes.
 pub(crate) fn make_shape_generic(k: &Kernel) -> (Kernel, Vec<i64>) {
     if k.sizes > 0 {
         return (k.clone(), Vec::new());
     }
     let mut k = k.clone();
     for b in &mut k.buffers {
-        // How much scratch there is is the caller's affair.
+        // The caller provides the scratch, so its size does not matter.
         if let AccessMode::Scratch(n) = &mut b.mode {
             *n = 0;
         }
@@ -31,7 +32,7 @@ pub(crate) fn make_shape_generic(k: &Kernel) -> (Kernel, Vec<i64>) {
     (Kernel { sizes: g.sizes.len() as u32, regs: g.regs, ..k }, g.sizes)
 }
 
-/// What vector loops divide integers by.
+/// Finds the registers by which vector loops divide integers.
 fn vector_divisors(body: &[Stmt], in_vector: bool, found: &mut FxHashSet<Reg>) {
     for s in body {
         match s {
@@ -48,7 +49,7 @@ fn reduces(body: &[Stmt]) -> bool {
     body.iter().any(|s| matches!(s, Stmt::Loop(l) if !l.carried.is_empty() || reduces(&l.body)))
 }
 
-/// Whether rows run side by side, in blocks of which the last may have fewer.
+/// Returns whether rows are interleaved in lanes, in blocks of which the last may have fewer rows.
 fn is_interleaved(body: &[Stmt]) -> bool {
     body.iter().any(|s| match s {
         Stmt::Loop(l) => {
@@ -89,12 +90,12 @@ impl ShapeGeneralizer {
         i.terms.iter_mut().for_each(|(_, s)| self.size(s));
     }
 
-    /// A number that is given when the kernel runs.
+    /// Returns an op for a number that is passed when the kernel runs.
     fn size_argument(&mut self, n: i64) -> Op {
         Op::Index(Index { offset_args: vec![self.argument(n)], ..Index::default() })
     }
 
-    /// `dst = op`, before the statement that now assigns `dst`.
+    /// Inserts `dst = op` before the statement that now defines `dst`.
     fn insert_before(&mut self, out: &mut Vec<Stmt>, dtype: DType, op: Op) -> Reg {
         let dst = Reg(self.regs.len() as u32);
         self.regs.push(dtype);
@@ -136,7 +137,7 @@ impl ShapeGeneralizer {
                 }
                 Stmt::Loop(l) => {
                     match &mut l.extent {
-                        // How many blocks there are is no matter of form, not even if it is one; nor how many elements short rows have.
+                        // The number of blocks may vary, even if it is one, and so may the number of elements of short rows.
                         Extent::Exact(s)
                             if l.kind == LoopKind::Parallel || (self.abreast && l.kind == LoopKind::Serial) =>
                         {

@@ -1,4 +1,4 @@
-//! The sizes at which this backend changes its way, as data.
+//! The sizes at which this backend switches to another algorithm, as data.
 //!
 //! A result just below such a size and one just above it are computed differently: serially or by threads, in one block or
 //! several, packed or in place. Each module lists its own beside the constants; [`thresholds`] lists them all, and
@@ -6,14 +6,14 @@
 
 use crate::{backend, codegen, gemm, library, load};
 
-/// A size at which the way of computing changes.
+/// A size at which the algorithm changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Threshold {
-    /// `module.what`.
+    /// The name, `module.what`.
     pub name: &'static str,
-    /// What is compared with the value, and what changes there.
+    /// The quantity that is compared with the value, and what changes.
     pub meaning: &'static str,
-    /// Where it changes: between this and one more, or one less.
+    /// The value: the algorithm changes between it and one more, or one less.
     pub value: usize,
 }
 
@@ -23,7 +23,7 @@ impl Threshold {
     }
 }
 
-/// Every threshold of the backend, by module.
+/// Returns every threshold of the backend, by module.
 pub fn thresholds() -> Vec<Threshold> {
     [backend::thresholds(), load::THRESHOLDS.to_vec(), codegen::THRESHOLDS.to_vec(), gemm::thresholds()]
         .into_iter()

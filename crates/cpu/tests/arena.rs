@@ -1,4 +1,4 @@
-//! Running in memory of the caller's: the same results, whatever was in it, whole or step by step.
+//! Runs in memory that the caller provides: the same results for any previous contents, in one call or step by step.
 
 mod harness;
 
@@ -9,7 +9,7 @@ use ir::ops::Sort;
 use ir::{Builder, DType, Graph, GraphBuilder, Type, Unary};
 use std::sync::Arc;
 
-/// A product, a sum over rows, a sort and a convolution: kernels with scratch, packed panels and routines.
+/// A matmul, a sum over rows, a sort and a convolution: kernels with scratch, packed panels and routines.
 fn graph() -> Graph {
     let mut b = Builder::new();
     let x = b.graph.input(Type::new(DType::F32, &[70, 90]));

@@ -1,4 +1,5 @@
-//! Attention, claimed: against the interpreter and the inlined composite, forward and gradients, and the same bits at any thread count.
+//! Attention as a routine, compared with the interpreter and the inlined composite, forward and gradients, with the same bits for
+//! any number of threads.
 
 mod harness;
 
@@ -37,7 +38,7 @@ impl Case {
         self
     }
 
-    /// Outputs and, if asked for, gradients of a weighted sum of both outputs.
+    /// The outputs and, if requested, the gradients of a weighted sum of both outputs.
     fn graph(&self, gradients: bool) -> Graph {
         let ty = |own: &[usize]| Type::new(self.dtype, &[&self.batch[..], own].concat());
         let (q, k) = (ty(&[self.heads.0, self.t.0, self.d.0]), ty(&[self.heads.1, self.t.1, self.d.0]));

@@ -1,4 +1,4 @@
-//! The suite for backends, on the CPU: with several threads, with one, and through the slower code generators.
+//! The backend test suite on the CPU: with several threads, with one thread, and through the slower code generators.
 
 use cpu::Cpu;
 use oracle::backend::{BackendSuite, run_suite};
@@ -7,7 +7,7 @@ use oracle::rng::run_seed;
 #[test]
 fn the_cpu_passes_at_any_thread_count() {
     for threads in [1, 2, 3] {
-        // Random graphs and the whole table have a test of their own.
+        // Random graphs and the complete table have a separate test.
         let what = BackendSuite { seed: run_seed(), graphs: 50, every: 7 };
         run_suite(&Cpu::new(threads), &what).assert_passed(&[
             ("table", 100),

@@ -1,5 +1,5 @@
-//! Casts between all dtypes, with the vectors of each instruction set: ties, ends of ranges, halves of wide integers, denormals,
-//! infinities and NaN. The interpreter's bits, but for which NaN it is.
+//! Casts between all dtypes, with the vectors of each instruction set: ties, limits of ranges, halves of wide integers, denormals,
+//! infinities and NaN. The bits equal the interpreter's, except for the payload of NaN.
 
 mod harness;
 
@@ -16,7 +16,7 @@ fn backends() -> Vec<Cpu> {
     targets.into_iter().map(|t| Cpu::with_target(1, Some(t))).collect()
 }
 
-/// Powers of two with something far below added or taken away: what rounding twice gets wrong.
+/// Powers of two plus or minus a much smaller number: double rounding gives wrong results for them.
 fn integers(r: &mut Random) -> Vec<i64> {
     let mut all = vec![0, 1, -1, i64::MIN, i64::MAX, i64::MIN + 1, u32::MAX as i64, i32::MIN as i64];
     for k in 0..63 {
@@ -31,7 +31,7 @@ fn integers(r: &mut Random) -> Vec<i64> {
 
 fn floats(r: &mut Random) -> Vec<f64> {
     let mut all = vec![0.0, -0.0, f64::INFINITY, f64::NEG_INFINITY, f64::NAN, f64::MAX, f64::MIN_POSITIVE, 5e-324];
-    // Ties of all small floats, with a last bit more and less; denormals of f16, bf16 and f32 among them.
+    // Ties of all small floats, with a last bit more and less, including denormals of f16, bf16 and f32.
     for k in (-160..=130).step_by(3).chain([62, 63, 64, 31, 32, 15, 16, 127, 128, -126, -127, -133, -134, -24, -25]) {
         for far in [1, 2, 3, 4, 7, 8, 9, 10, 11, 12, 23, 24, 25, 30] {
             let tie = 2f64.powi(k) * (1.0 + 2f64.powi(-far));

@@ -1,4 +1,4 @@
-//! How many digits composites keep in f32, over their whole range: against the same composite in f64.
+//! The precision of composites in f32 over their whole range, compared with the same composite in f64.
 
 mod harness;
 
@@ -10,7 +10,7 @@ use ir::composites::softmax;
 use ir::ops::Composite;
 use ir::{Builder, DType, Graph, GraphBuilder, Literal, Scalar, Type, Unary, interp};
 
-/// From where functions have underflowed to where they are straight, densely, and closer still around 0 and ±4.2.
+/// Points from where the functions underflow to where they are linear, densely, and more densely around 0 and ±4.2.
 fn points() -> Vec<f64> {
     let mut xs: Vec<f64> = (-3200..=3200).map(|i| i as f64 / 160.0).collect();
     xs.extend((-400..=400).map(|i| i as f64 / 4000.0));
@@ -23,7 +23,7 @@ fn literal(dtype: DType, xs: &[f64]) -> Literal {
     Literal::from_fn(Type::new(dtype, &[xs.len()]), |i| Scalar::from_f64(dtype, xs[i]))
 }
 
-/// A function and its slope at many points: in f32 on the CPU, and in f64 by the interpreter.
+/// Evaluates a function and its derivative at many points: in f32 on the CPU, and in f64 by the interpreter.
 fn curves(graph: impl Fn(DType, usize) -> Graph) -> [Vec<(f64, f64)>; 2] {
     let xs = points();
     let both = |dtype: DType| {
@@ -43,13 +43,13 @@ fn check(name: &str, bound: f64, graph: impl Fn(DType, usize) -> Graph) {
     let [got, want] = curves(graph);
     let (mut worst, mut worst_slope) = ((0.0, 0.0), (0.0, 0.0));
     for ((x, (y, d)), (exact, slope)) in points().into_iter().zip(got).zip(want) {
-        // Below f32's normal numbers there are fewer digits to keep.
+        // Below f32's normal numbers there are fewer significant bits.
         let tiny = |v: f64| v.abs() < 1.2e-38;
         let error = if tiny(exact) { (y - exact).abs() / 1.2e-38 * 1e-7 } else { ((y - exact) / exact).abs() };
         if error > worst.0 || error.is_nan() {
             worst = (error, x);
         }
-        // A slope that passes 0 is compared with the parts it is made of.
+        // The error of a derivative that crosses 0 is relative to its terms.
         let size = if tiny(slope) { 1.2e-30 } else { slope.abs().max(((exact / x).abs() * 0.2).min(0.2)) };
         let error = (d - slope).abs() / size;
         if error > worst_slope.0 || error.is_nan() {
@@ -78,7 +78,7 @@ fn of(make: impl Fn(&Type) -> ir::Result<Composite>) -> impl Fn(DType, usize) ->
 
 #[test]
 fn activations_keep_their_digits() {
-    // What stands in an exponent up to 88 loses as many units in the last place.
+    // The error of an exponent up to 88 is multiplied by that number in units in the last place.
     check("gelu", 3e-5, of(|t| activation::gelu(t, Gelu::Erf)));
     check("gelu_tanh", 3e-5, of(|t| activation::gelu(t, Gelu::Tanh)));
     check("silu", 3e-6, of(activation::silu));
@@ -92,7 +92,7 @@ fn activations_keep_their_digits() {
             b.finish(&[y])
         }
     };
-    // As `nn` writes them: max(x, 0) + log1p(exp(-|x|)), and what is made of it.
+    // As in `nn`: max(x, 0) + log1p(exp(-|x|)), and functions based on it.
     fn softplus(b: &mut Builder, x: ir::Value) -> ir::Result<ir::Value> {
         let zero = b.full_like(x, 0.0)?;
         let most = b.binary(ir::Binary::Max, x, zero)?;
@@ -145,7 +145,7 @@ fn activations_keep_their_digits() {
     }
 }
 
-/// Logits far from 0 have the same loss and gradient as the same logits near it, as far as their own digits allow.
+/// Logits far from 0 have the same loss and gradient as the same logits near 0, up to the precision of the logits.
 #[test]
 fn losses_keep_their_digits_far_from_zero() {
     let near: Vec<f64> = (0..24).map(|i| ((i * 7 % 13) as f64 - 6.0) * 0.25).collect();
@@ -200,7 +200,7 @@ fn logsumexp_keeps_its_digits_and_its_derivatives() {
             let g = got[1].get(4 + i).to_f64();
             assert!((g - w).abs() <= tolerance, "{dtype} {i}: {g} instead of {w}");
         }
-        // Forward: a row of -inf alone stays where it is.
+        // Forward: a row that is all -inf stays unchanged.
         let forth = transform::jvp(&g, &[true], &[true]).unwrap().0;
         for outs in [
             run(&Cpu::new(1), &forth, &[x.clone(), ones(&[3, 4])], true),
@@ -213,7 +213,7 @@ fn logsumexp_keeps_its_digits_and_its_derivatives() {
     }
 }
 
-/// `relu` of NaN is NaN, and its slope there 1, as in PyTorch; forward and reverse mode agree.
+/// `relu` of NaN is NaN, and its derivative there is 1, as in PyTorch; forward and reverse mode agree.
 #[test]
 fn relu_at_nan_and_zero() {
     for dtype in [DType::F32, DType::F64] {

@@ -74,8 +74,8 @@ fn ranks_and_dtypes() {
     }
 }
 
-/// Widths on both sides of vectors and halves of them, steps, holes, padding and groups by lot: however windows are read, and
-/// however their gradients are summed.
+/// Random widths on both sides of full and half vectors, with random strides, dilation, padding and groups, for all ways to read
+/// windows and to sum their gradients.
 #[test]
 fn shapes_by_lot() {
     let mut r = Random(11);
@@ -99,7 +99,7 @@ fn shapes_by_lot() {
     }
 }
 
-/// Features that are alone in their groups, with steps and holes by lot, and so inputs that are spread.
+/// Random depthwise convolutions with strides and dilation, whose gradients have dilated inputs.
 #[test]
 fn features_alone_by_lot() {
     let mut r = Random(37);
@@ -119,7 +119,8 @@ fn features_alone_by_lot() {
     }
 }
 
-/// Three axes and more, by lot: steps, holes in windows and inputs, padding, groups, and so the gradients of all of that; 16-bit floats too.
+/// Random convolutions with three or more axes: strides, dilation of windows and inputs, padding, groups, and all their
+/// gradients; also 16-bit floats.
 #[test]
 fn volumes_by_lot() {
     let mut r = Random(29);
@@ -148,7 +149,7 @@ fn volumes_by_lot() {
     check(&batched, &[4, 3, 5, 4, 5], &[6, 3, 2, 2, 3], DType::F32);
 }
 
-/// One output feature of many: too few for products, not for vectors of positions.
+/// One output feature and many input features: too few for matmul, but not for vectors of positions.
 #[test]
 fn one_output_feature() {
     for (x, k, stride) in [
@@ -167,7 +168,7 @@ fn one_output_feature() {
     }
 }
 
-/// Windows of three by three over features that are alone, with few rows and many, narrow ones and wide.
+/// Depthwise 3 × 3 windows, with few and many rows, narrow and wide.
 #[test]
 fn three_by_three_alone() {
     for (rows, cols) in [(1usize, 9usize), (2, 16), (3, 33), (4, 8), (5, 17), (7, 32), (12, 19), (9, 50), (6, 5)] {
@@ -180,7 +181,7 @@ fn three_by_three_alone() {
     }
 }
 
-/// 16-bit floats under windows that are wider than what they leave, or that have very many elements; planes of all widths, with steps.
+/// 16-bit floats with windows that are wider than the results, or that have very many elements; planes of all widths, with strides.
 #[test]
 fn sixteen_bits_under_large_windows() {
     for (x, k, stride, hop) in [
@@ -206,7 +207,7 @@ fn sixteen_bits_under_large_windows() {
     }
 }
 
-/// Inputs that are spread farther than windows reach: some results, and whole lines of them, meet nothing.
+/// Inputs dilated by more than the window's extent: some results, and whole lines of them, use no input.
 #[test]
 fn spread_beyond_windows() {
     for (kernel, spread) in [(1usize, 2usize), (1, 3), (2, 3), (1, 4), (3, 4), (2, 5)] {
@@ -223,7 +224,7 @@ fn spread_beyond_windows() {
     }
 }
 
-/// 16-bit floats under windows of all kinds: alone in their groups, with steps, with holes.
+/// 16-bit floats with windows of all kinds: depthwise, with strides, with dilation.
 #[test]
 fn sixteen_bits_by_lot() {
     let mut r = Random(31);
@@ -241,7 +242,8 @@ fn sixteen_bits_by_lot() {
     }
 }
 
-/// Transposed convolutions with fewer results' features than images and input features, whose kernel's gradient has a window as large as the input.
+/// Transposed convolutions with fewer output features than images and input features,
+/// whose kernel gradient has a window as large as the input.
 #[test]
 fn transposed_to_few_features() {
     for (images, features, outs, kernel, spread) in [(8, 6, 3, 4, 2), (5, 9, 2, 3, 3), (7, 4, 1, 5, 2), (3, 8, 3, 2, 2)]
@@ -253,7 +255,7 @@ fn transposed_to_few_features() {
     }
 }
 
-/// Padding is zeros that are multiplied like any others: under an infinite weight they give NaN.
+/// Padding zeros are multiplied like other elements: an infinite weight gives NaN.
 #[test]
 fn infinite_weights_meet_the_padding() {
     let image: (&[usize], &[usize]) = (&[2, 3, 16, 32], &[8, 3, 3, 3]);
@@ -297,7 +299,7 @@ fn nothing_at_all() {
 
 #[test]
 fn pieces_of_an_image() {
-    // Large enough that the windows of an image don't fit the cache.
+    // Large enough that the windows of an image do not fit in cache.
     let plain = Conv::new(DType::F32, WindowConfig::strided(&[1, 1], &[1, 1]));
     check(&plain, &[2, 40, 24, 24], &[7, 40, 3, 3], DType::F32);
 }

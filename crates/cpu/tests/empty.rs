@@ -15,7 +15,7 @@ fn agrees(what: &str, g: &Graph) {
         .collect();
     let want = interp::run(g, &inputs).unwrap_or_else(|e| panic!("{what}: {e}"));
     same(what, &run(&Cpu::new(2), g, &inputs, true), &want);
-    // And each result by itself: alone, a view is computed where it is read.
+    // Also each result by itself: a view that is the only result is computed where it is read.
     for (k, &v) in g.outputs().iter().enumerate() {
         let mut one = g.clone();
         one.set_outputs(vec![v]);
@@ -23,7 +23,7 @@ fn agrees(what: &str, g: &Graph) {
     }
 }
 
-/// Reads a value in every way: as it is, reduced over each axis and all of them, mapped, and concatenated with itself.
+/// Uses a value in every way: directly, reduced over each axis and all of them, elementwise, and concatenated with itself.
 fn every_reader(b: &mut Builder, v: Value) -> Vec<Value> {
     let ty = b.ty(v);
     let mut outs = vec![v];
@@ -124,7 +124,7 @@ fn views_and_routines_of_nothing() {
     agrees("views", &b.finish(&outs));
 }
 
-/// Rows of a table by ids of every integer dtype.
+/// Rows of a table by indices of every integer dtype.
 #[test]
 fn ids_of_every_integer_dtype() {
     use ir::composites::embedding::embedding;

@@ -1,4 +1,4 @@
-//! Large factorisations give back their matrix, in f32 and f64, whatever its spectrum; the same bits on any number of threads.
+//! Large factorizations reproduce their matrix, in f32 and f64, for any spectrum, with the same bits for any number of threads.
 
 mod harness;
 
@@ -8,12 +8,12 @@ use harness::{Random, run, same};
 use ir::ops::*;
 use ir::{Builder, DType, GraphBuilder, Literal, Op, Scalar, Type};
 
-/// Results on 1, 2, 3 and 16 threads, which are the same bits, as f64.
+/// Returns the results in f64, after checking that 1, 2, 3 and 16 threads give the same bits.
 fn results(op: impl Into<Op>, inputs: &[Literal]) -> Vec<Vec<f64>> {
     results_on(&Cpu::new, op, inputs)
 }
 
-/// The widest vectors of the machine, and those of 256 bits.
+/// The widest vectors of the machine, and 256-bit vectors.
 fn machines() -> Vec<Box<dyn Fn(usize) -> Cpu>> {
     let mut all: Vec<Box<dyn Fn(usize) -> Cpu>> = vec![Box::new(Cpu::new)];
     if Target::available().contains(&Target::Avx2) {
@@ -22,7 +22,7 @@ fn machines() -> Vec<Box<dyn Fn(usize) -> Cpu>> {
     all
 }
 
-/// The same of machines that are made so.
+/// Returns the same for a given constructor of the backend.
 fn results_on(cpu: &dyn Fn(usize) -> Cpu, op: impl Into<Op>, inputs: &[Literal]) -> Vec<Vec<f64>> {
     let mut b = Builder::new();
     let args: Vec<_> = inputs.iter().map(|x| b.graph.input(x.ty().clone())).collect();
@@ -43,7 +43,7 @@ fn literal(dtype: DType, m: usize, n: usize, f: impl Fn(usize, usize) -> f64) ->
     (l, rounded)
 }
 
-/// `a·b` of an `[m, k]` and a `[k, n]` matrix.
+/// Returns `a·b` for an `[m, k]` and a `[k, n]` matrix.
 fn times(a: &[f64], b: &[f64], m: usize, k: usize, n: usize) -> Vec<f64> {
     let mut c = vec![0.0; m * n];
     for i in 0..m {
@@ -59,21 +59,21 @@ fn turned(a: &[f64], m: usize, n: usize) -> Vec<f64> {
     (0..m * n).map(|i| a[i % m * n + i / m]).collect()
 }
 
-/// How far `got` is from `want`, relative to its largest element.
+/// The maximum error of `got`, relative to the largest element of `want`.
 fn off(got: &[f64], want: &[f64]) -> f64 {
     let size = want.iter().fold(f64::MIN_POSITIVE, |m: f64, x| m.max(x.abs()));
     assert!(got.iter().all(|x| x.is_finite()), "not a number");
     got.iter().zip(want).fold(0f64, |m, (a, b)| m.max((a - b).abs())) / size
 }
 
-/// How far the columns of an `[m, k]` matrix are from orthogonal ones of length 1.
+/// The deviation of the columns of an `[m, k]` matrix from orthonormal ones.
 fn skew(q: &[f64], m: usize, k: usize) -> f64 {
     let product = times(&turned(q, m, k), q, k, m, k);
     let unit: Vec<f64> = (0..k * k).map(|i| (i / k == i % k) as u8 as f64).collect();
     off(&product, &unit)
 }
 
-/// What rounding leaves of matrices of this order: LAPACK's tests allow thirty times as much.
+/// The expected rounding error for matrices of this order: LAPACK's tests allow thirty times as much.
 fn bound(dtype: DType, n: usize) -> f64 {
     n as f64 * if dtype == DType::F32 { f32::EPSILON as f64 } else { f64::EPSILON }
 }
@@ -109,7 +109,7 @@ fn triangular_factors_give_back_their_matrix() {
                     .collect();
                 let upper: Vec<f64> = (0..k * n).map(|at| if at / n <= at % n { out[0][at] } else { 0.0 }).collect();
                 let rows: Vec<f64> = (0..m * n).map(|at| exact[out[2][at / n] as usize * n + at % n]).collect();
-                // Elements grow as rows are taken off each other.
+                // Elements grow during the elimination.
                 below(&format!("lu {what}"), off(&times(&lower, &upper, m, k, n), &rows), 10.0 * bound(dtype, n));
             }
             let others = 23;
@@ -149,7 +149,7 @@ fn triangular_factors_give_back_their_matrix() {
 fn reflections_give_back_their_matrix() {
     let mut r = Random(32);
     for dtype in DTYPES {
-        // Square, tall, wide; on both sides of where they are cut into blocks.
+        // Square, tall and wide matrices, on both sides of the minimum size for blocks.
         for (m, n) in [
             (20, 20),
             (33, 33),
@@ -178,7 +178,7 @@ fn reflections_give_back_their_matrix() {
                 below(&what, skew(&out[0], m, k), bound(dtype, m.max(n)));
             }
         }
-        // Columns that depend on each other, and columns of nothing.
+        // Linearly dependent columns, and zero columns.
         let (a, exact) =
             literal(dtype, 150, 110, |i, j| if j % 7 == 3 { 0.0 } else { ((i * (j / 2 + 1)) % 11) as f64 });
         let out = results(Qr { full: false }, &[a]);
@@ -187,13 +187,13 @@ fn reflections_give_back_their_matrix() {
     }
 }
 
-/// Symmetric matrices that divide and conquer meets: nothing to do, everything equal, pairs, clusters, far apart, glued.
+/// Spectra of symmetric matrices for divide and conquer: fully deflated, all equal, pairs, clusters, far apart, glued.
 fn spectra(n: usize, r: &mut Random) -> Vec<(&'static str, Vec<f64>)> {
     let random: Vec<f64> = (0..n * n).map(|_| r.unit()).collect();
     let symmetric = |f: &dyn Fn(usize, usize) -> f64| -> Vec<f64> {
         (0..n * n).map(|at| f((at / n).max(at % n), (at / n).min(at % n))).collect()
     };
-    // Q·diag(λ)·Qᵀ for reflections Q.
+    // Q·diag(λ)·Qᵀ with Q a product of reflections.
     let v: Vec<f64> = (0..n).map(|_| r.unit()).collect();
     let length: f64 = v.iter().map(|x| x * x).sum();
     let with = |value: &dyn Fn(usize) -> f64| -> Vec<f64> {
@@ -263,7 +263,7 @@ fn eigenvectors_give_back_their_matrix() {
                     let back = times(&scaled, &turned(&out[1], n, n), n, n, n);
                     let most = out[0].iter().fold(0f64, |m, x| m.max(x.abs()));
                     let size = exact.iter().fold(0f64, |m, x| m.max(x.abs()));
-                    // Errors are small beside the largest eigenvalue.
+                    // Errors are relative to the largest eigenvalue.
                     let room = (most / size.max(f64::MIN_POSITIVE)).max(1.0);
                     below(&what, off(&back, &exact), room * bound(dtype, n));
                     below(&what, skew(&out[1], n, n), bound(dtype, n));
@@ -273,7 +273,7 @@ fn eigenvectors_give_back_their_matrix() {
     }
 }
 
-/// Checks singular values and vectors of a matrix, and values alone; gives the values.
+/// Checks singular values and vectors of a matrix, and the values without vectors; returns the values.
 fn check_singular(cpu: &dyn Fn(usize) -> Cpu, what: &str, dtype: DType, [m, n]: [usize; 2], data: &[f64]) -> Vec<f64> {
     let (a, exact) = literal(dtype, m, n, |i, j| data[i * n + j]);
     let out = results_on(cpu, Svd { vectors: true }, &[a.clone()]);
@@ -305,7 +305,8 @@ fn singular_vectors_give_back_their_matrix() {
     }
 }
 
-/// Matrices whose two diagonals fall apart, or whose halves have equal values, or nothing: several levels of dividing.
+/// Matrices whose bidiagonal form splits into blocks,
+/// or whose halves have equal or zero values, with several levels of divide and conquer.
 #[test]
 fn divided_singular_vectors_give_back_their_matrix() {
     let mut r = Random(36);
@@ -349,7 +350,7 @@ fn divided_singular_vectors_give_back_their_matrix() {
     }
 }
 
-/// Values without vectors are those with vectors, of small and of middling matrices, square or not, whatever their spectrum.
+/// Values computed without vectors equal those with vectors, for small and medium matrices, square or not, with any spectrum.
 #[test]
 fn singular_values_alone_are_those_with_vectors() {
     let mut r = Random(35);

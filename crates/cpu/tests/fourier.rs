@@ -1,5 +1,5 @@
-//! Fourier transforms of many lines, with the vectors of each instruction set, on several thread counts: near the
-//! interpreter's, or near the sums that define them, and the same bits.
+//! Fourier transforms of many lines, with the vectors of each instruction set, on several thread counts: close to the
+//! interpreter's or to the definition of the DFT, with the same bits for all thread counts.
 
 mod harness;
 
@@ -28,7 +28,7 @@ fn backends() -> Vec<Vec<Cpu>> {
 #[test]
 fn lines_of_all_kinds() {
     let (all, mut r) = (backends(), Random(8));
-    // Powers of two, other small factors, odd lengths, lengths that go another way; rows, columns, both.
+    // Powers of two, other small factors, odd lengths, lengths for other algorithms; rows, columns, both.
     let cases: &[(&[usize], &[usize])] = &[
         (&[40, 64], &[1]),
         (&[64, 40], &[0]),
@@ -45,7 +45,7 @@ fn lines_of_all_kinds() {
         (&[10, 12, 16], &[0, 2]),
         (&[12, 10, 20], &[2, 0, 1]),
         (&[300, 8], &[0]),
-        // Other prime factors, up to the largest that lines are divided by, and beyond; lines shorter than a tile.
+        // Other prime factors, up to the largest direct radix, and larger ones; lines shorter than a tile.
         (&[20, 7], &[1]),
         (&[26, 9], &[0]),
         (&[9, 77], &[1]),
@@ -56,15 +56,15 @@ fn lines_of_all_kinds() {
         (&[40, 3], &[1]),
         (&[33, 5], &[1]),
         (&[24, 6], &[1]),
-        // Fewer lines beside each other than lanes, in many places and in few.
+        // Fewer adjacent lines than lanes, with many and few outer indices.
         (&[50, 20, 3], &[1]),
         (&[17, 21, 5], &[1]),
         (&[33, 23, 2], &[1]),
         (&[3, 12, 7], &[1]),
         (&[20, 9, 2], &[0, 1]),
-        // Elements of long lines that are far from each other.
+        // Long lines with strided elements.
         (&[1500, 2], &[0]),
-        // Long lines, as matrices: alone, few, of factors that fill vectors and of others, of two axes.
+        // Long lines as matrices: a single line, few lines, factors that fill vectors and others, two axes.
         (&[256], &[0]),
         (&[3, 512], &[1]),
         (&[20, 1024], &[1]),
@@ -91,7 +91,7 @@ fn lines_of_all_kinds() {
     }
 }
 
-/// The sums that define a transform of a complex line, in f64, its roots from a table.
+/// Computes the definition of the transform of a complex line in f64, with roots of unity from a table.
 fn defined(re: &[f64], im: &[f64], inverse: bool) -> (Vec<f64>, Vec<f64>) {
     let n = re.len();
     let roots: Vec<(f64, f64)> = (0..n).map(|k| (std::f64::consts::TAU * k as f64 / n as f64).sin_cos()).collect();
@@ -111,25 +111,25 @@ fn defined(re: &[f64], im: &[f64], inverse: bool) -> (Vec<f64>, Vec<f64>) {
     (0..n).map(element).unzip()
 }
 
-/// How far results are from what they should be, relative to all of it.
+/// Returns the error of the results relative to the norm of the expected ones.
 fn error(got: &[f64], want: &[f64]) -> f64 {
     let norm = |x: &mut dyn Iterator<Item = f64>| x.map(|v| v * v).sum::<f64>().sqrt();
     norm(&mut got.iter().zip(want).map(|(a, b)| a - b)) / norm(&mut want.iter().copied()).max(1e-300)
 }
 
-/// Every short length and some long ones: powers, products and primes, which are transformed in registers, by sums, by convolutions, as
-/// matrices, and by way of a chirp. Errors grow with the logarithm of the length at most.
+/// Every short length and some long ones: powers, products and primes, which use butterflies, the definition of the DFT,
+/// convolutions, matrices, and chirps. Errors grow at most with the logarithm of the length.
 #[test]
 fn any_length() {
     let (all, mut r) = (backends(), Random(9));
     let (last, every) = if cfg!(debug_assertions) { (40, 97) } else { (110, 37) };
     let mut lengths: Vec<usize> = (1..=last).chain((last..600).step_by(every)).collect();
-    // Primes, one of which is 1 more than twice a prime; their multiples; long lines with factors and without.
+    // Primes, including one with p - 1 twice a prime; multiples of them; long lines with and without small factors.
     lengths.extend([173, 227, 347, 383, 541, 719, 1123, 1581, 1651, 1984, 2003]);
     for n in lengths {
         for (dtype, unit) in [(DType::F32, 6e-8), (DType::F64, 4e-16)] {
             let bound = unit * (3.0 + (n as f64).log2());
-            // Many lines, one, and columns; the first line and the last are looked at.
+            // Many lines, one line, and columns; the first and the last line are checked.
             for (shape, axis) in [(vec![18, n], 1), (vec![1, n], 1), (vec![n, 3], 0)] {
                 if n > 600 && shape[0] == 18 && cfg!(debug_assertions) {
                     continue;
@@ -151,7 +151,7 @@ fn any_length() {
                             let mut re = line(&x[0], own, i);
                             let mut im = x.get(1).map_or(vec![0.0; n], |x| line(x, own, i));
                             if let FftKind::InverseReal { .. } = kind {
-                                // The other half, and nothing that a real signal's spectrum can't hold.
+                                // The other half, without imaginary parts that a real signal's spectrum cannot have.
                                 im[0] = 0.0;
                                 if n.is_multiple_of(2) {
                                     im[n / 2] = 0.0;
@@ -190,7 +190,7 @@ fn any_length() {
 
 #[test]
 fn lines_do_not_meet() {
-    // Halved, by sums, by a convolution and as lines of others.
+    // Even length, definition of the DFT, convolution, and decomposition into shorter lines.
     for n in [20, 3, 21, 23, 97] {
         let g = graph(FftKind::Real, &[1], DType::F32, &[32, n]);
         let ty = Type::new(DType::F32, &[32, n]);

@@ -1,4 +1,4 @@
-//! Running a plan allocates nothing, on any path, hot or with sleeping workers.
+//! Running a plan allocates nothing, with any algorithm, with spinning or sleeping workers.
 
 use cpu::gemm::{GemmOperand, GemmOutput, GemmPlan, GemmProblem, MatrixLayout, OperandSource};
 use cpu::pool::ThreadPool;
@@ -26,7 +26,7 @@ fn runs_do_not_allocate() {
                     // SAFETY: the buffers are large enough for every shape above.
                     unsafe { plan.run(&pool, operand, operand, out, aligned) };
                 };
-                // Threads that run for the first time make what is theirs.
+                // Threads allocate thread-local state when they first run.
                 (0..50).for_each(|_| run());
                 let before = allocations();
                 run();
@@ -36,7 +36,7 @@ fn runs_do_not_allocate() {
     }
 }
 
-/// No test harness: its threads allocate when they like, and the count is of the whole process.
+/// No test harness: its threads may allocate at any time, and the count covers the whole process.
 fn main() {
     runs_do_not_allocate();
     println!("1 passed, 0 failed");

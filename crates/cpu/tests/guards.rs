@@ -1,7 +1,8 @@
-//! Random ops of odd sizes whose operands, results and scratch end where memory ends: behind each is a page that nobody may touch.
-//! Scratch is full of NaN before. Results are the bits of a run in ordinary memory, those of any thread count, and near the interpreter's.
+//! Random ops of odd sizes whose operands, results and scratch end at an inaccessible page. Scratch is filled with NaN before
+//! each run. Results have the bits of a run in ordinary memory,
+//! the same bits for any number of threads, and are close to the interpreter's.
 //!
-//! `TENSORLOOM_GUARDS=n` tries `n` times as many.
+//! `TENSORLOOM_GUARDS=n` runs `n` times as many cases.
 #![cfg(unix)]
 
 mod harness;
@@ -15,12 +16,13 @@ use ir::ops::*;
 use ir::{Builder, DType, Graph, GraphBuilder, Op, Shape, Type, Unary, interp};
 use std::sync::Arc;
 
-/// Backends of each instruction set, on several thread counts.
+/// Returns backends for each instruction set, with several thread counts.
 fn backends() -> Vec<Vec<Cpu>> {
     Target::available().into_iter().map(|t| [1, 2, 3].map(|n| Cpu::with_target(n, Some(t))).into()).collect()
 }
 
-/// Runs a graph in guarded and in ordinary memory; `tolerance` is that of the interpreter's results, if those are unique.
+/// Runs a graph in guarded and in ordinary memory;
+/// `tolerance` is the tolerance for the interpreter's results, if the results are unique.
 fn check(what: &str, graph: &Graph, backends: &[Vec<Cpu>], r: &mut Random, tolerance: Option<f64>) {
     let x: Vec<_> = graph.input_types().iter().map(|t| r.literal(t)).collect();
     let want = tolerance.map(|t| (interp::run(graph, &x).unwrap(), t));
@@ -70,7 +72,7 @@ fn tolerance(dtype: DType) -> f64 {
     }
 }
 
-/// Windows that fit a base; spread inputs, dilated windows, strides, and padding that may be negative.
+/// Returns random windows that fit a base: dilated inputs and windows, strides, and padding that may be negative.
 fn windows(r: &mut Random, base: &[usize], window: &[usize]) -> WindowConfig {
     let rank = base.len();
     let mut w = WindowConfig::unit_stride(rank);
@@ -101,7 +103,7 @@ fn convolutions() {
         let mut window: Vec<usize> = (0..rank).map(|_| any(&mut r, &[1, 1, 2, 3, 3, 4, 5])).collect();
         let mut conv = Conv { groups, ..Conv::new(dtype, windows(&mut r, &base, &window)) };
         match r.below(6) {
-            // All of the input in one window, and one element in each: axes go together.
+            // One window over the whole input, or windows of one element: such axes are merged.
             0 => (window, conv.windows) = (base.clone(), WindowConfig::unit_stride(rank)),
             1 => (window, conv.windows) = (vec![1; rank], WindowConfig::unit_stride(rank)),
             _ => {}
@@ -175,7 +177,7 @@ fn routines() {
             }
             4 => (TopK { k: 1 + r.below(shape[axis]), axis }.into(), vec![ty]),
             _ => {
-                // Slices across an axis, for as many indices as may be.
+                // Slices across an axis, with different numbers of indices.
                 let n = any(&mut r, &[1, 5, 40, 900]);
                 let mut updates = shape.clone();
                 updates[axis] = n;
@@ -232,7 +234,7 @@ fn factorisations() {
         let of = |m: usize, n: usize| Type::new(dtype, &[batch, m, n]);
         let [left, lower, transpose, unit] = [0; 4].map(|_| r.below(2) == 1);
         let solve = TriangularSolve { left, lower, transpose, unit };
-        // Systems of random numbers may have any solution; whether it is right is for `factorisations.rs`.
+        // Random systems may be singular; `factorisations.rs` checks the solutions.
         let others = 1 + r.below(90);
         let cases: [(Op, Vec<Type>); 5] = [
             (Lu.into(), vec![of(m, n)]),

@@ -1,4 +1,4 @@
-//! Runs that are stopped between two of their steps.
+//! Runs that are stopped between two steps.
 
 use compiler::{Backend, Bindings, Error, Executable, Options, interrupt};
 use cpu::Cpu;
@@ -20,7 +20,7 @@ fn body() -> Graph {
     b.finish(&[z])
 }
 
-/// Loops of several kinds around the body: so many iterations, or none that is the last.
+/// Loops of several kinds around the body, with the given number of iterations.
 fn loops(length: usize) -> [(&'static str, Graph); 4] {
     let scan = || {
         let mut b = Builder::new();
@@ -92,7 +92,7 @@ thread_local! {
     static QUESTIONS: Cell<usize> = const { Cell::new(0) };
 }
 
-/// The answer to the third question is yes.
+/// An interrupt function that returns true at the third call.
 fn third() -> bool {
     QUESTIONS.set(QUESTIONS.get() + 1);
     QUESTIONS.get() == 3
@@ -102,7 +102,7 @@ fn third() -> bool {
 fn loops_stop_when_asked_to_and_run_again() {
     for threads in [1, 2] {
         let cpu = Cpu::new(threads);
-        // For hours.
+        // These would run for hours.
         for (name, graph) in loops(i32::MAX as usize) {
             let (exe, mut b) = load(&cpu, &graph);
             b.inputs[0].write(0, input().bytes()).unwrap();
@@ -114,7 +114,7 @@ fn loops_stop_when_asked_to_and_run_again() {
             let took = began.elapsed();
             assert!(took >= Duration::from_millis(50), "{name}: asked again after {took:?}");
             assert_eq!(QUESTIONS.get(), 3, "{name}");
-            // The backend and its arenas serve the next one.
+            // The backend and its arenas can be used for the next run.
             for (_, graph) in loops(5) {
                 let (exe, mut b) = load(&cpu, &graph);
                 b.inputs[0].write(0, input().bytes()).unwrap();
@@ -148,7 +148,7 @@ fn a_run_that_is_told_to_go_on_gives_the_same_bits() {
         }
         assert_eq!(output(&b), alone, "{name}");
         assert!(QUESTIONS.get() > 3, "{name}: nobody asked");
-        // Nothing stops what must not be left half written.
+        // Within `interrupt::undisturbed`, runs are not stopped.
         {
             let _asking = interrupt::set_interrupt_check(|| true);
             let _undisturbed = interrupt::disable_interrupts();

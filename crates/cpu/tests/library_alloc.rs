@@ -1,4 +1,4 @@
-//! Running a loaded program allocates nothing, whatever routines it has.
+//! Running a loaded program allocates nothing, with any routine.
 
 mod harness;
 
@@ -91,7 +91,7 @@ fn runs_do_not_allocate() {
     }
 }
 
-/// No test harness: its threads allocate when they like, and the count is of the whole process.
+/// No test harness: its threads may allocate at any time, and the count covers the whole process.
 fn main() {
     runs_do_not_allocate();
     println!("1 passed, 0 failed");

@@ -1,4 +1,4 @@
-//! Sizes that can't be, and memory that can't be had.
+//! Sizes that are impossible, and memory that cannot be allocated.
 
 use compiler::program::Step;
 use compiler::{Backend, Bindings, Error, Options};
@@ -36,7 +36,7 @@ fn memory_that_is_not_there_is_an_error_with_its_size() {
     assert!(matches!(e, Error::OutOfMemory { bytes, .. } if bytes >= arena), "{e}");
 }
 
-/// 73,537 is prime and 73,536 has no divisor near a good block.
+/// 73,537 is prime and 73,536 has no divisor near a good block size.
 #[test]
 fn a_long_axis_without_divisors_runs_in_blocks_and_a_rest() {
     for n in [73_536, 73_537, 470_925, (1 << 20) - 1] {

@@ -1,4 +1,4 @@
-//! Factorisations, transforms and grouped products against the interpreter, and the same bits at any thread count.
+//! Factorizations, transforms and grouped products compared with the interpreter, with the same bits for any number of threads.
 
 mod harness;
 
@@ -14,7 +14,7 @@ fn graph(op: Op, types: &[Type]) -> Graph {
     b.finish(&outs)
 }
 
-/// Our results and the interpreter's.
+/// Returns the results of the CPU and of the interpreter.
 fn both(op: impl Into<Op>, inputs: &[Literal]) -> (String, Vec<Literal>, Vec<Literal>) {
     let op = op.into();
     let types: Vec<Type> = inputs.iter().map(|x| x.ty().clone()).collect();
@@ -74,7 +74,7 @@ fn cholesky_lu_and_qr() {
     }
 }
 
-/// Many small matrices, of which some have no factors: rows to exchange, columns of zeros, tiny and huge pivots, and numbers that are none.
+/// Many small matrices, some of which have no factors: row exchanges, zero columns, tiny and huge pivots, infinities and NaN.
 #[test]
 fn many_small_matrices() {
     let mut random = Random(23);
@@ -119,7 +119,7 @@ fn triangular_solves() {
                 let [left, lower, transpose, unit] = [1, 2, 4, 8].map(|b| bits & b != 0);
                 let shape = if left { [2, n, other] } else { [2, other, n] };
                 let b = random.literal(&Type::new(dtype, &shape));
-                // A unit diagonal leaves large elements beside it: keep the system tame.
+                // A unit diagonal with large elements beside it would be badly conditioned, so scale them down.
                 let scaled = Literal::from_fn(a.ty().clone(), |i| {
                     Scalar::from_f64(dtype, a.get(i).to_f64() * if unit { 0.02 } else { 1.0 })
                 });
@@ -129,7 +129,7 @@ fn triangular_solves() {
     }
 }
 
-/// Matrices that are cut into blocks, the last of which is a part of one.
+/// Matrices that are factored in blocks, with a partial last block.
 #[test]
 fn large_matrices() {
     let mut random = Random(24);
@@ -147,7 +147,7 @@ fn large_matrices() {
             check(Qr { full }, &[a.clone()], 1e-10);
         }
     }
-    // A column of zeros has no reflection and no pivot.
+    // A zero column has no reflection and no pivot.
     let a = random.literal(&Type::new(dtype, &[120, 100]));
     let a = Literal::from_fn(a.ty().clone(), |i| if i % 100 == 40 { Scalar::from_f64(dtype, 0.0) } else { a.get(i) });
     check(Qr { full: false }, &[a.clone()], 1e-10);
@@ -164,7 +164,7 @@ fn large_matrices() {
     }
 }
 
-/// `U·diag(s)·W`, and how far `Uᵀ·U` and `W·Wᵀ` are from the identity.
+/// Returns `U·diag(s)·W`, and the deviation of `Uᵀ·U` and `W·Wᵀ` from the identity.
 fn recomposed(u: &[f64], s: &[f64], w: &[f64], m: usize, n: usize) -> (Vec<f64>, f64) {
     let k = s.len();
     let a = (0..m * n).map(|at| (0..k).map(|l| u[at / n * k + l] * s[l] * w[l * n + at % n]).sum()).collect();
@@ -282,7 +282,7 @@ fn grouped_products() {
     }
 }
 
-/// Factors of matrices whose elements' squares overflow or vanish are those of the matrix near 1, scaled.
+/// The factors of matrices whose squared elements overflow or underflow are those of the matrix scaled to be near 1.
 #[test]
 fn badly_scaled_matrices_are_factored_like_others() {
     let mut random = Random(77);
@@ -349,7 +349,7 @@ fn orthogonal(q: &[f64], m: usize, k: usize) {
     }
 }
 
-/// Columns of very different sizes: each keeps its digits.
+/// Columns of very different magnitude: each is computed to full precision.
 #[test]
 fn badly_scaled_columns_have_exact_factors() {
     let scales = [1.0, 1e-200, 1e200, 1e-290];

@@ -39,7 +39,7 @@ fn times(b: &mut Builder, x: Value, w: Value) -> Result<Value> {
     b.reshape(y, &[BATCH, SEQ, wt.shape[1]])
 }
 
-/// The mean loss of a small causal transformer: (parameters, ids, targets) to a scalar, times `scale`.
+/// The mean loss of a small causal transformer: (parameters, tokens, targets) to a scalar, times `scale`.
 fn model(scale: f64) -> Result<Graph> {
     let mut b = Builder::new();
     let p: Vec<Value> = shapes().iter().map(|s| b.input(F, s)).collect();
@@ -84,9 +84,9 @@ fn model(scale: f64) -> Result<Graph> {
     Ok(b.finish(&[mean]))
 }
 
-/// One step of Adam: (parameters, two moments, ids, targets) to (loss, the new three).
+/// One step of Adam: (parameters, two moments, tokens, targets) to (loss, the new three).
 fn step(narrow: Option<DType>) -> Result<Graph> {
-    // f16 has few small numbers: the loss is scaled up, the gradients down again.
+    // f16 has a small exponent range: the loss is scaled up, the gradients down again.
     let scale = if narrow == Some(DType::F16) { 1024.0 } else { 1.0 };
     let f = model(scale)?;
     let f = narrow.map_or(Ok(f.clone()), |d| autocast(&f, &AutocastPolicy::new(d)))?;
@@ -120,7 +120,7 @@ fn step(narrow: Option<DType>) -> Result<Graph> {
     Ok(b.finish(&results))
 }
 
-/// Losses of a training run. Each sequence repeats a random word of four tokens: attention has to find it.
+/// Returns the losses of a training run. Each sequence repeats a random word of four tokens, which attention has to find.
 fn train(cpu: &Cpu, narrow: Option<DType>, steps: usize) -> Vec<f64> {
     let graph = step(narrow).unwrap();
     let state = 3 * shapes().len();
@@ -162,7 +162,7 @@ fn narrow_floats_train_like_f32() {
     let steps = 300;
     let mean = |losses: &[f64]| losses[steps - 20..].iter().sum::<f64>() / 20.0;
     let wide = train(&cpu, None, steps);
-    // The first three targets of each sequence can't be foretold: ln 24 · 3/16 is about 0.6.
+    // The first three targets of each sequence cannot be predicted: ln 24 · 3/16 is about 0.6.
     assert!(wide[0] > 2.5 && mean(&wide) < 1.3, "f32: {} to {}", wide[0], mean(&wide));
     for narrow in [DType::BF16, DType::F16] {
         let losses = train(&cpu, Some(narrow), steps);
@@ -172,7 +172,7 @@ fn narrow_floats_train_like_f32() {
     }
 }
 
-/// Flushed or kept, on every thread, and the caller's own setting is as before.
+/// Denormals are flushed or kept on every thread, and the caller's own setting is restored.
 #[test]
 fn denormals_are_flushed_where_asked() {
     let mut b = Builder::new();

@@ -1,8 +1,8 @@
-//! Saved programs that somebody changed: they are refused, or a run stays inside its buffers. Each buffer and the arena lie between pages that
-//! nobody may touch, and inputs must be as they were.
+//! Corrupted saved programs: they are rejected, or a run stays inside its buffers. Each buffer and the arena lie between
+//! inaccessible pages, and inputs must be unchanged.
 //!
-//! `TENSORLOOM_ROUNDS=n` tries `n` times as many. `TENSORLOOM_KEEP=file` writes each program there before it runs, so that the file holds the one
-//! that ended the process.
+//! `TENSORLOOM_ROUNDS=n` runs `n` times as many cases. `TENSORLOOM_KEEP=file` writes each program to the file before it runs, so
+//! that the file contains the one that crashed the process.
 #![cfg(unix)]
 
 mod harness;
@@ -45,7 +45,7 @@ const PRODUCTS: [&str; 3] = [
     }",
 ];
 
-/// Programs of many kinds: every row of the table of ops, random graphs, products with kernels around them.
+/// Programs of many kinds: every row of the op table, random graphs, matmuls with kernels around them.
 fn corpus(cpu: &Cpu, graphs: u64) -> Vec<(String, Program)> {
     let compile = |g: &Graph| {
         let donate = (0..g.inputs().len().min(g.outputs().len())).map(|i| (i, i)).collect();
@@ -59,9 +59,9 @@ fn corpus(cpu: &Cpu, graphs: u64) -> Vec<(String, Program)> {
     for (name, graph) in all {
         match compile(&graph) {
             Ok(program) => compiled.push((name, program)),
-            // With `TENSORLOOM_VERIFY` it is verified at once.
+            // With `TENSORLOOM_VERIFY` the program is verified at once.
             Err(e @ Error::Program(_)) => unproved.push(format!("{name}: {e}")),
-            // A composite of several ranks, which this backend has no communicator for.
+            // A composite over several ranks, for which this backend has no communicator.
             Err(_) => {}
         }
     }
@@ -103,7 +103,7 @@ fn count(steps: &[Step], kinds: &mut [usize; 7]) {
     }
 }
 
-/// What became of the programs.
+/// The number of programs with each outcome.
 #[derive(Debug, Default)]
 struct Tally {
     unreadable: usize,
@@ -151,7 +151,7 @@ fn changed_programs_are_refused_or_stay_inside() {
     assert!(tally.ran > 100 && tally.refused > 100 && tally.unreadable > 20, "{tally:?}");
 }
 
-/// Some bytes changed, and the checksum made to fit.
+/// Returns the bytes with some of them changed, and a valid checksum.
 fn bent(bytes: &[u8], r: &mut Rng) -> Vec<u8> {
     let mut bad = bytes.to_vec();
     for _ in 0..1 + r.below(3) {
@@ -169,7 +169,7 @@ fn bent(bytes: &[u8], r: &mut Rng) -> Vec<u8> {
     bad
 }
 
-/// Elements that a run goes through, roughly.
+/// Estimates the number of elements that a run processes.
 fn work(steps: &[Step]) -> f64 {
     steps
         .iter()
@@ -267,7 +267,7 @@ fn run(cpu: &Cpu, program: Program, r: &mut Rng, tally: &mut Tally) {
     }
 }
 
-/// The parts of a program with one or two of them changed.
+/// Returns the parts of a program with one or two of them changed.
 fn changed(program: &Program, r: &mut Rng) -> ProgramParts {
     let mut p = program.clone().into_parts();
     for _ in 0..1 + r.below(2) {
@@ -282,7 +282,7 @@ fn changed(program: &Program, r: &mut Rng) -> ProgramParts {
     p
 }
 
-/// A number near another one, or far from it.
+/// Returns a number near another one, or far from it.
 fn number(n: i64, r: &mut Rng) -> i64 {
     match r.below(10) {
         0 => n.wrapping_add(1),

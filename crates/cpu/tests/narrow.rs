@@ -1,5 +1,5 @@
-//! Operations on elements of one and two bytes, with the vectors of each instruction set: all pairs of bytes, ends of ranges of
-//! 16-bit integers, chains of operations, operands that are the same for every row or for a whole row. The interpreter's bits.
+//! Operations on elements of one and two bytes, with the vectors of each instruction set: all pairs of bytes, limits of
+//! 16-bit integers, chains of operations, operands broadcast over rows or along a row. The bits equal the interpreter's.
 
 mod harness;
 
@@ -47,7 +47,7 @@ fn agree(what: &str, graph: &Graph, x: &[Literal], backends: &[Cpu]) {
     }
 }
 
-/// Numbers around the ends of a range and around its middle, small ones, and some of all.
+/// Numbers near the limits of a range and near its middle, small numbers, and random ones.
 fn edges(d: DType, i: usize, r: &mut Random) -> Scalar {
     let (low, high) = (d.int_min() as i64, d.int_max() as i64);
     let all = [low, low + 1, -1, 0, 1, 7, 8, 15, 16, 17, high - 1, high, high / 2];
@@ -99,7 +99,7 @@ fn all_pairs_of_bytes() {
     }
 }
 
-/// A value of a shape: an input, one that is the same for all rows, for a row, or everywhere, or a constant.
+/// A value of a shape: an input, possibly broadcast over rows, along rows, or everywhere, or a constant.
 fn operand(b: &mut Builder, d: DType, shape: &[usize], r: &mut Random) -> Value {
     let [rows, size] = shape else { return b.input(d, shape) };
     let of = |b: &mut Builder, own: &[usize], dims: &[usize]| {
@@ -157,7 +157,7 @@ fn chains_and_broadcasts() {
     }
 }
 
-/// Rows that end inside a vector, of every dtype: nothing around them is touched, every element is.
+/// Rows that end inside a vector, of every dtype: the memory around them is unchanged, and every element is written.
 #[test]
 fn rows_shorter_than_a_vector() {
     let (backends, mut r) = (backends(&[1, 2]), Random(33));

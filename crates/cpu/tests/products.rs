@@ -1,4 +1,4 @@
-//! Products whose operands are computed while they are packed, or packed when the program is loaded.
+//! Matmuls whose operands are computed while they are packed, or packed when the program is loaded.
 
 mod harness;
 
@@ -12,7 +12,7 @@ fn inputs(g: &Graph) -> Vec<Literal> {
     g.input_types().iter().map(|t| r.literal(t)).collect()
 }
 
-/// How many operands are computed, and whether the interpreter agrees.
+/// Returns the number of computed operands, after comparing the results with the interpreter.
 fn computed(g: &Graph) -> usize {
     let x = inputs(g);
     let want = interp::run(g, &x).unwrap();
@@ -31,7 +31,7 @@ fn computed(g: &Graph) -> usize {
 
 #[test]
 fn arithmetic_in_front_of_a_product_is_done_while_packing() {
-    // normalised rows times a weight, as in front of every projection of a transformer, on either side
+    // Normalized rows times a weight, as before every projection of a transformer, on either side.
     let mut b = Builder::new();
     let (x, r, w, p) = (
         b.input(DType::F32, &[96, 80]),
@@ -48,7 +48,7 @@ fn arithmetic_in_front_of_a_product_is_done_while_packing() {
     let z = b.matmul(t, y).unwrap();
     assert_eq!(computed(&b.finish(&[y, z])), 2);
 
-    // both operands, batched, converted to the product's dtype
+    // Both operands, batched, converted to the matmul's dtype.
     for narrow in [DType::BF16, DType::F16] {
         let mut b = Builder::new();
         let (x, y) = (b.input(DType::F32, &[3, 40, 64]), b.input(DType::F32, &[3, 64, 48]));
@@ -102,7 +102,7 @@ fn constant_factors_are_packed_ahead() {
     }
 }
 
-/// `act(x·w + r)` normalised along each row, and the row before: what stands between two layers of a transformer.
+/// `act(x·w + r)` normalized along each row, and the row before normalization, as between two layers of a transformer.
 fn row_epilogue(dtype: DType, [batch, m, k, n]: [usize; 4], turned: bool, computed: bool) -> Graph {
     let mut b = Builder::new();
     let lead: &[usize] = if batch == 1 { &[] } else { &[batch] };
@@ -190,7 +190,7 @@ fn products_of_integers_are_exact() {
                 let z = b.one(ir::ops::Dot { acc, out, ..dot }.into(), &[x, y]).unwrap();
                 let twice = b.add(z, z).unwrap();
                 let g = b.finish(&[z, twice]);
-                // The whole range of a byte; sums of the wider ones wrap.
+                // The whole range of a byte; sums of wider integers wrap.
                 let scale = if dtype == DType::I8 { 1 } else { 1 << 20 };
                 let inputs: Vec<Literal> = g
                     .input_types()

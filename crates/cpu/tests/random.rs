@@ -1,4 +1,4 @@
-//! Random graphs and the table of ops, compiled, against the interpreter.
+//! Random graphs and the op table, compiled and compared with the interpreter.
 
 use compiler::Options;
 use cpu::Cpu;
@@ -33,7 +33,7 @@ fn each(count: u64, shape: Shape) {
         }
     }
     println!("{judged} of {} judged\n{coverage}", count * rounds);
-    // Factorisations and transforms have tests of their own, but they must not be all there is.
+    // Factorizations and transforms have separate tests, but the cases must not consist only of them.
     assert!(judged >= count * rounds * 8 / 10, "only {judged} judged");
 }
 
@@ -56,7 +56,7 @@ fn the_table_of_ops_equals_the_interpreter() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// Expressions of special floats and of whole numbers at the ends of their types, to the bit.
+/// Expressions of special floats and of integers at the limits of their types, compared bit by bit.
 #[test]
 fn expressions_equal_the_interpreter_to_the_bit() {
     let (cpus, seed) = (backends(), run_seed());

@@ -1,5 +1,5 @@
-//! Elements that only move: transposes, flips, strided slices and what they make together, of every size of element, with the
-//! vectors of each instruction set, on several thread counts. The interpreter's bits.
+//! Ops that only move elements: transposes, flips, strided slices and their combinations, with every element size, with the
+//! vectors of each instruction set, on several thread counts. The bits equal the interpreter's.
 
 mod harness;
 
@@ -61,7 +61,7 @@ fn random_rearrangements() {
     }
 }
 
-/// Lines that are copied: parts of one and of several widths side by side, few and many, with room around them.
+/// Copied lines: parts with one or several widths side by side, few and many, with space around them.
 #[test]
 fn concatenations_and_pads() {
     let (backends, mut r) = (backends(), Random(21));
@@ -90,7 +90,7 @@ fn concatenations_and_pads() {
         let what = format!("round {round}: {count} of {dtype} {shape:?} along {axis}");
         check(&what, &b.finish(&[all, twice, around]), &backends, &mut r);
     }
-    // Lines on both sides of the length from which they are cut or copied by the system.
+    // Lines on both sides of the length from which another copy algorithm is used.
     for (rows, size) in
         [(3, 4095), (3, 4096), (3, 4097), (1, 9000), (40, 127), (40, 128), (40, 256), (9, 1023), (9, 1024)]
     {
@@ -103,7 +103,7 @@ fn concatenations_and_pads() {
     }
 }
 
-/// Elements and rows that are looked up along any axis, by indices inside and outside.
+/// Elements and rows gathered along any axis, by indices inside and outside of the range.
 #[test]
 fn lookups() {
     let (backends, mut r) = (backends(), Random(8));

@@ -1,4 +1,4 @@
-//! Scalar functions where their results are representable: on each code generator, on the portable one and in the interpreter.
+//! Scalar functions at points with representable results: on each code generator, on the portable one and in the interpreter.
 
 use cpu::Cpu;
 use cpu::codegen::Target;

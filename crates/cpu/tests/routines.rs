@@ -1,4 +1,4 @@
-//! Every routine against the interpreter, and the same bits at any thread count.
+//! Every routine compared with the interpreter, with the same bits for any number of threads.
 
 mod harness;
 
@@ -18,7 +18,7 @@ fn graph(op: Op, types: &[Type]) -> Graph {
     b.finish(&outs)
 }
 
-/// Compares with the interpreter: bits unless there is a tolerance.
+/// Compares with the interpreter, bit by bit unless there is a tolerance.
 fn check(op: impl Into<Op>, inputs: &[Literal], tolerance: f64) {
     let op = op.into();
     let types: Vec<Type> = inputs.iter().map(|x| x.ty().clone()).collect();
@@ -36,7 +36,7 @@ fn check(op: impl Into<Op>, inputs: &[Literal], tolerance: f64) {
     }
 }
 
-/// Values with ties, and NaN and zeros of both signs among floats.
+/// Returns values with ties, and with NaN and zeros of both signs among floats.
 fn tied(random: &mut Random, ty: &Type) -> Literal {
     Literal::from_fn(ty.clone(), |_| {
         let x = random.below(9) as i64 - 4;
@@ -59,7 +59,7 @@ fn indices(random: &mut Random, ty: &Type, bound: usize) -> Literal {
     })
 }
 
-/// Products of lines that grow and vanish beyond what f64 holds are those that multiplying one after the other gives.
+/// Cumulative products that overflow or underflow f64 equal the results of multiplying one after the other.
 #[test]
 fn running_products_keep_their_order_where_it_shows() {
     let mut random = Random(4);
@@ -71,7 +71,7 @@ fn running_products_keep_their_order_where_it_shows() {
         (0..300).map(|i| if i % 16 < 9 { 1e-44 } else { 1e38 }).collect(),
         (0..300).map(|i| if i == 200 { f64::INFINITY } else { around(&mut random) }).collect(),
         (0..300).map(|i| [1.5, -0.75, 0.0, f64::NAN][(i / 97).min(3)]).collect(),
-        // To the edge of what f64 holds, beyond it for once, and back: what was infinite, or nothing, stays so.
+        // To the limit of f64, beyond it once, and back: infinities and zeros stay.
         (0..300).map(|i| [3e18, 1e37, 1e-14][(i / 16).min(2).max((i > 16) as usize * 2)]).collect(),
         (0..300).map(|i| [3e-19, 1e-37, 1e14][(i / 16).min(2).max((i > 16) as usize * 2)]).collect(),
     ];
@@ -87,7 +87,8 @@ fn running_products_keep_their_order_where_it_shows() {
     }
 }
 
-/// Sums and products of 16-bit floats are rounded once, wherever their line is: of numbers that vanish in 16 bits, or are beyond them, too.
+/// Cumulative sums and products of 16-bit floats are rounded once,
+/// for all layouts, also for numbers that underflow or overflow in 16 bits.
 #[test]
 fn running_folds_of_sixteen_bits() {
     let mut random = Random(12);
@@ -105,7 +106,8 @@ fn running_folds_of_sixteen_bits() {
     }
 }
 
-/// Lines that have a lane each: as many elements as a block has, fewer and more, of as many lines. Nothing is rounded elsewhere than one after the other.
+/// Lines in SIMD lanes: as many elements as a block, fewer and more, with different numbers of lines. The results have the bits
+/// of a sequential scan.
 #[test]
 fn running_folds_of_lines_side_by_side() {
     let mut random = Random(5);
@@ -123,7 +125,7 @@ fn running_folds_of_lines_side_by_side() {
                 let reverse = random.below(2) == i % 2;
                 check(Cumulative { kind, axis: 1, reverse }, &[x.clone()], if cut { 1e-6 } else { 0.0 });
                 check(Cumulative { kind, axis: 1, reverse: !reverse }, &[ties.clone()], 0.0);
-                // Without vectors of 512 bits 16-bit floats go this way too.
+                // Without AVX-512, 16-bit floats use this algorithm too.
                 let op = graph(Cumulative { kind, axis: 1, reverse }.into(), &[ty.clone()]);
                 let inputs = std::slice::from_ref(&ties);
                 let want = ir::interp::run(&op, inputs).unwrap();
@@ -182,7 +184,7 @@ fn sorting() {
     }
 }
 
-/// The largest few of long lines: with many equal ones, and of the smallest number alone.
+/// The largest few elements of long lines, also with many equal ones, and with only the smallest number.
 #[test]
 fn the_largest_of_long_lines() {
     let mut random = Random(71);
@@ -198,7 +200,8 @@ fn the_largest_of_long_lines() {
     }
 }
 
-/// Bases are whole where values are none: nothing at all, one vector, a few, equal ones, and two diagonals with a gap.
+/// Singular vectors are complete bases where singular values are zero: a zero matrix, one vector, few vectors, equal values, and
+/// a bidiagonal matrix that splits.
 #[test]
 fn singular_vectors_are_whole_bases() {
     let mut random = Random(31);
@@ -292,7 +295,7 @@ fn taking_and_putting_along() {
     }
 }
 
-/// Windows with steps of all sizes, and sums over an input that is spread, as their gradients are: by lot.
+/// Random windows with all strides, and sums over dilated inputs, like their gradients.
 #[test]
 fn windows_by_lot() {
     let mut random = Random(8);
@@ -421,7 +424,7 @@ fn scattering() {
     }
 }
 
-/// Rows of few and of many elements, so many that threads have rows of their own: each row meets its updates in order.
+/// Rows with few and many elements, enough that threads own rows: each row receives its updates in order.
 #[test]
 fn scattering_rows() {
     let mut random = Random(8);
@@ -481,7 +484,7 @@ fn convolutions_through_transforms() {
     }
 }
 
-/// Long rows are computed by all threads: as exactly, and with the same bits for any number of them.
+/// Long rows are computed by all threads, with the same precision, and with the same bits for any number of threads.
 #[test]
 fn a_long_convolution_has_the_same_bits_at_any_thread_count() {
     use ir::composites::convolve::fft_convolve;

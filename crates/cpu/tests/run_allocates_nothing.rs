@@ -50,7 +50,7 @@ fn run_allocates_nothing() {
     assert_eq!(allocations() - before, 0, "{}", exe.program());
 }
 
-/// No test harness: its threads allocate when they like, and the count is of the whole process.
+/// No test harness: its threads may allocate at any time, and the count covers the whole process.
 fn main() {
     run_allocates_nothing();
     println!("1 passed, 0 failed");

@@ -1,4 +1,4 @@
-//! What safe code can do wrong with buffers and programs is an error. Nothing here can be undefined: the test forbids `unsafe`.
+//! Wrong uses of buffers and programs in safe code are errors. There can be no undefined behaviour here: the test forbids `unsafe`.
 #![forbid(unsafe_code)]
 
 use compiler::loops::{AccessMode, KernelBuilder as Loops, LoopKind, Size};
@@ -9,7 +9,7 @@ use ir::{Builder, DType, Graph, GraphBuilder, Type};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-/// `2 x + 1` of so many numbers, many times over so that a run takes a while.
+/// `2 x + 1` over `n` numbers, repeated many times so that a run takes a while.
 fn graph(n: usize) -> Graph {
     let mut b = Builder::new();
     let x = b.input(DType::F32, &[n]);
@@ -73,7 +73,7 @@ fn writes_that_meet_reads_and_runs_are_refused() {
         while (complete < 200 || refused.load(Ordering::Relaxed) < 200) && std::time::Instant::now() < end {
             if note(x.read(0, &mut all)) {
                 complete += 1;
-                // A read sees one write or none of it.
+                // A read sees a complete write or none of it.
                 if all.iter().any(|b| *b != all[0]) {
                     torn.fetch_add(1, Ordering::Relaxed);
                 }
@@ -83,13 +83,13 @@ fn writes_that_meet_reads_and_runs_are_refused() {
     });
     assert!(refused.load(Ordering::Relaxed) >= 200);
     assert_eq!(torn.load(Ordering::Relaxed), 0);
-    // Nothing stays taken.
+    // The buffer is free again.
     x.write(0, &[1; 4]).unwrap();
     exe.run(&mut Bindings { inputs: vec![x.clone()], outputs: vec![y.clone()] }).unwrap();
     y.read(0, &mut [0; 4]).unwrap();
 }
 
-/// A thread that holds the output of a run by a `Weak`, and for moments by an `Arc`, sees what one run wrote or is refused.
+/// A thread that references the output of a run by a `Weak`, and at times by an `Arc`, sees the results of one run or gets an error.
 #[test]
 fn a_weak_reference_does_not_hide_a_reader() {
     const N: usize = 1 << 10;
@@ -104,7 +104,7 @@ fn a_weak_reference_does_not_hide_a_reader() {
         let reader = s.spawn(move || {
             let (mut weak, mut all, mut torn, mut exchanges) = (weak.clone(), vec![0; 4 * N], 0, 0usize);
             while !stop.load(Ordering::Relaxed) {
-                // Only one of the two kinds of references is there at a time, and which one changes often.
+                // Only one of the two kinds of references exists at a time, and it changes often.
                 let strong = weak.upgrade().expect("the bindings keep it");
                 drop(weak);
                 exchanges += 1;
@@ -143,7 +143,7 @@ fn one_buffer_is_not_bound_twice_unless_it_is_donated() {
     let donated = loaded(&cpu, 16, true);
     assert_eq!(donated.program().donated, [(0, 0)]);
     donated.run(&mut Bindings { inputs: vec![x.clone()], outputs: vec![x.clone()] }).unwrap();
-    // Two outputs in one buffer; two inputs in one are only read.
+    // Two outputs in one buffer are an error; two inputs in one buffer are only read.
     let mut b = Builder::new();
     let (p, q) = (b.input(DType::F32, &[16]), b.input(DType::F32, &[16]));
     let outs = [b.add(p, q).unwrap(), b.mul(p, q).unwrap()];
@@ -189,7 +189,7 @@ fn misfits_are_refused() {
     for (at, bytes) in [(64, 1), (1, 64), (usize::MAX, 1), (usize::MAX, 2), (0, 65)] {
         assert!(x.write(at, &vec![0; bytes]).is_err() && x.read(at, &mut vec![0; bytes]).is_err(), "{at} {bytes}");
     }
-    // What failed holds nothing.
+    // A failed run releases its buffers.
     x.write(0, &[0; 64]).unwrap();
     short.write(0, &[0; 60]).unwrap();
 }
@@ -209,7 +209,7 @@ fn arenas_that_do_not_fit_are_refused() {
     }
 }
 
-/// A program of one kernel that stores to the elements `0..n` of an output of 16.
+/// A program with one kernel that stores to the elements `0..n` of an output of 16.
 fn program(n: i64) -> ProgramParts {
     let ty = Type::new(DType::F32, &[16]);
     let mut b = Loops::new("fill");

@@ -10,7 +10,7 @@ use oracle::random::{SampleOptions as Shape, sample};
 use oracle::rng::run_seed;
 use std::path::{Path, PathBuf};
 
-/// A folder that goes when the test ends.
+/// A directory that is deleted when the test ends.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -32,7 +32,7 @@ fn graphs() -> Vec<(Graph, Vec<Literal>)> {
     println!("seed {seed}");
     let mut found: Vec<_> =
         (0..80).map(|k| sample(seed.wrapping_add(k), &Shape::ANY)).map(|s| (s.graph, s.inputs)).collect();
-    // A claimed composite, a routine, a loop over steps.
+    // A composite that runs as a routine, an op with a routine, and a loop over steps.
     let text = "graph (%x: f32[4,8], %w: f32[8,8], %h: f32[8]) {
       %s = sort(%x) {axis=1, num_keys=1, descending=false} : f32[4,8]
       %l, %a = scan(%w, %h, %s) {consts=1, carries=1, length=4, reverse=true, bounded=false, checkpoint=0, body=graph (%0: f32[8,8], %1: f32[8], %2: f32[8]) {

@@ -1,11 +1,11 @@
-//! Programs of one backend share the memory that runs use.
+//! Programs of one backend share the arena memory of runs.
 
 use compiler::{Backend, Bindings, Executable, Options};
 use cpu::Cpu;
 use ir::{Builder, DType, GraphBuilder, Unary};
 use std::sync::{Arc, Barrier};
 
-/// A chain with products, whose values between must be in memory.
+/// A chain with matmuls, whose intermediate values must be in memory.
 fn program(cpu: &Cpu, n: usize) -> Arc<dyn Executable> {
     let mut b = Builder::new();
     let x = b.input(DType::F32, &[n, n]);

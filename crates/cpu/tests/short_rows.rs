@@ -1,4 +1,4 @@
-//! Rows of a few elements that are reduced and used again: each has a lane of its own, in blocks that are turned into columns.
+//! Rows of a few elements that are reduced and used again: each has its own SIMD lane, in blocks that are transposed.
 
 mod harness;
 
@@ -12,7 +12,7 @@ fn wide(b: &mut Builder, x: Value, shape: &[usize]) -> Value {
     b.expand_reduced(x, shape, &[shape.len() - 1]).unwrap()
 }
 
-/// `log(Σ exp x)` of each row, and the softmax beside it.
+/// `log(Σ exp x)` of each row, and the softmax.
 fn softmax(dtype: DType, shape: &[usize]) -> Graph {
     let (mut b, last) = (Builder::new(), [shape.len() - 1]);
     let x = b.input(dtype, shape);
@@ -28,7 +28,7 @@ fn softmax(dtype: DType, shape: &[usize]) -> Graph {
     b.finish(&[y, sum])
 }
 
-/// The derivative of a softmax: two operands that are rows, one reduction.
+/// The derivative of a softmax: two operands with rows, one reduction.
 fn backward(dtype: DType, shape: &[usize]) -> Graph {
     let (mut b, last) = (Builder::new(), [shape.len() - 1]);
     let (y, d) = (b.input(dtype, shape), b.input(dtype, shape));
@@ -40,7 +40,7 @@ fn backward(dtype: DType, shape: &[usize]) -> Graph {
     b.finish(&[x])
 }
 
-/// Rows less their mean by their length, times a number for each column, plus one for each row; two full results.
+/// Centered rows divided by their norm, times a number per column, plus a number per row; two full results.
 fn normalised(dtype: DType, shape: &[usize]) -> Graph {
     let (mut b, axis) = (Builder::new(), shape.len() - 1);
     let (x, gain) = (b.input(dtype, shape), b.input(dtype, &shape[axis..]));
@@ -62,7 +62,7 @@ fn normalised(dtype: DType, shape: &[usize]) -> Graph {
     b.finish(&[z, y])
 }
 
-/// Whole numbers: rows less their largest, whose bits are compared.
+/// Integers: rows minus their maximum, compared bit by bit.
 fn below_largest(dtype: DType, shape: &[usize]) -> Graph {
     let (mut b, last) = (Builder::new(), [shape.len() - 1]);
     let x = b.input(dtype, shape);
@@ -102,7 +102,7 @@ fn check(graph: &Graph, tolerance: f64, what: &str) {
 fn short_rows_agree_with_the_interpreter() {
     let floats = [(DType::F32, 3e-5), (DType::F64, 1e-12), (DType::BF16, 2e-2), (DType::F16, 4e-3)];
     for elements in (2..=34).chain([47, 48, 63, 64, 65]) {
-        // One block, several, a rest of one and of many; below and above the least number of rows.
+        // One block, several, a remainder of one and of many; below and above the minimum number of rows.
         for rows in [7, 8, 65, 127, 64 * 17 + 1, 2100] {
             let (d, tolerance) = floats[(elements + rows) % 4];
             let shape = if rows % 5 == 0 { vec![5, rows / 5, elements] } else { vec![rows, elements] };
@@ -116,7 +116,7 @@ fn short_rows_agree_with_the_interpreter() {
     }
 }
 
-/// Rows by what a reduction of them, or of a function of them, gives; and that.
+/// Rows, or a function of them, divided by their reduction; and the reduction itself.
 fn reduced(kind: ReduceKind, function: bool, dtype: DType, shape: &[usize]) -> Graph {
     let (mut b, last) = (Builder::new(), [shape.len() - 1]);
     let x = b.input(dtype, shape);
@@ -127,7 +127,8 @@ fn reduced(kind: ReduceKind, function: bool, dtype: DType, shape: &[usize]) -> G
     b.finish(&[y, r])
 }
 
-/// A row has the same bits beside many others, in a lane of its own, and beside few, in a vector that runs along it: sums and products have one order.
+/// A row has the same bits with many other rows, in its own lane, and with few, in a vector along it:
+/// sums and products have one order.
 #[test]
 fn short_rows_have_the_bits_of_rows_in_vectors() {
     const FEW: usize = 5;

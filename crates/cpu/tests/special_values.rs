@@ -1,5 +1,5 @@
-//! Functions of one number at zeros, poles, branch points, tiny and huge numbers, against values of 60 digits
-//! (`golden/special.py`); the same for the interpreter.
+//! Functions of one number at zeros, poles, branch points, tiny and huge numbers, compared with 60-digit values
+//! (`golden/special.py`); also for the interpreter.
 
 mod harness;
 
@@ -8,7 +8,7 @@ use harness::run;
 use ir::{Binary, Builder, DType, GraphBuilder, Literal, Scalar, Type, Unary, interp};
 use std::collections::BTreeMap;
 
-/// Arguments and results by function and dtype.
+/// The arguments and results by function and dtype.
 fn table() -> BTreeMap<(String, DType), Vec<(Scalar, f64)>> {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../golden/data/special.txt");
     let text = std::fs::read_to_string(path).expect("golden data is in the repository");
@@ -24,7 +24,7 @@ fn table() -> BTreeMap<(String, DType), Vec<(Scalar, f64)>> {
     found
 }
 
-/// Whether a result is right: special values exactly, numbers within some units in the last place of what they should be.
+/// Returns whether a result is correct: special values exactly, other numbers within some units in the last place.
 fn right(dtype: DType, got: f64, want: f64, ulps: f64, around: f64) -> bool {
     if want.is_nan() {
         return got.is_nan();
@@ -33,14 +33,14 @@ fn right(dtype: DType, got: f64, want: f64, ulps: f64, around: f64) -> bool {
         DType::F32 => (2f64.powi(-24), 2f64.powi(-149), f32::MAX as f64),
         _ => (2f64.powi(-53), 5e-324, f64::MAX),
     };
-    // What rounds beyond the largest number is infinite.
+    // A result that rounds above the largest number is infinite.
     if want.abs() > most {
         return got == f64::INFINITY.copysign(want);
     }
     if want == 0.0 {
         return got == 0.0 && got.is_sign_negative() == want.is_sign_negative();
     }
-    // A sign and an order of magnitude even where nothing else is left.
+    // Of the smallest denormal results only the sign and the order of magnitude are checked.
     let slack = (2.0 * ulps * unit * (want.abs() + around)).max(least * 1.5);
     (got - want).abs() <= slack || (got.is_infinite() && want.abs() >= most * (1.0 - 4.0 * unit * ulps))
 }
@@ -66,7 +66,7 @@ fn functions_hold_where_they_are_awkward() {
         let by_cpu = run(&cpu, &g, &[x], true);
         for (i, &(x, want)) in rows.iter().enumerate() {
             count += 1;
-            // Sums of large parts near a root keep the digits of the parts.
+            // Near a root, the error of a sum is relative to its large terms.
             let around = if matches!(op.as_str(), "lgamma" | "digamma") { 4.0 } else { 0.0 };
             for (who, got, ulps) in [("interp", &by_interp[0], 8.0), ("cpu", &by_cpu[0], 8.0)] {
                 let got = got.get(i).to_f64();
@@ -81,7 +81,7 @@ fn functions_hold_where_they_are_awkward() {
     assert!(count > 7000);
 }
 
-/// Conversions round once: around every middle between two small floats, from every wider dtype.
+/// Conversions round once: numbers around every midpoint between two small floats, from every wider dtype.
 #[test]
 fn conversions_to_small_floats_round_once() {
     let cpu = Cpu::new(1);
@@ -100,7 +100,7 @@ fn conversions_to_small_floats_round_once() {
             let x = Literal::from_fn(Type::new(from, &[values.len()]), |i| Scalar::from_f64(from, values[i]));
             check_conversion(&cpu, to, x, |s| s.to_f64());
         }
-        // Integers just above, on and below a middle.
+        // Integers just above, on and below a midpoint.
         let mut ints = Vec::new();
         for shift in 1..62 {
             for middle in [0x101i64, 0x103, 0x401 << 1 | 1, 0x9, 0x13] {
@@ -120,7 +120,7 @@ fn conversions_to_small_floats_round_once() {
     }
 }
 
-/// Compares a conversion with the nearest of the two neighbours of what a plain conversion gives.
+/// Compares a conversion with the nearest among the neighbours of the result of a plain conversion.
 fn check_conversion(cpu: &Cpu, to: DType, x: Literal, value: impl Fn(Scalar) -> f64) {
     let mut b = Builder::new();
     let v = b.input(x.ty().dtype, &x.ty().shape);
@@ -135,7 +135,7 @@ fn check_conversion(cpu: &Cpu, to: DType, x: Literal, value: impl Fn(Scalar) -> 
             continue;
         }
         let exact = if own.dtype() == DType::U64 { own.bits() as i128 } else { own.to_i64() as i128 };
-        // As integers of 128 bits where the numbers are integers.
+        // Compare as 128-bit integers where the numbers are integers.
         let closer = |a: Scalar, b: Scalar| -> std::cmp::Ordering {
             let whole = |s: Scalar| own.dtype().is_int() && s.to_f64().fract() == 0.0;
             if whole(a) && whole(b) {
@@ -181,14 +181,14 @@ fn derivatives_where_they_are_awkward() {
             b.binary(Binary::Pow, v, e).unwrap()
         }
     };
-    // Powers of exponent 0 are 1 everywhere.
+    // x⁰ is 1 everywhere, so its derivative is 0.
     for x in [inf, -inf, 0.0, -0.0, 2.0, f64::NAN] {
         assert_eq!(slope(x, &power(0.0)), 0.0, "{x}");
     }
     assert_eq!(slope(0.0, &power(1.0)), 1.0);
     assert_eq!(slope(inf, &power(1.0)), 1.0);
     assert_eq!(slope(inf, &power(2.0)), inf);
-    // ψ' is 0 far right, has no value at -inf, and keeps its digits far left.
+    // ψ' approaches 0 at infinity, is undefined at -inf, and is accurate for large negative numbers.
     assert_eq!(slope(inf, &unary(Unary::Digamma)), 0.0);
     assert!(slope(-inf, &unary(Unary::Digamma)).is_nan());
     let far = slope(-123_456.25, &unary(Unary::Digamma));

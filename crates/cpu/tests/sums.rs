@@ -1,4 +1,4 @@
-//! Sums of many numbers: how exact they are, and that threads don't change them.
+//! Sums of many numbers: their precision, and that they do not depend on the number of threads.
 
 mod harness;
 
@@ -7,7 +7,7 @@ use harness::{Random, bindings, load, read, same};
 use ir::ops::{Cumulative, Dot, ReduceKind};
 use ir::{Builder, DType, Graph, GraphBuilder, Literal, Scalar, Type, Unary};
 
-/// The results with 1, 2, 3, 5 and 16 threads, which are the same bits.
+/// Returns the results, after checking that 1, 2, 3, 5 and 16 threads give the same bits.
 fn results(what: &str, g: &Graph, inputs: &[Literal]) -> Vec<Literal> {
     let mut first: Option<Vec<Literal>> = None;
     for threads in [1, 2, 3, 5, 16] {
@@ -26,7 +26,7 @@ fn close(what: &str, got: f64, want: f64, scale: f64, bound: f64) {
     assert!(error <= bound, "{what}: {got} instead of {want}, error {error:e} (at most {bound:e})");
 }
 
-/// Sums of one number, written as a repeat so that they take no memory.
+/// Sums of one repeated number, written as a broadcast so that they take no memory.
 #[test]
 fn a_number_summed_many_times_is_that_many_times_the_number() {
     let cases: [(&[usize], &[usize]); 8] = [
@@ -53,7 +53,7 @@ fn a_number_summed_many_times_is_that_many_times_the_number() {
             let g = b.finish(&[sum, mean, norm]);
             let number = number as f32;
             let what = format!("{number} of {shape:?} over {axes:?}");
-            // One count of threads here: the sizes make all of them slow.
+            // Only one thread count, because these sizes are slow.
             let cpu = Cpu::new(2);
             let exe = load(&cpu, &g, true);
             let mut bound = bindings(&cpu, &*exe, &[Literal::new(&[], &[number])]);
@@ -67,7 +67,7 @@ fn a_number_summed_many_times_is_that_many_times_the_number() {
     }
 }
 
-/// Sums of random numbers against f64, relative to the sum of their magnitudes, over every kind of axes.
+/// Sums of random numbers compared with f64, relative to the sum of their magnitudes, over every kind of axes.
 #[test]
 fn sums_over_any_axes_have_a_bounded_error() {
     let cases: [(&[usize], &[usize]); 9] = [
@@ -109,7 +109,7 @@ fn sums_over_any_axes_have_a_bounded_error() {
     }
 }
 
-/// Products of factors around 1 against f64, over every kind of axes, with their gradients.
+/// Products of factors near 1 compared with f64, over every kind of axes, with their gradients.
 #[test]
 fn products_over_any_axes_have_a_bounded_error() {
     let cases: [(&[usize], &[usize]); 8] = [
@@ -125,12 +125,12 @@ fn products_over_any_axes_have_a_bounded_error() {
     let mut r = Random(4);
     for (shape, axes) in cases {
         let count: usize = axes.iter().map(|&a| shape[a]).product();
-        // Every factor rounds once, to either side.
+        // Every factor adds one rounding error of random sign.
         let rounding = (count as f64).sqrt();
         for (dtype, bound) in
             [(DType::F32, 2.4e-7 * rounding), (DType::F64, 4.5e-16 * rounding), (DType::F16, 1e-3 + 2.4e-7 * rounding)]
         {
-            // The product of many narrow factors is none that they can hold.
+            // The product of many f16 factors overflows or underflows.
             if dtype == DType::F16 && count > 5_000 {
                 continue;
             }
@@ -221,7 +221,7 @@ fn first_extrema_of_long_lines_are_found_by_all_threads() {
     for (shape, axis) in [([1usize, 200_000, 1], 1), ([2, 100_003, 1], 1), ([1, 70_000, 5], 1), ([40, 700, 1], 1)] {
         for special in [None, Some(f32::NAN), Some(f32::INFINITY), Some(f32::NEG_INFINITY)] {
             let n: usize = shape.iter().product();
-            // Few values, so that the first of equals matters.
+            // Few distinct values, so that the first of equal ones matters.
             let mut data: Vec<f32> = (0..n).map(|_| r.below(50) as f32 * 0.5 - 12.0).collect();
             if let Some(s) = special {
                 data[n * 2 / 3] = s;
@@ -239,7 +239,7 @@ fn first_extrema_of_long_lines_are_found_by_all_threads() {
     }
 }
 
-/// Products over a long inner axis, vectors and matrices, either operand turned.
+/// Matmuls over a long inner axis, of vectors and matrices, with either operand transposed.
 #[test]
 fn products_over_a_long_axis_have_a_bounded_error() {
     for (m, k, n) in [(1usize, 1usize << 22, 1usize), (1, 200_000, 3), (3, 200_000, 1), (4, 100_000, 5), (1, 5_000, 40)]

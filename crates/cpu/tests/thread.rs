@@ -1,4 +1,4 @@
-//! One program through every layer: the loss of `scan(rmsnorm(tanh(x·w + b)))` with a mean-squared error.
+//! One program through every part of the system: the loss of `scan(rmsnorm(tanh(x·w + b)))` with a mean-squared error.
 
 use compiler::program::Step;
 use compiler::{Backend, Bindings, Executable, Options};
@@ -92,7 +92,7 @@ fn close(a: &[Literal], b: &[Literal]) {
     }
 }
 
-/// Value and gradients, gradient of the gradient's norm, and a batch of gradients.
+/// The value and gradients, the gradient of the gradient's norm, and a batch of gradients.
 fn programs() -> Vec<(&'static str, Graph)> {
     let f = loss(4, 24, 6);
     let wrt = [1, 2, 3, 4, 5];
@@ -149,7 +149,7 @@ fn one_executable_serves_two_lengths_and_two_callers_and_outputs_survive() {
             (x, y)
         })
         .into();
-    // Two callers at once, each with lengths of its own, many times.
+    // Two callers at once, each with different lengths, many times.
     std::thread::scope(|s| {
         for (x, y) in &wanted {
             s.spawn(|| {
@@ -159,7 +159,7 @@ fn one_executable_serves_two_lengths_and_two_callers_and_outputs_survive() {
             });
         }
     });
-    // An output is the caller's: the next run with other bindings leaves it alone.
+    // Outputs belong to the caller: the next run with other bindings does not change them.
     let bind = |x: &[Literal]| {
         let mut b = Bindings::for_program(exe.program(), &cpu).unwrap();
         for (buffer, x) in b.inputs.iter().zip(x) {

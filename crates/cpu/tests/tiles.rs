@@ -1,4 +1,4 @@
-//! Products of bf16 and i8 on tiles: by the machine's instructions where it has them, else by code that stands in for those.
+//! Matmuls of bf16 and i8 on AMX tiles: with AMX instructions where the machine has them, otherwise emulated.
 
 mod harness;
 
@@ -8,7 +8,7 @@ use harness::{Random, close, run, same};
 use ir::ops::Dot;
 use ir::{Builder, DType, Graph, GraphBuilder, Literal, Scalar, Unary, interp};
 
-/// `[batch, m, k]·[batch, k, n]` with either operand turned, and what comes before and after.
+/// `[batch, m, k]·[batch, k, n]` with either operand transposed, and the ops before and after it.
 #[derive(Clone, Copy, Debug)]
 struct Product {
     dtype: DType,
@@ -23,11 +23,11 @@ struct Product {
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Around {
     Nothing,
-    /// The left operand is computed, a bias and a function follow.
+    /// The left operand is computed; a bias and a function follow.
     Elements,
-    /// The right operand is a constant, which is packed ahead.
+    /// The right operand is a constant that is packed when the program is loaded.
     Constant,
-    /// A row is divided by its length.
+    /// The sum of squares of each row is added to its elements.
     Rows,
 }
 
@@ -96,7 +96,7 @@ fn check(p: Product, r: &mut Random) {
     }
 }
 
-/// Sizes around those of a tile, of two of them, and of a block of k; all turns; a sample of what stands around.
+/// Sizes near one and two tiles, and near a k-block; all transposes; a sample of the surrounding ops.
 #[test]
 fn products_on_tiles_are_those_of_the_interpreter() {
     let here = cpu::gemm::emulate_tiles();
@@ -117,7 +117,7 @@ fn products_on_tiles_are_those_of_the_interpreter() {
                 check(Product { dtype, batch: 1 + 2 * (at % 5 == 0) as usize, m, k, n, turned, around }, &mut r);
             }
         }
-        // Several blocks of k, of rows and of columns; work for several threads.
+        // Several blocks of k, of rows and of columns; enough work for several threads.
         for (m, k, n) in [(40, 511, 70), (33, 513, 48), (17, 1024, 16), (130, 300, 290), (64, 1100, 64), (35, 2049, 33)]
         {
             for (i, around) in around.into_iter().enumerate() {
@@ -128,7 +128,7 @@ fn products_on_tiles_are_those_of_the_interpreter() {
     }
 }
 
-/// A thing of no number of k is in no product, whatever stands where tiles are filled up.
+/// The padding of tiles must not be multiplied by infinities of the operands.
 #[test]
 fn what_fills_tiles_up_meets_no_infinity() {
     cpu::gemm::emulate_tiles();

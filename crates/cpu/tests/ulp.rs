@@ -1,4 +1,4 @@
-//! Accuracy of the inline functions on sampled inputs; `examples/ulp_sweep.rs` tries all of them.
+//! The accuracy of the inline functions on sampled inputs; `examples/ulp_sweep.rs` tests all inputs.
 
 use compiler::loops::LoopKind;
 use cpu::codegen::ulp::{FUNCTIONS, FUNCTIONS_F64, kernel, ulp_error};
@@ -6,7 +6,7 @@ use cpu::codegen::{Target, compile};
 use ir::DType;
 use ir::special::unary_f64;
 
-/// A small deterministic generator (splitmix64).
+/// A small deterministic random number generator (splitmix64).
 struct Rng(u64);
 
 impl Rng {
@@ -28,7 +28,7 @@ fn inline_functions_keep_their_bounds() {
             inputs.push(f32::from_bits(exponent << 23 | rng.next() as u32 & 0x7f_ffff));
         }
     }
-    // The interesting middle, and every special case.
+    // The range of typical values, and every special case.
     inputs.extend((0..60_000).map(|_| (rng.next() as i32) as f32 / (1 << 24) as f32));
     inputs.extend([
         0.0,
@@ -70,7 +70,7 @@ fn inline_functions_keep_their_bounds() {
     }
 }
 
-/// Every exponent, and the middle of the line.
+/// Every exponent, and the middle of the range.
 fn wide_inputs(rng: &mut Rng) -> Vec<f64> {
     let mut inputs: Vec<f64> = (0..2048u64)
         .flat_map(|e| (0..8).map(move |_| e))
@@ -84,12 +84,12 @@ fn wide_inputs(rng: &mut Rng) -> Vec<f64> {
     inputs
 }
 
-/// How many numbers lie between two, 0 if both are NaN or the same.
+/// Returns the number of floats between two, 0 if both are NaN or equal.
 fn steps(a: f64, b: f64) -> f64 {
     if a.to_bits() == b.to_bits() || (a.is_nan() && b.is_nan()) {
         return 0.0;
     }
-    // The order of bit patterns of one sign is that of the numbers.
+    // Bit patterns of one sign are in the order of the numbers.
     (a.to_bits() as i64).abs_diff(b.to_bits() as i64) as f64
 }
 
@@ -109,13 +109,13 @@ fn f64_functions_keep_their_bounds() {
                 eprintln!("{target:?} {op:?}: {d} at {x:e}: {y:e}");
                 continue;
             }
-            // The reference may be off by one itself.
+            // The reference itself may be off by one.
             assert!(d <= bound + 1.0, "{target:?} {op:?}({x:e}) = {y:e}: {d} steps from {:e}", unary_f64(op, x));
         }
     }
 }
 
-/// Random and hard arguments of every f64 function, against results of 200 bits.
+/// Random and difficult arguments of every f64 function, compared with 200-bit results.
 #[test]
 fn f64_functions_keep_their_bounds_against_exact_results() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../golden/data/ulp.txt");
@@ -125,7 +125,7 @@ fn f64_functions_keep_their_bounds_against_exact_results() {
     let mut wrong = Vec::new();
     for (name, points) in &all {
         let bound = cpu::codegen::ulp::bound_f64(name).expect("a bound for each function");
-        // Of the reference, what is computed here rather than by the system's library.
+        // For the reference, only functions that this crate computes rather than the system library.
         let reference = matches!(name.as_str(), "lgamma" | "digamma").then_some(None);
         for target in Target::available().into_iter().map(Some).chain(reference) {
             let got = points.results(name, target);
@@ -139,7 +139,7 @@ fn f64_functions_keep_their_bounds_against_exact_results() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// `op(x[i], y[i])` by compiled code.
+/// Evaluates `op(x[i], y[i])` with compiled code.
 fn binary<T: Copy + Default>(op: ir::Binary, d: DType, target: Target, x: &[T], y: &[T]) -> Vec<T> {
     use compiler::loops::{AccessMode, KernelBuilder};
     let mut b = KernelBuilder::new(op.name());
@@ -224,7 +224,7 @@ fn trigamma_keeps_its_bound() {
             let got = binary(ir::Binary::Zeta, DType::F32, target, &of, &x);
             for (&x, &y) in x.iter().zip(&got) {
                 let e = ir::special::zeta(s as f64, x as f64);
-                // What is too large for f32 is infinite.
+                // A result that is too large for f32 is infinite.
                 let d = if (e as f32).is_infinite() && y.is_infinite() { 0.0 } else { ulp_error(y, e) };
                 assert!(d <= 2.0, "{target:?} zeta({s}, {x:e}) = {y:e}, not {e:e}: {d} ulp");
             }

@@ -1,4 +1,4 @@
-//! A slice written into a donated input: in place, of that slice alone, and with the meaning of `dynamic_update_slice`.
+//! `dynamic_update_slice` on a donated input runs in place and writes only the slice.
 
 use compiler::program::Step;
 use compiler::{Backend, Bindings, Options};
@@ -10,11 +10,11 @@ struct Case {
     dtype: DType,
     whole: Vec<usize>,
     part: Vec<usize>,
-    /// The dtype of each start, and where it begins.
+    /// The dtype and value of each start index.
     starts: Vec<(DType, i64)>,
 }
 
-/// The cache, an update that is computed, starts; the new cache and a sum of it.
+/// The cache, a computed update, and the starts; returns the new cache and a sum of it.
 fn graph(case: &Case) -> Graph {
     let mut b = Builder::new();
     let x = b.graph.input(Type::new(case.dtype, &case.whole));
@@ -71,13 +71,13 @@ fn updates_of_donated_inputs_touch_their_slice_alone() {
         for start in [-5, 0, 3, 60, 63, 64, 1000] {
             let at = |dtypes: [DType; 4]| vec![(dtypes[0], 0), (dtypes[1], 7), (dtypes[2], start), (dtypes[3], 0)];
             let (i, l) = (DType::I32, DType::I64);
-            // One position and several, other starts along axes that are written whole.
+            // One position and several, with other start indices along axes that are written completely.
             let whole = vec![1, 4, 64, 8];
             for part in [vec![1, 4, 1, 8], vec![1, 4, 5, 8], vec![1, 1, 2, 8], vec![1, 2, 3, 4], vec![1, 4, 32, 8]] {
                 check(&Case { dtype, whole: whole.clone(), part: part.clone(), starts: at([i, i, i, i]) }, true);
                 check(&Case { dtype, whole: whole.clone(), part, starts: at([l, i, l, i]) }, true);
             }
-            // More than half is written by a kernel.
+            // If more than half is written, a kernel copies the whole array.
             check(&Case { dtype, whole: whole.clone(), part: vec![1, 4, 33, 8], starts: at([i, i, i, i]) }, false);
             check(&Case { dtype, whole, part: vec![1, 4, 64, 8], starts: at([i, i, i, i]) }, false);
         }
@@ -85,7 +85,7 @@ fn updates_of_donated_inputs_touch_their_slice_alone() {
     check(&Case { dtype: DType::F32, whole: vec![9], part: vec![2], starts: vec![(DType::I32, 4)] }, true);
 }
 
-/// What a scatter changes is made in its result, unless others read it or the result replaces an input.
+/// A scatter works in its result's memory, unless other ops read the operand or the result replaces an input.
 #[test]
 fn what_is_scattered_into_is_made_where_it_goes() {
     use ir::ops::{ScatterKind, ScatterMode, SliceDims};
@@ -114,7 +114,7 @@ fn what_is_scattered_into_is_made_where_it_goes() {
                 _ => None,
             })
             .collect();
-        // The first one's operand is read by others, the second's never is.
+        // The operand of the first scatter is read by other ops; that of the second is not.
         assert_eq!(places, [!read, true]);
         let mut seed = 3u64;
         let inputs: Vec<Literal> = g

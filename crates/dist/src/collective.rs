@@ -1,5 +1,5 @@
-//! Collectives made of exchanges. Each moves as many bytes as the best ring does, in one round or two: what a rank sends is
-//! [`ir::ops::Collective::sent_bytes`]; `all_to_all` leaves out zeros.
+//! Collectives implemented by point-to-point exchanges. Each sends as many bytes as the best ring algorithm, in one round or
+//! two: a rank sends [`ir::ops::Collective::sent_bytes`]; `all_to_all` omits zeros.
 
 use crate::error::{Error, Result};
 use crate::reduce::{CollectiveKind as Kind, reduce};
@@ -10,15 +10,15 @@ use ir::Type;
 /// A collective among some ranks.
 pub(crate) struct CollectiveContext<'a> {
     pub(crate) transport: &'a dyn Transport,
-    /// Who takes part, in the order in which values are combined.
+    /// The participating ranks, in the order in which values are combined.
     pub(crate) group: &'a [usize],
-    /// This rank's place among them.
+    /// This rank's index among them.
     pub(crate) rank: usize,
-    /// Of the first exchange; a second has the next number.
+    /// The tag of the first exchange; a second one has the next sequence number.
     pub(crate) tag: Tag,
 }
 
-/// A tensor seen as `outer` rows of `parts` equal pieces along an axis.
+/// A tensor as `outer` rows of `parts` equal pieces along an axis.
 struct AxisPieces {
     outer: usize,
     bytes: usize,
@@ -26,14 +26,14 @@ struct AxisPieces {
 }
 
 impl AxisPieces {
-    /// Of a tensor that is cut along `dim`.
+    /// The pieces of a tensor along `dim`.
     fn from_axis(ty: &Type, dim: usize, parts: usize) -> AxisPieces {
         let outer = ty.shape[..dim].iter().product();
         let inner: usize = ty.shape[dim + 1..].iter().product();
         AxisPieces { outer, bytes: ty.shape[dim] / parts * inner * ty.dtype.size(), parts }
     }
 
-    /// Piece `i`, dense.
+    /// Copies piece `i` to dense memory.
     fn get(&self, whole: &[u8], i: usize) -> Vec<u8> {
         let mut piece = Vec::with_capacity(self.outer * self.bytes);
         for o in 0..self.outer {
@@ -43,7 +43,7 @@ impl AxisPieces {
         piece
     }
 
-    /// Puts piece `i` in its place.
+    /// Writes piece `i` to its position.
     fn write_piece(&self, whole: &mut [u8], i: usize, piece: &[u8]) {
         for o in 0..self.outer {
             let at = (o * self.parts + i) * self.bytes;
@@ -53,7 +53,7 @@ impl AxisPieces {
 }
 
 impl CollectiveContext<'_> {
-    /// Runs a collective; gives how many bytes were sent.
+    /// Runs a collective and returns the number of bytes sent.
     pub(crate) fn run(&self, kind: &Kind, ty: &Type, from: &[u8], to: &mut [u8]) -> Result<usize> {
         let n = self.group.len();
         match kind {
@@ -113,7 +113,7 @@ impl CollectiveContext<'_> {
         }
     }
 
-    /// Every rank gets everyone's bytes, which may differ in length if `lengths` says so.
+    /// All-gathers bytes, whose length may differ between ranks if `lengths` is set.
     fn all_gather_bytes(&self, own: &[u8], tag: Tag) -> Result<Vec<Vec<u8>>> {
         let lengths = vec![own.len(); self.group.len()];
         self.to_all_of(own, &lengths, tag)
@@ -134,7 +134,7 @@ impl CollectiveContext<'_> {
         Ok(came)
     }
 
-    /// Piece `i` goes to rank `i`; all pieces that come to one rank are as long as its own.
+    /// Sends piece `i` to rank `i`; all pieces that a rank receives have the length of its own.
     fn all_to_all_bytes(&self, cut: &[Vec<u8>]) -> Result<Vec<Vec<u8>>> {
         let own = &cut[self.rank];
         let mut came: Vec<Vec<u8>> = cut.iter().map(|_| vec![0; own.len()]).collect();
@@ -151,7 +151,7 @@ impl CollectiveContext<'_> {
         Ok(came)
     }
 
-    /// The same without zeros: ranks say first how much comes. Gives how much was sent, too.
+    /// The same with zero compression: ranks first send the lengths. Also returns the number of bytes sent.
     fn all_to_all_compressed(&self, cut: Vec<Vec<u8>>) -> Result<(Vec<Vec<u8>>, usize)> {
         let (n, bytes) = (cut.len(), cut[self.rank].len());
         let mut short: Vec<Vec<u8>> = Vec::with_capacity(n);
@@ -187,7 +187,7 @@ impl CollectiveContext<'_> {
         Ok((came.into_iter().enumerate().map(whole).collect::<Result<_>>()?, sent))
     }
 
-    /// Each rank reduces its share of the elements; then all get all shares.
+    /// Each rank reduces its part of the elements; then all parts are gathered.
     fn all_reduce(&self, kind: &Kind, ty: &Type, from: &[u8], to: &mut [u8]) -> Result<usize> {
         let (n, size) = (self.group.len(), ty.dtype.size());
         let elements = ty.numel();

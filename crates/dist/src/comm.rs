@@ -1,4 +1,4 @@
-//! `Comm`: a rank's place in a mesh, over a transport.
+//! `Comm`: the communicator of a rank in a mesh, over a transport.
 
 use crate::collective::CollectiveContext;
 use crate::error::{Error, Result};
@@ -12,59 +12,59 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
-/// What a rank has sent.
+/// Statistics of what a rank has sent.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
-    /// Calls and bytes sent, by collective.
+    /// The number of calls and the bytes sent, by collective.
     pub by_kind: BTreeMap<&'static str, (usize, usize)>,
 }
 
 impl Traffic {
-    /// All bytes that were sent.
+    /// The total number of bytes sent.
     pub fn bytes(&self) -> usize {
         self.by_kind.values().map(|(_, bytes)| bytes).sum()
     }
 
-    /// All collectives in which ranks talked.
+    /// The number of collectives with communication.
     pub fn calls(&self) -> usize {
         self.by_kind.values().map(|(calls, _)| calls).sum()
     }
 }
 
-/// What a collective needs besides its operand, settled in the order in which a rank comes to it.
+/// The parameters of a collective, fixed in the order in which a rank starts its collectives.
 struct PreparedCollective {
     op: Collective,
     ty: Type,
-    /// Who takes part, in the order in which values are combined.
+    /// The participating ranks, in the order in which values are combined.
     group: Vec<usize>,
-    /// The same ranks whatever their order: what they say to each other stays in order.
+    /// The same ranks, sorted: all exchanges of one set of ranks are ordered.
     ranks: Vec<usize>,
     me: usize,
     tag: Tag,
     out: usize,
 }
 
-/// What a rank's threads share.
+/// The state that a rank's threads share.
 struct SharedState {
     transport: Arc<dyn Transport>,
     mesh: Mesh,
-    /// Exchanges so far with each set of ranks.
+    /// The number of exchanges with each set of ranks.
     sequence_numbers: Mutex<BTreeMap<Vec<usize>, u32>>,
     traffic: Mutex<Traffic>,
-    /// How many collectives of each set of ranks were started and have not ended.
+    /// The number of started but unfinished collectives of each set of ranks.
     in_flight: Mutex<BTreeMap<Vec<usize>, usize>>,
     completed: Condvar,
     shut_down: AtomicBool,
 }
 
-/// A collective for the thread that runs those that were started.
+/// A collective for the thread that runs started collectives.
 type Job = (PreparedCollective, Vec<u8>, Sender<Result<Vec<u8>>>);
 
-/// A rank of a mesh. Dropping it says goodbye to the others.
+/// A rank of a mesh. Dropping it shuts the connections down.
 pub struct Comm {
     inner: Arc<SharedState>,
     overlap_compute: bool,
-    /// Runs what is started, one after another; made when something is.
+    /// The thread that runs started collectives in order; created at the first start.
     worker: Mutex<Option<(Sender<Job>, JoinHandle<()>)>>,
 }
 
@@ -81,7 +81,7 @@ impl SharedState {
         number
     }
 
-    /// A failure ends all that ranks do together: the others are told who is to blame.
+    /// Handles a failure: all communication ends, and the other ranks are told which rank is the cause.
     fn failed(&self, e: Error) -> Error {
         let rank = self.transport.rank();
         let (rank, reason) = match &e {
@@ -95,7 +95,7 @@ impl SharedState {
         e
     }
 
-    /// Checks a collective and gives it its number.
+    /// Checks a collective and assigns its sequence number.
     fn call(&self, op: &Collective, ty: &Type, from: usize) -> Result<PreparedCollective> {
         let fits = |p: ir::InferError| Error::InvalidCall(format!("{}: {p}", op.name()));
         self.mesh.set(&op.axes).map_err(fits)?;
@@ -132,7 +132,7 @@ impl SharedState {
 }
 
 impl Comm {
-    /// A place in a mesh; the world must be as large.
+    /// A communicator for a mesh; the number of ranks must equal that of the transport.
     pub fn new(transport: Arc<dyn Transport>, mesh: Mesh) -> Result<Comm> {
         if mesh.ranks() != transport.world_size() {
             return Err(Error::Rendezvous(format!(
@@ -153,47 +153,47 @@ impl Comm {
         Ok(Comm { inner: Arc::new(inner), overlap_compute: true, worker: Mutex::default() })
     }
 
-    /// The same, with or without collectives that go on while the rank computes. Results are the same bits.
+    /// Enables or disables collectives that run while the rank computes. The results have the same bits.
     pub fn with_overlap(self, overlaps: bool) -> Comm {
         let mut comm = self;
         comm.overlap_compute = overlaps;
         comm
     }
 
-    /// The ranks.
+    /// The mesh of all ranks.
     pub fn mesh(&self) -> &Mesh {
         &self.inner.mesh
     }
 
-    /// This one.
+    /// The number of this rank.
     pub fn rank(&self) -> usize {
         self.inner.transport.rank()
     }
 
-    /// How bytes travel.
+    /// The transport.
     pub fn transport(&self) -> &dyn Transport {
         &*self.inner.transport
     }
 
-    /// What was sent so far.
+    /// The statistics of what was sent so far.
     pub fn traffic(&self) -> Traffic {
         lock(&self.inner.traffic).clone()
     }
 
-    /// Counts a collective that went another way.
+    /// Counts a collective that did not use the transport.
     #[cfg(any(unix, windows))]
     pub(crate) fn count(&self, op: &Collective, sent: usize) {
         self.inner.count(op, sent);
     }
 
-    /// Tells all others that this rank can't go on.
+    /// Tells all other ranks that this rank cannot continue.
     pub fn abort(&self, reason: &str) {
         if !self.inner.shut_down.swap(true, Ordering::Relaxed) {
             self.inner.transport.abort(self.rank(), reason);
         }
     }
 
-    /// Runs a collective, behind those of the same ranks that were started.
+    /// Runs a collective, after started ones of the same ranks.
     pub fn run(&self, op: &Collective, ty: &Type, from: &[u8], to: &mut [u8]) -> Result<()> {
         let call = self.inner.call(op, ty, from.len())?;
         if to.len() != call.out {
@@ -207,8 +207,8 @@ impl Comm {
         self.inner.run(&call, from, to)
     }
 
-    /// Starts a collective; its result is waited for with [`Started::finish`]. None where the transport can't do two things at
-    /// once.
+    /// Starts a collective; [`StartedCollective::finish`] waits for its result. None if the transport does not support
+    /// concurrent exchanges.
     pub fn start(&self, op: &Collective, ty: &Type, from: &[u8]) -> Result<Option<StartedCollective>> {
         if !self.overlap_compute || !op.communicates() || !self.inner.transport.supports_concurrent() {
             return Ok(None);
@@ -222,12 +222,12 @@ impl Comm {
             let inner = self.inner.clone();
             (send, std::thread::spawn(move || work(&inner, &receive)))
         });
-        // The thread takes jobs until it is dropped.
+        // The thread accepts jobs until it is dropped.
         let _ = jobs.send((call, from.to_vec(), tell));
         Ok(Some(StartedCollective(told)))
     }
 
-    /// Sends bytes to some ranks and receives from some; all that take part are in it at once.
+    /// Sends bytes to some ranks and receives from some; all participating ranks call it together.
     pub fn send_recv(&self, what: &str, sends: &[(usize, &[u8])], receives: &mut [(usize, &mut [u8])]) -> Result<()> {
         let tag = Tag { group: 0, sequence_number: 0, fingerprint: fingerprint(what) };
         self.inner.transport.send_recv(tag, sends, receives).map_err(|e| self.inner.failed(e))?;
@@ -238,7 +238,7 @@ impl Comm {
         Ok(())
     }
 
-    /// Whether some rank says so.
+    /// The logical or over all ranks.
     pub fn all_reduce_any(&self, own: bool) -> Result<bool> {
         let op = Collective::new(ir::ops::CollectiveKind::Max, self.mesh().axes());
         let mut out = [0; 4];
@@ -246,7 +246,7 @@ impl Comm {
         Ok(out != [0; 4])
     }
 
-    /// Waits until all ranks are here, and finds out whether they agree about `what`.
+    /// Waits until all ranks have called it, and checks that `what` is equal on all of them.
     pub fn assert_same_on_all_ranks(&self, what: &str) -> Result<()> {
         let (own, n) = (fnv(what).to_le_bytes(), self.inner.transport.world_size());
         let mut came = vec![[0; 8]; n];
@@ -263,7 +263,7 @@ impl Comm {
     }
 }
 
-/// Runs what was started, one after another.
+/// Runs started collectives in order.
 fn work(inner: &SharedState, jobs: &Receiver<Job>) {
     for (call, from, tell) in jobs {
         let mut to = vec![0; call.out];
@@ -272,7 +272,7 @@ fn work(inner: &SharedState, jobs: &Receiver<Job>) {
             *n -= 1;
         }
         inner.completed.notify_all();
-        // Who started it may have given up.
+        // The receiver may have been dropped.
         let _ = tell.send(result);
     }
 }
@@ -281,7 +281,7 @@ fn work(inner: &SharedState, jobs: &Receiver<Job>) {
 pub struct StartedCollective(Receiver<Result<Vec<u8>>>);
 
 impl StartedCollective {
-    /// Waits for its result.
+    /// Waits for the result.
     pub fn finish(self, to: &mut [u8]) -> Result<()> {
         let lost = |_| Error::InvalidCall("a collective that was started did not end".into());
         to.copy_from_slice(&self.0.recv().map_err(lost)??);
@@ -334,7 +334,7 @@ impl Communicator for Comm {
     }
 }
 
-/// FNV-1a: the same in every process.
+/// The FNV-1a hash, which is the same in every process.
 pub(crate) fn fnv(text: &str) -> u64 {
     text.bytes().fold(0xcbf2_9ce4_8422_2325, |h, b| (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3))
 }

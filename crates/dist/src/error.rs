@@ -1,46 +1,46 @@
-//! What can go wrong between ranks.
+//! Errors of communication between ranks.
 
 use std::time::Duration;
 
-/// An error of ranks that compute together.
+/// An error of communication between ranks.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum Error {
-    /// A rank is gone, so nothing can be computed together any more.
+    /// A rank is lost, so that no further communication is possible.
     #[error("rank {rank} is gone: {reason}")]
     RankLost {
-        /// Which.
+        /// The lost rank.
         rank: usize,
-        /// How one knows.
+        /// How the loss was detected.
         reason: String,
     },
-    /// A rank did not come in time.
+    /// A rank did not respond in time.
     #[error(
         "rank {rank} did not answer for {} s: it hangs, or is much slower; raise TENSORLOOM_COMM_TIMEOUT (seconds) if it is only \
          slow", waited.as_secs_f32()
     )]
     Timeout {
-        /// Which.
+        /// The rank.
         rank: usize,
-        /// How long it was waited for.
+        /// How long this rank has waited.
         waited: Duration,
     },
-    /// Ranks do different things.
+    /// Ranks execute different operations.
     #[error("rank {rank} runs another program: {reason}")]
     Mismatch {
-        /// Who differs from this rank.
+        /// The rank that differs from this one.
         rank: usize,
-        /// What is different.
+        /// The difference.
         reason: String,
     },
-    /// The ranks could not find each other.
+    /// The ranks could not connect to each other.
     #[error("{0}")]
     Rendezvous(String),
-    /// A call that can't be answered.
+    /// An invalid call.
     #[error("{0}")]
     InvalidCall(String),
 }
 
-/// Results between ranks.
+/// Results of communication between ranks.
 pub type Result<T> = std::result::Result<T, Error>;
 
 impl From<Error> for compiler::Error {

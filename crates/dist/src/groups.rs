@@ -1,7 +1,8 @@
-//! The groups of a mesh in NCCL: one for each set of axes that programs name, made when the first of them is loaded.
+//! The NCCL groups of a mesh: one for each set of axes in a program, created when the first such program is loaded.
 //!
-//! Ranks find each other through their [`Comm`], over which the first rank of a group tells the others its name. NCCL alone would wait
-//! for ever for a rank that is gone: a thread asks the transport, ends all groups when one is, and every later call says which.
+//! The first rank of a group sends the group's id to the others over their [`Comm`]. NCCL alone would wait
+//! forever for a lost rank: a thread polls the transport, aborts all groups when a rank is lost, and every later call returns
+//! the error.
 
 use crate::comm::Comm;
 use crate::error::{Error, Result};
@@ -16,23 +17,23 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// How often the transport is asked who is gone.
+/// The interval in which the transport is polled for lost ranks.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// A rank's groups.
+/// The NCCL groups of a rank.
 pub struct NcclGroups {
     nccl: Arc<Nccl>,
     comm: Arc<Comm>,
     state: Arc<Mutex<Shared>>,
-    /// Looks who is gone until the other end of its line is.
+    /// The thread that polls for lost ranks, until the sender is dropped.
     failure_watcher: Option<(Sender<()>, JoinHandle<()>)>,
 }
 
 #[derive(Default)]
 struct Shared {
-    /// By the names of their axes, in order.
+    /// The groups by the names of their axes, in order.
     groups: BTreeMap<Vec<String>, Arc<Group>>,
-    /// Who is gone.
+    /// The error of a lost rank.
     failed: Option<Error>,
 }
 
@@ -45,7 +46,7 @@ fn names(axes: &[MeshAxis]) -> Vec<String> {
 }
 
 impl NcclGroups {
-    /// No group yet; all are over the ranks of `comm`.
+    /// No groups yet; all are created over the ranks of `comm`.
     pub fn new(nccl: Arc<Nccl>, comm: Arc<Comm>) -> NcclGroups {
         let shared = Arc::new(Mutex::new(Shared::default()));
         let (line, end) = channel::<()>();
@@ -62,12 +63,12 @@ impl NcclGroups {
         NcclGroups { nccl, comm, state: shared, failure_watcher: Some((line, std::thread::spawn(look))) }
     }
 
-    /// The ranks.
+    /// The communicator.
     pub fn comm(&self) -> &Arc<Comm> {
         &self.comm
     }
 
-    /// Makes the group of some axes if there is none; all of its ranks call this in the same order, each with its device current.
+    /// Creates the group of some axes if there is none; all of its ranks call this in the same order, each with its device current.
     pub fn join(&self, axes: &[MeshAxis]) -> Result<()> {
         {
             let shared = locked(&self.state);
@@ -91,7 +92,7 @@ impl NcclGroups {
         Ok(())
     }
 
-    /// Gives a collective to a stream; its group must have been made. `zero` fills bytes there.
+    /// Enqueues a collective on a stream; its group must exist. `zero` fills bytes with zeros on the stream.
     ///
     /// # Safety
     /// As [`Group::run`].
@@ -117,9 +118,10 @@ impl NcclGroups {
                 names(&op.axes)
             )));
         };
-        // SAFETY: by the caller's promise.
+        // SAFETY: `from` and `to` are valid on the device for the bytes of `ty` and of the result until the stream has
+        // run the collective.
         let done = unsafe { group.run(op, ty, from, to, stream, zero) };
-        // What a rank that is gone breaks is its fault.
+        // An NCCL error after the loss of a rank is attributed to that rank.
         let blamed = || locked(&self.state).failed.clone().or_else(|| self.comm.transport().lost_rank());
         done.map_err(|e| blamed().unwrap_or(e))?;
         self.comm.count(op, op.sent_bytes(ty.bytes()));
@@ -152,7 +154,8 @@ impl DeviceCommunicator for NcclGroups {
         to: u64,
         stream: *mut c_void,
     ) -> compiler::Result<()> {
-        // SAFETY: by the caller's promise; what gets nothing is zero already.
+        // SAFETY: both addresses are valid on the device for the bytes of their types until the stream has run the
+        // collective; memory that receives nothing is zero already.
         let done = unsafe { self.run(op, ty, (from as *const c_void, to as *mut c_void), stream, &|_, _| {}) };
         done.map_err(compiler::Error::from)
     }
@@ -160,7 +163,7 @@ impl DeviceCommunicator for NcclGroups {
 
 impl Drop for NcclGroups {
     fn drop(&mut self) {
-        // The thread holds the rank too, and must not be the one that says goodbye.
+        // The thread also holds a reference to the rank, and must not be the one that shuts it down.
         if let Some((line, thread)) = self.failure_watcher.take() {
             drop(line);
             let _ = thread.join();

@@ -1,4 +1,4 @@
-//! Who this process is among others, from the variables that launchers set.
+//! The identity of this process among the ranks, from the environment variables that launchers set.
 
 use crate::comm::Comm;
 use crate::error::{Error, Result};
@@ -6,20 +6,20 @@ pub use crate::secret::Secret;
 use ir::Mesh;
 use std::sync::Arc;
 
-/// A process among others.
+/// The identity of a process among the ranks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProcessInfo {
     /// Its rank.
     pub rank: usize,
-    /// How many there are.
+    /// The number of ranks.
     pub world_size: usize,
-    /// Where rank 0 listens: `host:port`.
+    /// The address where rank 0 listens: `host:port`.
     pub master_addr: String,
-    /// What all processes of one start share, so that no other process takes part.
+    /// The secret that all processes of one launch share, which keeps other processes out.
     pub secret: Secret,
 }
 
-/// The variables of launchers: rank, number of ranks.
+/// The variables of launchers for the rank and the number of ranks.
 const LAUNCHER_VARS: [(&str, &str); 5] = [
     ("LOOM_RANK", "LOOM_WORLD_SIZE"),
     ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
@@ -28,25 +28,25 @@ const LAUNCHER_VARS: [(&str, &str); 5] = [
     ("RANK", "WORLD_SIZE"),
 ];
 
-/// The variables of launchers that number the ranks of one machine.
+/// The variables of launchers for the local rank on a machine.
 const LOCAL_RANK_VARS: [&str; 5] =
     ["LOOM_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID", "LOCAL_RANK"];
 
-/// This process's number among those of its machine, if the launcher says so.
+/// The local rank of this process on its machine, if the launcher provides it.
 pub fn local_rank() -> Option<usize> {
     LOCAL_RANK_VARS.iter().find_map(|name| std::env::var(name).ok()?.trim().parse().ok())
 }
 
-/// Where rank 0 listens if nothing says otherwise.
+/// The default address of rank 0.
 const ADDRESS: &str = "127.0.0.1:29671";
 
 impl ProcessInfo {
-    /// From the environment: `loom launch`, mpirun, srun, torchrun; `None` for a process that was started alone.
+    /// Reads the environment of `loom launch`, mpirun, srun or torchrun; `None` for a process that was started alone.
     pub fn from_env() -> Result<Option<ProcessInfo>> {
         ProcessInfo::from_env_vars(&|name| std::env::var(name).ok())
     }
 
-    /// From variables.
+    /// Reads variables.
     pub fn from_env_vars(var: &dyn Fn(&str) -> Option<String>) -> Result<Option<ProcessInfo>> {
         for (rank_name, world_name) in LAUNCHER_VARS {
             let (Some(rank), Some(world)) = (var(rank_name), var(world_name)) else { continue };
@@ -75,7 +75,7 @@ impl ProcessInfo {
         Ok(None)
     }
 
-    /// Joins the others as a rank of a mesh: through MPI where `mpirun` started us and we were built with it, else over TCP.
+    /// Connects to the other ranks of a mesh: through MPI if `mpirun` started the process and MPI is compiled in, else over TCP.
     pub fn join(&self, mesh: &Mesh) -> Result<Arc<Comm>> {
         #[cfg(feature = "mpi")]
         if std::env::var("OMPI_COMM_WORLD_RANK").is_ok() || std::env::var("PMI_RANK").is_ok() {

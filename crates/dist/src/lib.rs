@@ -1,8 +1,8 @@
-//! Ranks that compute together.
+//! Distributed execution: communication between ranks.
 //!
-//! A [`Transport`] brings bytes from rank to rank: between threads ([`local`]), over TCP ([`tcp`]), or through MPI. A [`Comm`]
-//! is a rank's place in a mesh over one; backends run collectives through it. Algorithms stand here once, above
-//! transports, and take ranks in a fixed order: every transport gives the same bits.
+//! A [`Transport`] sends bytes between ranks: between threads ([`thread_transport`]), over TCP ([`tcp`]), or through MPI. A
+//! [`Comm`] is a rank's communicator for a mesh over a transport; backends run collectives through it. The algorithms are
+//! independent of the transport and process ranks in a fixed order: every transport gives the same bits.
 //!
 //! ```
 //! use ir::{Build, Builder, DType, Mesh};

@@ -1,4 +1,4 @@
-//! A rank's mailbox: what came from each other rank and waits to be taken.
+//! The message queue of a rank: received messages of every other rank.
 
 use crate::error::{Error, Result};
 use crate::transport::Tag;
@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How long a rank is waited for: TENSORLOOM_COMM_TIMEOUT in seconds, 600 if it is not set.
+/// The timeout for messages: TENSORLOOM_COMM_TIMEOUT in seconds, 600 by default.
 pub(crate) fn comm_timeout() -> Duration {
     let set = std::env::var("TENSORLOOM_COMM_TIMEOUT").ok().and_then(|s| s.parse::<f64>().ok());
     Duration::from_secs_f64(set.filter(|s| *s > 0.0 && *s < 1e9).unwrap_or(600.0))
@@ -14,15 +14,15 @@ pub(crate) fn comm_timeout() -> Duration {
 
 #[derive(Default)]
 struct State {
-    /// By sender and group.
+    /// The messages by sender and group.
     queues: BTreeMap<(usize, u32), VecDeque<(Tag, Vec<u8>)>>,
-    /// The first rank that is known to be gone.
+    /// The first rank that is known to be lost.
     lost_rank: Option<(usize, String)>,
-    /// Who has said goodbye.
+    /// The ranks that have shut down.
     finished: Vec<bool>,
 }
 
-/// Messages by sender.
+/// Received messages by sender.
 pub(crate) struct MessageQueue {
     state: Mutex<State>,
     condvar: Condvar,
@@ -44,7 +44,7 @@ impl MessageQueue {
         self.condvar.notify_all();
     }
 
-    /// A rank is gone; the first that is said to be stays the one that is named.
+    /// Marks a rank as lost; the first lost rank is the one that errors name.
     pub(crate) fn mark_lost(&self, rank: usize, reason: &str) {
         self.lock().lost_rank.get_or_insert_with(|| (rank, reason.to_string()));
         self.condvar.notify_all();
@@ -59,7 +59,7 @@ impl MessageQueue {
         self.lock().finished[rank]
     }
 
-    /// The next message of a rank in a group, which must be of this exchange.
+    /// Takes the next message of a rank in a group, which must belong to this exchange.
     pub(crate) fn take_message(&self, from: usize, tag: Tag, to: &mut [u8]) -> Result<()> {
         let started = Instant::now();
         let mut state = self.lock();
@@ -101,7 +101,7 @@ impl MessageQueue {
         }
     }
 
-    /// Fails if a rank is known to be gone.
+    /// Returns an error if a rank is known to be lost.
     pub(crate) fn check(&self) -> Result<()> {
         match self.lock().lost_rank.clone() {
             Some((rank, reason)) => Err(Error::RankLost { rank, reason }),

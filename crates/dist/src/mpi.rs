@@ -1,7 +1,7 @@
-//! Ranks that an MPI launcher started.
+//! The MPI transport, for ranks that an MPI launcher started.
 //!
-//! MPI itself ends all ranks when one dies, and its launcher names it. What is sent is copied and goes on its way while the
-//! rank computes, so that sending never waits here either.
+//! MPI itself terminates all ranks when one dies, and its launcher reports it. Messages are copied and sent while the
+//! rank computes, so that sending never blocks.
 
 use crate::error::{Error, Result};
 use crate::transport::{Tag, Transport};
@@ -12,24 +12,24 @@ use mpi::topology::SimpleCommunicator;
 use mpi::traits::{Communicator, Destination, Source};
 use std::sync::{Mutex, PoisonError};
 
-/// MPI counts bytes in 32 bits: longer messages go in pieces.
+/// MPI counts bytes in 32 bits, so longer messages are sent in pieces.
 const PIECE: usize = 1 << 30;
 
-/// What a message belongs to goes ahead of it, by a tag of its own.
+/// The MPI tag of headers: the tag of a message is sent before it, as a separate message.
 const HEADER: i32 = 1;
 const DATA: i32 = 2;
 
-/// A message on its way.
+/// A message that is being sent.
 struct Pending {
     request: Request<'static, [u8], StaticScope>,
-    /// Where its bytes are, given back when it has arrived.
+    /// Its bytes, freed when the request is complete.
     bytes: *mut [u8],
 }
 
 struct Inner {
     pending: Vec<Pending>,
     world: SimpleCommunicator,
-    /// Ends MPI when it is dropped.
+    /// Finalizes MPI when it is dropped.
     _universe: Universe,
 }
 
@@ -37,7 +37,7 @@ struct Inner {
 pub struct Mpi {
     rank: usize,
     world: usize,
-    /// Calls are made one at a time.
+    /// The MPI state; one thread at a time makes calls.
     inner: Mutex<Inner>,
 }
 
@@ -56,7 +56,7 @@ impl Inner {
         self.pending.push(Pending { request, bytes });
     }
 
-    /// Frees what has arrived; with `wait`, everything.
+    /// Frees the messages whose requests are complete; with `wait`, waits for all.
     fn reap(&mut self, wait: bool) {
         for Pending { request, bytes } in std::mem::take(&mut self.pending) {
             let left = match wait {
@@ -90,7 +90,7 @@ impl Inner {
 }
 
 impl Mpi {
-    /// Starts MPI in this process, once.
+    /// Initializes MPI in this process, once.
     pub fn start() -> Result<Mpi> {
         let (universe, level) = mpi::initialize_with_threading(mpi::Threading::Serialized)
             .ok_or_else(|| Error::Start("MPI was started in this process already".into()))?;
@@ -144,7 +144,7 @@ impl Transport for Mpi {
         Ok(())
     }
 
-    /// A receive waits inside of MPI, which is called by one thread at a time.
+    /// A receive blocks inside MPI, which only one thread at a time may call.
     fn at_once(&self) -> bool {
         false
     }

@@ -1,8 +1,8 @@
-//! NCCL: collectives between NVIDIA GPUs, from the library of that name where one is installed; it is loaded when it is asked for.
+//! NCCL: collectives between NVIDIA GPUs. The library is loaded at run time.
 //!
-//! [`calls`] says which calls of NCCL a collective is, as data: NCCL joins and cuts whole buffers, so an axis inside of a tensor
-//! takes a call for each row before it, in one group. [`Group::run`] makes them on memory of a device, in the order of a stream. NCCL
-//! adds in an order of its own, so sums may differ from those of other transports in their last bits.
+//! [`nccl_calls`] translates a collective to NCCL calls, as data: NCCL gathers and scatters whole buffers, so an inner axis
+//! needs a call for each outer row, in one group. [`Group::run`] executes the calls on device memory, in stream order. NCCL
+//! has its own order of additions, so sums may differ from those of other transports in their last bits.
 
 use crate::error::{Error, Result};
 use ir::ops::{Collective, CollectiveKind as Kind};
@@ -11,68 +11,68 @@ use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-/// One call of NCCL; places are bytes from the start of the operand or the result.
+/// One NCCL call; positions are byte offsets in the operand or the result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Call {
     /// `ncclAllReduce`.
     AllReduce {
-        /// Elements.
+        /// The number of elements.
         count: usize,
-        /// What is computed.
+        /// The reduction operator.
         op: Reduction,
     },
     /// `ncclAllGather` of `count` elements of each rank.
     AllGather {
-        /// Where the operand's are.
+        /// The offset of the operand's elements.
         from: usize,
-        /// Where all go.
+        /// The offset of the gathered elements.
         to: usize,
-        /// Elements of a rank.
+        /// The number of elements of a rank.
         count: usize,
     },
     /// `ncclReduceScatter` to `count` elements of each rank.
     ReduceScatter {
-        /// Where all of the operand's are.
+        /// The offset of the operand's elements.
         from: usize,
-        /// Where the rank's go.
+        /// The offset of the rank's elements.
         to: usize,
-        /// Elements of a rank.
+        /// The number of elements of a rank.
         count: usize,
     },
     /// `ncclSend`.
     Send {
-        /// Where they are.
+        /// The offset of the elements.
         from: usize,
-        /// Elements.
+        /// The number of elements.
         count: usize,
-        /// To whom.
+        /// The destination rank.
         peer: usize,
     },
     /// `ncclRecv`.
     Recv {
-        /// Where they go.
+        /// The offset of the elements.
         to: usize,
-        /// Elements.
+        /// The number of elements.
         count: usize,
-        /// From whom.
+        /// The source rank.
         peer: usize,
     },
-    /// The result is zero: no call of NCCL.
+    /// Sets the result to zero, without an NCCL call.
     Zero,
 }
 
-/// What a reduction computes, by NCCL's numbers.
+/// The reduction operators, with NCCL's numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reduction {
     /// The sum.
     Sum = 0,
-    /// The largest.
+    /// The maximum.
     Max = 2,
-    /// The smallest.
+    /// The minimum.
     Min = 3,
 }
 
-/// NCCL's number of a dtype.
+/// NCCL's number for a dtype.
 fn dtype(d: DType) -> Result<c_int> {
     Ok(match d {
         DType::I8 => 0,
@@ -93,7 +93,7 @@ fn gcd(a: usize, b: usize) -> usize {
     if b == 0 { a } else { gcd(b, a % b) }
 }
 
-/// The calls that a collective is for rank `me` of those that take part.
+/// The calls of a collective for the participating rank `me`.
 pub fn nccl_calls(op: &Collective, ty: &Type, me: usize) -> Result<Vec<Call>> {
     let (n, size) = (op.ranks(), ty.dtype.size());
     dtype(ty.dtype)?;
@@ -118,7 +118,7 @@ pub fn nccl_calls(op: &Collective, ty: &Type, me: usize) -> Result<Vec<Call>> {
             (0..outer(*dim)).map(row).collect()
         }
         Kind::AllToAll { split, join } => {
-            // Rows of a piece as it is cut, and as it is joined.
+            // The rows of a piece before and after the exchange.
             let cut = inner(*split) / n;
             let mut result = ty.clone();
             result.shape[*split] /= n;
@@ -152,7 +152,7 @@ pub fn nccl_calls(op: &Collective, ty: &Type, me: usize) -> Result<Vec<Call>> {
     })
 }
 
-/// What all ranks of a group are told by the first.
+/// The id of a group, which its first rank sends to the others.
 pub type UniqueId = [u8; 128];
 
 #[repr(C)]
@@ -175,18 +175,18 @@ pub struct Nccl {
     reduce_scatter: unsafe extern "C" fn(*const c_void, *mut c_void, usize, c_int, c_int, Raw, Raw) -> c_int,
     send: unsafe extern "C" fn(*const c_void, usize, c_int, c_int, Raw, Raw) -> c_int,
     recv: unsafe extern "C" fn(*mut c_void, usize, c_int, c_int, Raw, Raw) -> c_int,
-    /// Kept loaded.
+    /// Keeps the library loaded.
     _library: libloading::Library,
 }
 
 impl Nccl {
-    /// The library of the system, or the file that TENSORLOOM_NCCL names.
+    /// Loads the system's library, or the file in TENSORLOOM_NCCL.
     pub fn open() -> Result<Arc<Nccl>> {
         let file = std::env::var("TENSORLOOM_NCCL").unwrap_or_else(|_| "libnccl.so.2".into());
         Nccl::load(&file)
     }
 
-    /// A library by its file.
+    /// Loads a library file.
     pub fn load(file: &str) -> Result<Arc<Nccl>> {
         let missing = |e: libloading::Error| {
             Error::Rendezvous(format!(
@@ -228,7 +228,7 @@ impl Nccl {
         Err(Error::InvalidCall(format!("NCCL: {what}: {text}")))
     }
 
-    /// A new group's name, which its first rank tells the others.
+    /// Creates the id of a new group, which its first rank sends to the others.
     pub fn unique_id(&self) -> Result<UniqueId> {
         let mut id = RawId([0; 128]);
         // SAFETY: it writes to `id` alone.
@@ -237,17 +237,17 @@ impl Nccl {
     }
 }
 
-/// A rank among those of a group, on the device that is current in this thread.
+/// A rank's membership in a group, on the device that is current in this thread.
 pub struct Group {
     nccl: Arc<Nccl>,
-    /// Null once it was aborted.
+    /// Null after the group was aborted.
     raw: AtomicPtr<c_void>,
     ranks: usize,
     rank: usize,
 }
 
 impl Group {
-    /// Joins the others; all call it at once.
+    /// Creates the group together with the other ranks; all call it at once.
     pub fn join(nccl: &Arc<Nccl>, id: &UniqueId, ranks: usize, me: usize) -> Result<Group> {
         let mut raw = std::ptr::null_mut();
         let id = RawId(id.map(|b| b as c_char));
@@ -257,11 +257,11 @@ impl Group {
         Ok(Group { nccl: nccl.clone(), raw: AtomicPtr::new(raw), ranks, rank: me })
     }
 
-    /// Puts a collective on a stream; `zero` fills bytes there.
+    /// Enqueues a collective on a stream; `zero` fills bytes with zeros on the stream.
     ///
     /// # Safety
-    /// `from` and `to` must be good for the operand and the result on the group's device until the stream is through, and only
-    /// one thread at a time may use the group.
+    /// `from` and `to` are valid for the operand and the result on the group's device until the stream has run the
+    /// collective, and only one thread at a time uses the group.
     pub unsafe fn run(
         &self,
         op: &Collective,
@@ -284,7 +284,7 @@ impl Group {
         if raw.is_null() {
             return Err(Error::InvalidCall(format!("{}: a rank of its group is gone", op.name())));
         }
-        // SAFETY: places lie inside of operand and result, which the caller vouches for.
+        // SAFETY: offsets are inside of operand and result, which are valid for their types.
         unsafe {
             let (at, into) = (|b: usize| from.cast::<u8>().add(b).cast(), |b: usize| to.cast::<u8>().add(b).cast());
             n.check((n.start)(), "ncclGroupStart")?;
@@ -310,9 +310,9 @@ impl Group {
 }
 
 impl Group {
-    /// Ends what is under way with a rank that is gone: streams go on, and results are worth nothing.
+    /// Aborts the operations in progress after a rank is lost: streams continue, and results are invalid.
     ///
-    /// NCCL lets another thread do this while one waits in a call.
+    /// NCCL allows this from another thread while one is blocked in a call.
     pub(crate) fn abort(&self) {
         let raw = self.raw.swap(std::ptr::null_mut(), Ordering::AcqRel);
         if !raw.is_null() {

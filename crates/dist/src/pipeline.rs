@@ -1,12 +1,12 @@
-//! Schedules of pipelines: in which order each rank computes which part of a model for which micro-batch, and how long that
-//! takes.
+//! Schedules of pipeline parallelism: the order in which each rank computes the chunks of a model for the micro-batches, and the
+//! resulting time.
 //!
-//! A model is cut into chunks, one after another; chunk `c` is at rank `c % ranks`. A schedule is a list of actions for each rank. Who
-//! needs what another computes waits for it; [`Timeline::of`] finds out how long, and whether anybody waits forever.
+//! A model is divided into consecutive chunks; chunk `c` is on rank `c % ranks`. A schedule is a list of actions for each rank.
+//! An action waits for the results that it needs; [`PipelineTimeline::simulate`] computes the waiting times and detects deadlocks.
 
 use crate::error::{Error, Result};
 
-/// Forward or backward through one chunk for one micro-batch.
+/// The forward or backward pass of one chunk for one micro-batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PipelineAction {
     /// Whether it is the backward pass.
@@ -22,7 +22,7 @@ impl PipelineAction {
         PipelineAction { is_backward: back, chunk, micro_batch: micro }
     }
 
-    /// What must be done before it.
+    /// The actions that must be complete before it.
     pub fn dependencies(self, chunks: usize) -> Vec<PipelineAction> {
         let PipelineAction { is_backward: back, chunk, micro_batch: micro } = self;
         let mut all = Vec::new();
@@ -40,19 +40,19 @@ impl PipelineAction {
     }
 }
 
-/// Who does what when.
+/// The actions of all ranks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PipelineSchedule {
-    /// Chunks at each rank.
+    /// The number of chunks per rank.
     pub chunks_per_rank: usize,
-    /// Micro-batches.
+    /// The number of micro-batches.
     pub micro_batches: usize,
     /// The actions of each rank, in order.
     pub actions_by_rank: Vec<Vec<PipelineAction>>,
 }
 
 impl PipelineSchedule {
-    /// All forward, then all backward: every rank keeps all micro-batches.
+    /// All forward passes, then all backward passes: every rank keeps the activations of all micro-batches.
     pub fn gpipe(ranks: usize, micro: usize) -> PipelineSchedule {
         let of = |rank: usize| {
             let forward = (0..micro).map(move |m| PipelineAction::new(false, rank, m));
@@ -61,7 +61,7 @@ impl PipelineSchedule {
         PipelineSchedule { chunks_per_rank: 1, micro_batches: micro, actions_by_rank: (0..ranks).map(of).collect() }
     }
 
-    /// One forward, one backward: rank `r` keeps `ranks - r` micro-batches at most.
+    /// One forward, one backward (1F1B): rank `r` keeps the activations of at most `ranks - r` micro-batches.
     pub fn one_forward_one_backward(ranks: usize, micro: usize) -> PipelineSchedule {
         let of = |rank: usize| {
             let ahead = (ranks - rank - 1).min(micro);
@@ -77,8 +77,8 @@ impl PipelineSchedule {
         PipelineSchedule { chunks_per_rank: 1, micro_batches: micro, actions_by_rank: (0..ranks).map(of).collect() }
     }
 
-    /// Several chunks at each rank, taken in turns: the wait at both ends is so many times shorter, and messages are so many
-    /// times more. Micro-batches must be a multiple of the ranks.
+    /// Interleaved 1F1B with several chunks per rank: the pipeline bubble is `each` times shorter, and there are `each` times as
+    /// many messages. The number of micro-batches must be a multiple of the ranks.
     pub fn interleaved(ranks: usize, each: usize, micro: usize) -> Result<PipelineSchedule> {
         if ranks == 1 {
             return Ok(PipelineSchedule {
@@ -96,7 +96,7 @@ impl PipelineSchedule {
             )));
         }
         let total = micro * each;
-        // The k-th forward (or backward) of a rank: as many micro-batches as there are ranks, chunk by chunk.
+        // The k-th forward (or backward) of a rank: groups of as many micro-batches as there are ranks, chunk by chunk.
         let at = |rank: usize, k: usize, back: bool| {
             let (round, within) = (k / (ranks * each), k % (ranks * each));
             let local = within / ranks;
@@ -124,7 +124,7 @@ impl PipelineSchedule {
         })
     }
 
-    /// Chunks of the model.
+    /// The number of chunks of the model.
     pub fn chunks(&self) -> usize {
         self.chunks_per_rank * self.actions_by_rank.len()
     }
@@ -134,7 +134,7 @@ impl PipelineSchedule {
         chunk % self.actions_by_rank.len()
     }
 
-    /// What a rank tells another, in the order in which it does: the action whose result it is.
+    /// The messages from one rank to another, in order: the actions whose results are sent.
     pub fn messages(&self, from: usize, to: usize) -> Vec<PipelineAction> {
         let chunks = self.chunks();
         let goes = |a: &&PipelineAction| {
@@ -148,12 +148,12 @@ impl PipelineSchedule {
         self.actions_by_rank[from].iter().filter(goes).copied().collect()
     }
 
-    /// The most micro-batches of which a rank keeps something for the backward pass at once, counted by chunk.
+    /// The maximum number of micro-batches whose activations a rank keeps for the backward pass, counted by chunk.
     pub fn max_live_micro_batches(&self, rank: usize) -> usize {
         self.max_live_before_chunk(rank, 0)
     }
 
-    /// The same of what other chunks gave: the first is given nothing.
+    /// The same for received inputs: the first chunk receives none.
     pub fn max_live_inputs(&self, rank: usize) -> usize {
         self.max_live_before_chunk(rank, 1)
     }
@@ -179,30 +179,30 @@ fn all_chunks(each: usize, micro: usize) -> Vec<PipelineAction> {
     (0..micro).flat_map(one).collect()
 }
 
-/// How long actions take.
+/// The duration of actions.
 #[derive(Clone, Debug)]
 pub struct PipelineCosts {
-    /// Forward through each chunk.
+    /// The forward pass of each chunk.
     pub forward: Vec<f64>,
-    /// Backward through each.
+    /// The backward pass of each chunk.
     pub backward: Vec<f64>,
-    /// From the end of an action until another rank has its result.
+    /// The latency from the end of an action until another rank has its result.
     pub message: f64,
 }
 
-/// When everything happens.
+/// The times of all actions.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PipelineTimeline {
-    /// When the last action ends.
+    /// The end of the last action.
     pub total: f64,
-    /// How long each rank computes.
+    /// The computing time of each rank.
     pub busy_time: Vec<f64>,
     /// (start, end) of each action of each rank.
     pub spans: Vec<Vec<(f64, f64)>>,
 }
 
 impl PipelineTimeline {
-    /// Runs a schedule; an error if ranks wait for each other in a circle, or something is missing.
+    /// Simulates a schedule; returns an error if ranks deadlock, or an action is missing.
     pub fn simulate(schedule: &PipelineSchedule, costs: &PipelineCosts) -> Result<PipelineTimeline> {
         let (ranks, chunks) = (schedule.actions_by_rank.len(), schedule.chunks());
         let place =
@@ -249,7 +249,7 @@ impl PipelineTimeline {
         Ok(PipelineTimeline { total: free.iter().fold(0.0, |a, b| a.max(*b)), busy_time: busy, spans })
     }
 
-    /// The share of time in which ranks wait.
+    /// The fraction of time in which ranks wait (the pipeline bubble).
     pub fn bubble_fraction(&self) -> f64 {
         let all = self.total * self.busy_time.len() as f64;
         if all == 0.0 { 0.0 } else { 1.0 - self.busy_time.iter().sum::<f64>() / all }
@@ -281,7 +281,7 @@ mod tests {
             for micro in 1..=17 {
                 let plain = PipelineSchedule::one_forward_one_backward(ranks, micro);
                 let found = sound(&plain);
-                // (p - 1) of (m + p - 1) parts of the time, whatever comes first.
+                // (p - 1) / (m + p - 1) of the time, for both schedules.
                 let theory = (ranks - 1) as f64 / (micro + ranks - 1) as f64;
                 assert!(
                     (found.bubble_fraction() - theory).abs() < 1e-9,
@@ -304,7 +304,7 @@ mod tests {
                         "{ranks} {each} {micro}: {} {theory}",
                         found.bubble_fraction()
                     );
-                    // What one rank tells another is what the other waits for.
+                    // The messages that one rank sends are those that the other waits for.
                     for (from, to) in (0..ranks).flat_map(|a| (0..ranks).map(move |b| (a, b))) {
                         let sent: BTreeSet<PipelineAction> = s.messages(from, to).into_iter().collect();
                         let wanted: BTreeSet<PipelineAction> =
@@ -328,7 +328,7 @@ mod tests {
         let mut s = PipelineSchedule::one_forward_one_backward(2, 2);
         s.actions_by_rank[1].pop();
         assert!(PipelineTimeline::simulate(&s, &even(2, 1.0)).is_err());
-        // Messages take time at both ends.
+        // Messages add latency in both passes.
         let slow = PipelineTimeline::simulate(
             &PipelineSchedule::one_forward_one_backward(2, 1),
             &PipelineCosts { message: 0.5, ..even(2, 1.0) },

@@ -1,10 +1,10 @@
-//! Values of several ranks as one. Floats are summed in f64 in the order of ranks and rounded once, as the interpreter does:
-//! all transports, and it, give the same bits.
+//! Reductions over ranks. Floats are summed in f64 in the order of ranks and rounded once, like in the interpreter:
+//! all transports and the interpreter give the same bits.
 
 use half::{bf16, f16};
 use ir::{Binary, DType, Literal, Scalar, Type};
 
-/// How values are combined.
+/// The kind of the reduction.
 pub(crate) use ir::ops::CollectiveKind;
 
 macro_rules! sums {
@@ -22,7 +22,7 @@ macro_rules! sums {
     }};
 }
 
-/// Reduces equally long parts, one of each rank in order, into `to`.
+/// Reduces parts of equal length, one per rank in order, into `to`.
 pub(crate) fn reduce(kind: &CollectiveKind, dtype: DType, parts: &[&[u8]], to: &mut [u8]) {
     let sum = !matches!(kind, CollectiveKind::Max | CollectiveKind::Min);
     match dtype {

@@ -1,12 +1,12 @@
-//! How ranks find each other over TCP.
+//! The rendezvous: how ranks connect to each other over TCP.
 //!
-//! Rank 0 listens at an address that all know. Every other rank greets it with its version, its rank, how many ranks and which
-//! mesh it was started for, and where it listens itself; rank 0 refuses all if one differs, else gives everyone the list. Then
-//! each connects to those before it.
+//! Rank 0 listens at an address that all ranks know. Every other rank sends it a greeting with its version, its rank, the number
+//! of ranks, its mesh, and the address where it listens itself. Rank 0 rejects all ranks if one differs, otherwise it sends
+//! everyone the list of addresses. Then each rank connects to the lower ranks.
 //!
-//! Who accepts a connection sends a random challenge first; the greeting comes back with a proof of the shared secret over it, and
-//! the answer carries one over the greeting's own challenge. Connections without a proof are dropped and change nothing: they are
-//! read side by side, each for a short time, and only so many of them.
+//! The side that accepts a connection first sends a random challenge; the greeting contains a proof of the shared secret for it,
+//! and the answer contains one for the greeting's challenge. Connections without a proof are dropped without effect: they are
+//! read concurrently, each with a short timeout, and their number is limited.
 
 use crate::error::{Error, Result};
 use crate::launch::ProcessInfo;
@@ -16,16 +16,16 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
 
-/// What a process must be to take part: this version of the code and of what goes over the wire.
+/// The version of the code and of the protocol, which must be equal on all ranks.
 pub const VERSION: &str = concat!("tensorloom ", env!("CARGO_PKG_VERSION"), " wire 3");
 
-/// The longest greeting or answer.
+/// The maximum size of a greeting or answer.
 const MAX_GREETING: usize = 1 << 20;
-/// How long a connection may take to greet.
+/// The timeout for the greeting of a connection.
 const GREETING_TIMEOUT: Duration = Duration::from_secs(2);
-/// Connections that may be greeting at a time; the oldest makes room.
+/// The maximum number of connections without a complete greeting; beyond this the oldest is dropped.
 const MAX_GREETERS: usize = 256;
-/// How often a rank greets again when it is not answered.
+/// The number of retries if a greeting is not answered.
 const MAX_RETRIES: usize = 3;
 
 const MAGIC: &[u8; 4] = b"LOOM";
@@ -34,12 +34,12 @@ fn start(text: String) -> Error {
     Error::Rendezvous(text)
 }
 
-/// How long ranks have to find each other.
+/// The timeout of the rendezvous.
 fn rendezvous_timeout() -> Duration {
     comm_timeout().min(Duration::from_secs(120))
 }
 
-/// Greeting of a rank: what it is, and where it listens.
+/// The greeting of a rank: its configuration and the address where it listens.
 #[derive(Clone, Debug)]
 struct Greeting {
     version: String,
@@ -47,7 +47,7 @@ struct Greeting {
     world: usize,
     config_fingerprint: String,
     port: u16,
-    /// What the answer proves the secret over.
+    /// The challenge for the proof in the answer.
     challenge: Nonce,
 }
 
@@ -104,7 +104,7 @@ fn framed(key: &MacKey, role: &str, challenge: &Nonce, message: &[u8]) -> Vec<u8
     out
 }
 
-/// A connection that has not proved anything yet.
+/// A connection that is not authenticated yet.
 struct UnauthenticatedPeer {
     stream: TcpStream,
     from: SocketAddr,
@@ -114,7 +114,7 @@ struct UnauthenticatedPeer {
 }
 
 impl UnauthenticatedPeer {
-    /// What has come of its greeting: all of it, nothing more to wait for, or not enough yet.
+    /// Reads the greeting: returns it when complete, an error if it is invalid, or none if it is incomplete.
     fn read(&mut self, key: &MacKey) -> Option<std::result::Result<Greeting, ()>> {
         let mut bytes = [0; 4096];
         loop {
@@ -144,7 +144,7 @@ impl UnauthenticatedPeer {
     }
 }
 
-/// A rank that has proved that it belongs to this start.
+/// An authenticated rank of this launch.
 struct AuthenticatedPeer {
     stream: TcpStream,
     from: SocketAddr,
@@ -163,7 +163,7 @@ impl AuthenticatedPeer {
     }
 }
 
-/// Connections that come to a listener.
+/// The connections that a listener accepts.
 struct AcceptQueue<'a> {
     listener: TcpListener,
     key: &'a MacKey,
@@ -177,7 +177,7 @@ impl<'a> AcceptQueue<'a> {
         Ok(AcceptQueue { listener, key, greeters: Vec::new(), dropped: 0 })
     }
 
-    /// The next rank that proves itself before time is over.
+    /// The next rank that authenticates before the deadline.
     fn next(&mut self, until: Instant, missing: &dyn Fn() -> String) -> Result<AuthenticatedPeer> {
         loop {
             self.accept()?;
@@ -196,7 +196,7 @@ impl<'a> AcceptQueue<'a> {
                 match read {
                     Ok(hello) => {
                         let ready = stream.set_nonblocking(false);
-                        // A rank that does not read its answer blocks the others for five seconds at most.
+                        // A rank that does not read its answer blocks the others for at most five seconds.
                         let ready = ready.and_then(|()| stream.set_write_timeout(Some(Duration::from_secs(5))));
                         ready.map_err(|e| start(format!("connections can't be accepted: {e}")))?;
                         return Ok(AuthenticatedPeer { stream, from, hello });
@@ -218,18 +218,18 @@ impl<'a> AcceptQueue<'a> {
         }
     }
 
-    /// Takes the connections that wait, and challenges them.
+    /// Accepts pending connections, and sends them challenges.
     fn accept(&mut self) -> Result<()> {
         for _ in 0..MAX_GREETERS {
             let (mut stream, from) = match self.listener.accept() {
                 Ok(accepted) => accepted,
                 Err(e) if e.kind() == ErrorKind::WouldBlock => return Ok(()),
-                // The other side has gone, or the process has too many open files at this moment.
+                // The peer has disconnected, or the process has too many open files.
                 Err(_) => return Ok(()),
             };
             let challenge = MacKey::challenge()?;
             let hail = [&MAGIC[..], &challenge].concat();
-            // A fresh connection takes so few bytes at once.
+            // The send buffer of a new connection has space for the challenge.
             if stream.set_nonblocking(true).and_then(|()| stream.write_all(&hail)).is_err() {
                 self.dropped += 1;
                 continue;
@@ -256,7 +256,7 @@ fn resolve(address: &str) -> Result<SocketAddr> {
     all.next().ok_or_else(|| fault("no such host".into()))
 }
 
-/// Connects to an address where someone will listen soon.
+/// Connects to an address where a rank will listen soon.
 fn connect(address: SocketAddr, until: Instant, whom: &str) -> Result<TcpStream> {
     loop {
         let left = until.saturating_duration_since(Instant::now());
@@ -273,10 +273,10 @@ fn connect(address: SocketAddr, until: Instant, whom: &str) -> Result<TcpStream>
     }
 }
 
-/// Where a rank can be reached.
+/// The addresses of a rank.
 type Addresses = Vec<(IpAddr, u16)>;
 
-/// The connections of a rank to each other one; `about` is what all must agree on besides versions and numbers: the mesh.
+/// Connects to every other rank; `about` is the configuration that all must agree on besides versions and numbers: the mesh.
 pub(crate) fn join(place: &ProcessInfo, about: &str) -> Result<Vec<Option<TcpStream>>> {
     if place.world_size == 1 {
         return Ok(vec![None]);
@@ -304,7 +304,7 @@ fn listen(address: SocketAddr, whose: &str) -> Result<TcpListener> {
     })
 }
 
-/// Why a rank that has proved itself does not fit, if it does not.
+/// The reason why an authenticated rank is incompatible, if it is.
 fn incompatibility(hello: &Greeting, about: &str, world: usize, here: &[Option<AuthenticatedPeer>]) -> Option<String> {
     if hello.version != VERSION {
         return Some(format!(
@@ -327,7 +327,7 @@ fn incompatibility(hello: &Greeting, about: &str, world: usize, here: &[Option<A
     None
 }
 
-/// Rank 0: waits for all, looks whether they fit, and tells them where the others are.
+/// Rank 0: waits for all ranks, checks their compatibility, and sends them the addresses of the others.
 fn gather(place: &ProcessInfo, about: &str, key: &MacKey, until: Instant) -> Result<Vec<Option<TcpStream>>> {
     let world = place.world_size;
     let mut here: Vec<Option<AuthenticatedPeer>> = (0..world).map(|_| None).collect();
@@ -358,7 +358,7 @@ fn gather(place: &ProcessInfo, about: &str, key: &MacKey, until: Instant) -> Res
     Ok(here.into_iter().map(|arrival| arrival.map(|arrival| arrival.stream)).collect())
 }
 
-/// Greets who listens at an address, and gives the answer that it proves to be its own.
+/// Sends a greeting to a listener, and returns its authenticated answer.
 fn greet_at(
     stream: &mut TcpStream,
     key: &MacKey,
@@ -387,7 +387,7 @@ fn greet_at(
     }
 }
 
-/// Any other rank: greets rank 0, then connects to those before it and waits for those behind it.
+/// Other ranks: greet rank 0, then connect to the lower ranks and wait for the higher ones.
 fn greet(place: &ProcessInfo, about: &str, key: &MacKey, until: Instant) -> Result<Vec<Option<TcpStream>>> {
     let root = resolve(&place.master_addr)?;
     let left = || until.saturating_duration_since(Instant::now()) + Duration::from_secs(5);
@@ -404,7 +404,7 @@ fn greet(place: &ProcessInfo, about: &str, key: &MacKey, until: Instant) -> Resu
         port,
         challenge: [0; 32],
     };
-    // The listener may have dropped this connection to make room for others.
+    // The listener may have dropped this connection because it had too many.
     let mut attempt = |stream: &mut TcpStream, address: SocketAddr, whom: &str| -> Result<Vec<u8>> {
         let mut tries = 0;
         loop {
@@ -435,7 +435,7 @@ fn greet(place: &ProcessInfo, about: &str, key: &MacKey, until: Instant) -> Resu
     }
     let mut streams: Vec<Option<TcpStream>> = (0..place.world_size).map(|_| None).collect();
     streams[0] = Some(stream);
-    // Those behind this rank are answered while it waits for those before it.
+    // Higher ranks are answered while this rank waits for the lower ones.
     let (before, behind) = std::thread::scope(|scope| {
         let waiting = scope.spawn(|| -> Result<Vec<AuthenticatedPeer>> {
             let mut arrivals = AcceptQueue::new(listener, key)?;

@@ -1,7 +1,7 @@
-//! The secret that the ranks of one start share, by which they know each other.
+//! The shared secret of one launch, with which its ranks authenticate each other.
 //!
-//! It never goes over the wire: both sides of a connection prove with HMAC-SHA256 over the other's random challenge that they
-//! have it, so what was overheard can't be sent again.
+//! It is never sent: both sides of a connection prove with HMAC-SHA256 over the other's random challenge that they
+//! have it, so recorded messages cannot be replayed.
 
 use crate::error::{Error, Result};
 use hmac_sha256::HMAC;
@@ -12,17 +12,17 @@ pub(crate) type Nonce = [u8; 32];
 /// A proof that its sender has the secret.
 pub(crate) type Mac = [u8; 32];
 
-/// The shortest secret, in bytes.
+/// The minimum length of a secret in bytes.
 const MIN_SECRET_BYTES: usize = 16;
 
-/// Where a secret comes from.
+/// The source of a secret.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Secret {
-    /// `LOOM_TOKEN`, or what a launcher drew for its job.
+    /// `LOOM_TOKEN`, or a launcher's random id of the job.
     Text(String),
     /// `LOOM_TOKEN_FILE`: a file that only its owner can read.
     File(PathBuf),
-    /// The user's own key file, which is made when it is first needed.
+    /// The user's key file, which is generated at the first use.
     User(PathBuf),
 }
 
@@ -47,12 +47,12 @@ fn random() -> Result<Nonce> {
 }
 
 impl Secret {
-    /// A new one for the ranks of one start, to be handed to them as `LOOM_TOKEN`.
+    /// Generates a new secret for the ranks of one launch, to be passed to them as `LOOM_TOKEN`.
     pub fn generate() -> Result<String> {
         Ok(random()?.iter().map(|byte| format!("{byte:02x}")).collect())
     }
 
-    /// From the variables of a process: `LOOM_TOKEN`, `LOOM_TOKEN_FILE`, the random identity of a job of mpirun or torchrun, or the
+    /// Reads the variables of a process: `LOOM_TOKEN`, `LOOM_TOKEN_FILE`, the random job id of mpirun or torchrun, or else the
     /// key file in the user's configuration folder.
     pub(crate) fn from_vars(var: &dyn Fn(&str) -> Option<String>) -> Result<Secret> {
         if let Some(text) = var("LOOM_TOKEN") {
@@ -67,7 +67,7 @@ impl Secret {
         if let Some(path) = var("LOOM_TOKEN_FILE") {
             return Ok(Secret::File(path.into()));
         }
-        // Open MPI draws a key for the transports of each job; `torchrun --standalone` a UUID.
+        // Open MPI generates a key for the transports of each job; `torchrun --standalone` a UUID.
         if let Some(key) = var("OMPI_MCA_orte_precondition_transports").filter(|key| key.len() >= MIN_SECRET_BYTES) {
             return Ok(Secret::Text(key));
         }
@@ -82,7 +82,7 @@ impl Secret {
         }
     }
 
-    /// The key of its proofs.
+    /// The key for proofs.
     pub(crate) fn key(&self) -> Result<MacKey> {
         let bytes = match self {
             Secret::Text(text) => text.as_bytes().to_vec(),
@@ -129,7 +129,7 @@ fn read(path: &Path, what: &str) -> Result<Vec<u8>> {
     Ok(text.as_bytes().to_vec())
 }
 
-/// Makes the user's key file, unless another rank is quicker.
+/// Generates the user's key file, unless another rank has created it first.
 fn make(path: &Path) -> Result<()> {
     let told = |e: std::io::Error| {
         fault(format!("{} can't be made: {e}; set LOOM_TOKEN or LOOM_TOKEN_FILE instead", path.display()))
@@ -138,7 +138,7 @@ fn make(path: &Path) -> Result<()> {
     if let Some(folder) = path.parent() {
         std::fs::create_dir_all(folder).map_err(told)?;
     }
-    // A name of its own first, so that nobody reads half a key.
+    // Written under a temporary name first, so that no process reads a partial key.
     let own = path.with_extension(&secret[..16]);
     let mut options = std::fs::OpenOptions::new();
     options.write(true).create_new(true);
@@ -153,17 +153,17 @@ fn make(path: &Path) -> Result<()> {
     }
 }
 
-/// What proofs are made with.
+/// The key for proofs.
 #[derive(Clone)]
 pub(crate) struct MacKey(Vec<u8>);
 
 impl MacKey {
-    /// A challenge for the other side of a connection.
+    /// A random challenge for the other side of a connection.
     pub(crate) fn challenge() -> Result<Nonce> {
         random()
     }
 
-    /// The proof that whoever answers a challenge with this message has the secret. `role` says which message it is.
+    /// The proof that the sender of this answer to a challenge has the secret. `role` identifies the kind of message.
     pub(crate) fn prove(&self, role: &str, challenge: &Nonce, message: &[u8]) -> Mac {
         let mut hmac = HMAC::new(&self.0);
         hmac.update([role.len() as u8]);
@@ -173,7 +173,7 @@ impl MacKey {
         hmac.finalize()
     }
 
-    /// Whether a proof is right, in a time that does not depend on where it differs.
+    /// Whether a proof is correct, compared in constant time.
     pub(crate) fn verify(&self, role: &str, challenge: &Nonce, message: &[u8], proof: &Mac) -> bool {
         let right = self.prove(role, challenge, message);
         right.iter().zip(proof).fold(0, |differs, (a, b)| differs | (a ^ b)) == 0
@@ -197,7 +197,7 @@ mod tests {
         assert_eq!(from(&[("LOOM_TOKEN_FILE", "/k"), ("HOME", "/h")]).unwrap(), Secret::File("/k".into()));
         assert_eq!(from(&[("OMPI_MCA_orte_precondition_transports", long), ("HOME", "/h")]).unwrap(), text(long));
         assert_eq!(from(&[("TORCHELASTIC_RUN_ID", uuid)]).unwrap(), text(uuid));
-        // Names that users give to jobs can be guessed.
+        // Job names that users choose can be guessed.
         let key = "/h/.config/tensorloom/ranks.key";
         assert_eq!(from(&[("TORCHELASTIC_RUN_ID", "none"), ("HOME", "/h")]).unwrap(), user(key));
         assert_eq!(from(&[("SLURM_JOB_ID", "17"), ("HOME", "/h")]).unwrap(), user(key));

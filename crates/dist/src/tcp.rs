@@ -1,7 +1,8 @@
-//! Ranks as processes that talk over TCP.
+//! The TCP transport between processes.
 //!
-//! `rendezvous` makes one connection between each two ranks: a thread reads it into the mailbox, another writes what is sent,
-//! so nobody waits to send. A connection that ends without goodbye means that its rank is gone: whoever sees it tells the rest.
+//! `rendezvous` creates one connection between each two ranks: one thread reads it into the message queue, another writes sent
+//! messages, so sending never blocks. A connection that ends without a shutdown message means that its rank is lost: the rank
+//! that detects it tells the others.
 
 use crate::error::{Error, Result};
 use crate::launch::ProcessInfo;
@@ -15,32 +16,32 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
-/// The longest message.
+/// The maximum size of a message in bytes.
 const MAX_MESSAGE: u64 = 1 << 36;
 
 const DATA: u8 = 1;
 const BYE: u8 = 2;
 const ABORT: u8 = 3;
 
-/// A rank over TCP.
+/// The TCP transport of a rank.
 pub struct TcpTransport {
     rank: usize,
     world: usize,
     queue: Arc<MessageQueue>,
-    /// To each other rank's writer.
+    /// The channels to the writer threads of the other ranks.
     peers: Vec<Option<Sender<Vec<u8>>>>,
     streams: Vec<Option<TcpStream>>,
     writers: Mutex<Vec<JoinHandle<()>>>,
 }
 
 impl TcpTransport {
-    /// Finds the other ranks; `about` is what all must agree on besides versions and numbers: the mesh.
+    /// Connects to the other ranks; `about` is the configuration that all must agree on besides versions and numbers: the mesh.
     pub fn join(place: &ProcessInfo, about: &str) -> Result<TcpTransport> {
         let streams = rendezvous::join(place, about)?;
         TcpTransport::from_streams(place.rank, streams)
     }
 
-    /// Over connections that stand, one to each other rank.
+    /// Creates the transport from connections to every other rank.
     fn from_streams(rank: usize, streams: Vec<Option<TcpStream>>) -> Result<TcpTransport> {
         let world = streams.len();
         let mail = Arc::new(MessageQueue::new(world));
@@ -64,14 +65,14 @@ impl TcpTransport {
     }
 
     fn send(&self, to: usize, message: Vec<u8>) {
-        // A writer that is gone means a connection that is gone, which the reader has seen.
+        // If the writer has ended, the connection is lost, which the reader has detected.
         if let Some(Some(peer)) = self.peers.get(to) {
             let _ = peer.send(message);
         }
     }
 }
 
-/// Reads messages of a rank until it says goodbye, or is gone.
+/// Reads messages of a rank until it shuts down, or is lost.
 fn read_all(mut stream: TcpStream, from: usize, mail: &MessageQueue) {
     let mut next = || -> std::io::Result<bool> {
         match get_exact::<1>(&mut stream)?[0] {
@@ -83,7 +84,7 @@ fn read_all(mut stream: TcpStream, from: usize, mail: &MessageQueue) {
                 }
                 let mut bytes = Vec::new();
                 bytes.try_reserve_exact(n as usize).map_err(|_| ErrorKind::OutOfMemory)?;
-                // Memory is taken as bytes come.
+                // Memory is allocated as bytes arrive.
                 if (&mut stream).take(n).read_to_end(&mut bytes)? < n as usize {
                     return Err(ErrorKind::UnexpectedEof.into());
                 }
@@ -171,7 +172,7 @@ impl Transport for TcpTransport {
 
 impl Drop for TcpTransport {
     fn drop(&mut self) {
-        // What was sent must reach the others before the process ends.
+        // Pending messages must be sent before the process ends.
         self.peers.clear();
         let writers = std::mem::take(&mut *self.writers.lock().unwrap_or_else(PoisonError::into_inner));
         for writer in writers {

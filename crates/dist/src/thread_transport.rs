@@ -1,4 +1,4 @@
-//! Ranks as threads of one process.
+//! The transport between threads of one process.
 
 use crate::comm::Comm;
 use crate::error::{Error, Result};
@@ -7,13 +7,13 @@ use crate::transport::{Tag, Transport};
 use ir::Mesh;
 use std::sync::Arc;
 
-/// A rank that is a thread.
+/// The transport of a rank that is a thread.
 pub struct ThreadTransport {
     rank: usize,
     queue: Arc<Vec<MessageQueue>>,
 }
 
-/// Ways between so many threads.
+/// Creates the transports of this many threads.
 pub fn transports(world: usize) -> Vec<ThreadTransport> {
     let mail: Arc<Vec<MessageQueue>> = Arc::new((0..world).map(|_| MessageQueue::new(world)).collect());
     (0..world).map(|rank| ThreadTransport { rank, queue: mail.clone() }).collect()
@@ -53,8 +53,8 @@ impl Transport for ThreadTransport {
     }
 }
 
-/// Runs a function on every rank of a mesh, each on a thread of its own; gives all results, or the first error: that of the
-/// rank that is to blame, where one knows.
+/// Runs a function on every rank of a mesh, each on a separate thread; returns all results, or the first error: that of the
+/// rank that caused the failure, if it is known.
 pub fn spawn<T: Send>(mesh: &Mesh, f: impl Fn(Arc<Comm>) -> Result<T> + Sync) -> Result<Vec<T>> {
     let comms = transports(mesh.ranks()).into_iter().map(|t| Comm::new(Arc::new(t), mesh.clone()));
     let comms = comms.collect::<Result<Vec<_>>>()?;
@@ -76,7 +76,7 @@ pub fn spawn<T: Send>(mesh: &Mesh, f: impl Fn(Arc<Comm>) -> Result<T> + Sync) ->
         };
         threads.into_iter().enumerate().map(join).collect()
     });
-    // The rank that failed by itself says more than those that missed it.
+    // The error of the failed rank is more informative than those of the ranks that lost it.
     let blame = results
         .iter()
         .position(|r| matches!(r, Err(e) if !matches!(e, Error::RankLost { .. } | Error::Timeout { .. })));

@@ -1,18 +1,19 @@
-//! Bytes without their zeros: what ranks send each other where most of it may be nothing, as tokens to experts.
+//! Zero compression: removes blocks of zeros from messages that are often sparse, such as tokens sent to experts.
 //!
-//! A bit for each block says whether it has anything, and those blocks follow. What would not be shorter that way is left as it is.
+//! A bit for each block states whether it is nonzero; the nonzero blocks follow. Data that would not become shorter is not
+//! compressed.
 
 use crate::error::{Error, Result};
 
-/// Bytes that are looked at together; a row of a tensor is rarely less.
+/// The block size in bytes; a row of a tensor is rarely smaller.
 const BLOCK: usize = 64;
 
-/// Bytes of the bits in front.
+/// The size of the bit mask in bytes.
 fn bits(bytes: usize) -> usize {
     bytes.div_ceil(BLOCK).div_ceil(8)
 }
 
-/// Without blocks that are zero, unless that would be longer.
+/// Removes zero blocks, unless the result would be longer.
 pub(crate) fn packed(bytes: Vec<u8>) -> Vec<u8> {
     let full = |block: &[u8]| block.iter().any(|b| *b != 0);
     let kept: usize = bytes.chunks(BLOCK).filter(|b| full(b)).map(<[u8]>::len).sum();
@@ -28,7 +29,7 @@ pub(crate) fn packed(bytes: Vec<u8>) -> Vec<u8> {
     short
 }
 
-/// As it was, of so many bytes.
+/// Restores the original data of this many bytes.
 pub(crate) fn unpacked(short: Vec<u8>, bytes: usize, rank: usize) -> Result<Vec<u8>> {
     if short.len() == bytes {
         return Ok(short);
@@ -61,7 +62,7 @@ mod tests {
                 let mut full = 0;
                 for block in bytes.chunks_mut(BLOCK) {
                     if draw(10) < share {
-                        // One byte that is not zero keeps its block.
+                        // A block with one nonzero byte is kept.
                         block[draw(block.len() as u64) as usize] = 1 + draw(255) as u8;
                         full += block.len();
                     }

@@ -1,4 +1,4 @@
-//! Ranks that don't fit, don't come, hang or die: every other ends soon, with an error that says who and why.
+//! Ranks that are incompatible, missing, hanging or dead: the others stop soon, with an error that names the rank and the reason.
 
 use dist::launch::{ProcessInfo, Secret};
 use dist::{Comm, Error, tcp::TcpTransport, thread_transport};
@@ -26,7 +26,7 @@ fn sum(comm: &Comm, x: f32) -> dist::Result<f32> {
     Ok(f32::from_le_bytes(out))
 }
 
-/// What two ranks say that join with these numbers and meshes.
+/// The errors of two ranks that join with these numbers and meshes.
 fn join_two(world: [usize; 2], mesh: [&str; 2]) -> Vec<String> {
     let address = free_address();
     let threads: Vec<_> = (0..2)
@@ -149,12 +149,12 @@ fn a_thread_that_fails_ends_the_others_with_its_name() {
         assert_eq!(said, "rank 1 is gone: no data left");
     }
     assert!(started.elapsed() < Duration::from_secs(5));
-    // One that ends early, by mistake.
+    // A rank that returns early by mistake.
     let e = thread_transport::spawn(&mesh, |comm| if comm.rank() == 2 { Ok(0.0) } else { sum(&comm, 1.0) });
     assert!(e.unwrap_err().to_string().contains("rank 2 is gone: it has ended"));
 }
 
-/// Not a test: what the processes below do.
+/// Not a test: the body of the child processes.
 #[test]
 fn child() {
     let Ok(Some(place)) = ProcessInfo::from_env() else { return };
@@ -190,7 +190,7 @@ fn start(world: usize, extra: &[(&str, &str)]) -> Vec<Child> {
         .collect()
 }
 
-/// What a process said before it ended, which it must within ten seconds.
+/// The output of a process before it ended, which it must do within ten seconds.
 fn last_words(child: &mut Child) -> String {
     let until = Instant::now() + Duration::from_secs(10);
     while child.try_wait().unwrap().is_none() {
@@ -212,7 +212,7 @@ fn a_killed_process_is_named_by_every_other_within_seconds() {
     for _ in 0..times {
         let mut ranks = start(3, &[]);
         let victim = rng.below(3);
-        // The moment is any after the start.
+        // At any time after the start.
         let mut first = [0; 1];
         let out = ranks[victim].stdout.as_mut().unwrap();
         let mut seen = Vec::new();

@@ -1,5 +1,5 @@
-//! NCCL's groups over meshes of several ranks, with a library that stands in for NCCL where there is none: results against our own
-//! collectives, and a rank that goes.
+//! NCCL groups over meshes of several ranks, with a substitute library instead of NCCL: results are compared with our own
+//! collectives, and the loss of a rank is tested.
 
 use dist::groups::NcclGroups;
 use dist::nccl::Nccl;
@@ -9,7 +9,7 @@ use ir::{DType, Literal, Mesh, Rules, Type};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-/// The library, built once; none without a C compiler.
+/// The substitute library, built once; none without a C compiler.
 fn stand_in() -> Option<&'static Arc<Nccl>> {
     static LIBRARY: OnceLock<Option<Arc<Nccl>>> = OnceLock::new();
     let made = LIBRARY.get_or_init(|| {
@@ -48,7 +48,7 @@ fn kinds(n: usize) -> Vec<Kind> {
     ]
 }
 
-/// Every collective over every set of axes of a mesh, in either order: what NCCL's calls do is what our collectives do.
+/// Every collective over every set of axes of a mesh, in either order: NCCL calls give the results of our own collectives.
 #[test]
 fn groups_of_every_set_of_axes_do_what_our_collectives_do() {
     let Some(nccl) = stand_in() else { return };
@@ -95,14 +95,14 @@ fn groups_of_every_set_of_axes_do_what_our_collectives_do() {
             Ok((comm.traffic().bytes() - before, theory))
         });
         let ran = ran.unwrap_or_else(|e| panic!("{mesh}: {e}"));
-        // Names of groups travel too; pairs send as many bytes on the mean.
+        // Ids of groups are sent too; permutations send as many bytes on average.
         let (sent, theory): (usize, usize) = ran.iter().fold((0, 0), |(s, t), (a, b)| (s + a, t + b));
         let names: usize = sets.len() * 128 * mesh.ranks() * mesh.ranks();
         assert!(sent >= theory && sent <= theory + names, "{mesh}: {sent} bytes counted, theory says {theory}");
     }
 }
 
-/// Who waits for a rank that is gone gets an error that names it, soon.
+/// A rank that waits for a lost rank soon gets an error that names it.
 #[test]
 fn a_rank_that_goes_ends_the_others_groups() {
     let Some(nccl) = stand_in() else { return };
@@ -135,7 +135,7 @@ fn a_rank_that_goes_ends_the_others_groups() {
     }
 }
 
-/// A collective whose group nobody made is an error.
+/// A collective whose group does not exist is an error.
 #[test]
 fn a_group_that_was_not_made_is_an_error() {
     let Some(nccl) = stand_in() else { return };

@@ -1,4 +1,4 @@
-//! MPI gives the bits of threads and of TCP. Needs `mpirun`; built with the feature `mpi` alone.
+//! MPI gives the same bits as threads and TCP. Needs `mpirun`; only built with the feature `mpi`.
 #![cfg(feature = "mpi")]
 
 use compiler::{Backend, Bindings, Options, compile};
@@ -11,8 +11,8 @@ use oracle::random::sharded::sharded_sample;
 use std::process::Command;
 use std::sync::Arc;
 
-/// What a rank gets of many collectives, as one number: every kind, sizes that don't divide, long messages, messages without an
-/// answer, and a random program.
+/// A hash of a rank's results of many collectives: every kind, sizes that are not divisible, long messages, one-way messages,
+/// and a random program.
 fn digest(comm: &Arc<Comm>) -> Result<u64> {
     let mut all = 0xcbf2_9ce4_8422_2325u64;
     let mut add = |bytes: &[u8]| bytes.iter().for_each(|b| all = (all ^ u64::from(*b)).wrapping_mul(0x0100_0000_01b3));
@@ -44,7 +44,7 @@ fn digest(comm: &Arc<Comm>) -> Result<u64> {
             add(&to);
         }
     }
-    // Everyone sends before anyone receives, as stages of a pipeline do.
+    // Every rank sends before any receives, like the stages of a pipeline.
     let (next, before) = ((comm.rank() + 1) % n, (comm.rank() + n - 1) % n);
     let long = vec![comm.rank() as u8 + 1; 3 << 20];
     comm.exchange("there", &[(next, &long)], &mut [])?;
@@ -81,7 +81,7 @@ fn digest(comm: &Arc<Comm>) -> Result<u64> {
     Ok(all)
 }
 
-/// Run by mpirun as one rank.
+/// The body of one rank under mpirun.
 #[test]
 fn child() {
     if std::env::var("DIST_MPI_CHILD").is_err() {
@@ -93,7 +93,7 @@ fn child() {
     println!("digest {} {:x}", comm.rank(), digest(&comm).unwrap());
 }
 
-/// What ranks over TCP get.
+/// The results of ranks over TCP.
 fn over_tcp(mesh: &Mesh) -> Vec<u64> {
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     std::thread::scope(|scope| {

@@ -1,4 +1,4 @@
-//! Calls of NCCL: what they would do, against our own collectives; and what is called, by a library that writes it down.
+//! NCCL calls: their simulated results compared with our own collectives; and the actual calls, recorded by a substitute library.
 
 use dist::nccl::{Call, Group, Nccl, Reduction, nccl_calls};
 use dist::{Error, thread_transport};
@@ -26,7 +26,7 @@ fn kinds(n: usize) -> Vec<Kind> {
     ]
 }
 
-/// What NCCL's manual says the calls of all ranks do.
+/// Simulates the calls of all ranks according to NCCL's manual.
 fn simulate(calls: &[Vec<Call>], from: &[Vec<i32>], sizes: usize) -> Vec<Vec<i32>> {
     let n = calls.len();
     let mut to = vec![vec![-7; sizes]; n];
@@ -54,7 +54,7 @@ fn simulate(calls: &[Vec<Call>], from: &[Vec<i32>], sizes: usize) -> Vec<Vec<i32
                     }
                 }
                 Call::Recv { to: b, count, peer } => {
-                    // The k-th from a peer is the k-th that it sends.
+                    // The k-th receive from a peer matches its k-th send.
                     let before =
                         own[..k].iter().filter(|c| matches!(c, Call::Recv { peer: p, .. } if *p == peer)).count();
                     let sent = calls[peer].iter().filter(|c| matches!(c, Call::Send { peer: p, .. } if *p == rank));
@@ -98,7 +98,7 @@ fn calls_do_what_our_collectives_do() {
     assert!(matches!(nccl_calls(&index, &Type::scalar(DType::I32), 0), Err(Error::InvalidCall(_))));
 }
 
-/// A library with NCCL's functions that writes down how they are called.
+/// A library with NCCL's functions that records its calls.
 const SHIM: &str = r#"
 #include <stdio.h>
 #include <string.h>

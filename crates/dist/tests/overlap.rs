@@ -1,4 +1,4 @@
-//! Collectives that go on while a rank computes.
+//! Collectives that run while a rank computes.
 
 use compiler::{Backend, Bindings, Options, compile};
 use cpu::Cpu;
@@ -7,15 +7,15 @@ use ir::{Builder, DType, Graph, GraphBuilder, Mesh, Unary};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
-/// What ranks of a test tell each other besides their messages.
+/// The state that the ranks of a test share besides their messages.
 #[derive(Default)]
 struct Gate {
-    /// Which groups have talked, on all ranks together.
+    /// The groups that have communicated, on all ranks together.
     seen: Mutex<Vec<(usize, u32)>>,
     changed: Condvar,
 }
 
-/// Holds what the first group says until the rank has talked in another: only who goes on meanwhile ever does.
+/// A transport that delays the first group until the rank has communicated in another: only overlapping ranks ever do.
 struct Holding {
     inner: thread_transport::ThreadTransport,
     gate: Arc<Gate>,
@@ -57,7 +57,7 @@ impl Transport for Holding {
     }
 }
 
-/// A sum over `a` whose result is needed last, and one over `b` that does not need it.
+/// A sum over `a` whose result is needed last, and one over `b` that does not depend on it.
 fn graph(mesh: &Mesh) -> Graph {
     let mut b = Builder::new();
     let x = b.input(DType::F32, &[64]);
@@ -76,7 +76,7 @@ fn run(graph: &Graph, comm: Arc<Comm>) -> std::result::Result<Vec<u8>, String> {
     let mut bindings = Bindings::for_program(exe.program(), &backend).map_err(|e| e.to_string())?;
     let own: Vec<u8> = (0..64).flat_map(|i| ((i * 7 + rank * 3) as f32 * 0.1).sin().to_le_bytes()).collect();
     bindings.inputs[0].write(0, &own).map_err(|e| e.to_string())?;
-    // Twice, the second time with steps timed.
+    // Twice, the second time with measured steps.
     exe.run(&mut bindings).map_err(|e| e.to_string())?;
     let timings = exe.run_timed(&mut bindings).map_err(|e| e.to_string())?;
     assert_eq!(timings.iter().filter(|t| t.label == "psum").map(|t| t.calls).sum::<usize>(), 2);
@@ -89,7 +89,7 @@ fn run(graph: &Graph, comm: Arc<Comm>) -> std::result::Result<Vec<u8>, String> {
     Ok(all)
 }
 
-/// Each rank's result, or what went wrong.
+/// Each rank's result or error.
 fn held(mesh: &Mesh, graph: &Graph, overlaps: bool) -> Vec<std::result::Result<Vec<u8>, String>> {
     let gate = Arc::new(Gate::default());
     let wait = Duration::from_millis(if overlaps { 20_000 } else { 200 });
@@ -115,13 +115,13 @@ fn a_rank_goes_on_while_a_sum_is_under_way() {
     for (want, got) in plain.iter().zip(held) {
         assert_eq!(got.as_ref(), Ok(want));
     }
-    // The other way is found out.
+    // Without overlap the delay is detected as an error.
     for got in self::held(&mesh, &graph, false) {
         assert!(got.is_err());
     }
 }
 
-/// A sum that was started comes before later ones of the same ranks, whoever waits for it.
+/// A started sum precedes later ones of the same ranks, in whatever order their results are awaited.
 #[test]
 fn what_the_same_ranks_say_stays_in_order() {
     use ir::ops::{Collective, CollectiveKind as Kind};
@@ -131,7 +131,7 @@ fn what_the_same_ranks_say_stays_in_order() {
         let (sum, max) = (Collective::new(Kind::Sum, mesh.axes()), Collective::new(Kind::Max, mesh.axes()));
         let own = |x: f32| (x + comm.rank() as f32).to_le_bytes();
         let mut outs = [[0; 4]; 3];
-        // Ranks may differ in what they wait for.
+        // Ranks may differ in which collectives they start.
         let first = if comm.rank() == 1 { None } else { comm.start(&sum, &ty, &own(1.0))? };
         if first.is_none() {
             comm.run(&sum, &ty, &own(1.0), &mut outs[0])?;
@@ -147,7 +147,7 @@ fn what_the_same_ranks_say_stays_in_order() {
     assert_eq!(found.unwrap(), [[6.0, 7.0, 33.0]; 3]);
 }
 
-/// The same ranks along axes in another order are the same ranks.
+/// The same ranks along axes in another order are the same group.
 #[test]
 fn axes_in_another_order_wait_for_each_other() {
     use ir::ops::{Collective, CollectiveKind as Kind};
@@ -167,7 +167,7 @@ fn axes_in_another_order_wait_for_each_other() {
     }
 }
 
-/// A rank that is gone while a sum is under way is named when its result is asked for.
+/// If a rank is lost while a sum is in progress, waiting for the result returns an error that names the rank.
 #[test]
 fn who_is_gone_meanwhile_is_named() {
     use ir::ops::{Collective, CollectiveKind as Kind};

@@ -1,5 +1,5 @@
-//! Programs with collectives on the CPU, one rank to a thread: against the interpreter, which runs all ranks itself, and
-//! transport against transport.
+//! Programs with collectives on the CPU, one rank per thread: compared with the interpreter, which runs all ranks itself, and
+//! between transports.
 
 use compiler::{Backend, Bindings, Options, compile};
 use cpu::Cpu;
@@ -55,7 +55,7 @@ fn part(whole: &Literal, part: &[(usize, usize)]) -> Literal {
     ir::interp::run(&b.finish(&[y]), &[whole.clone()]).unwrap().remove(0)
 }
 
-/// One rank's part of a sample, compiled.
+/// Compiles and runs one rank's part of a sample.
 fn run_rank(s: &ShardedSample, comm: Arc<Comm>) -> Result<Vec<Literal>> {
     let map = map_of(s);
     let rank = comm.rank();
@@ -66,7 +66,7 @@ fn run_rank(s: &ShardedSample, comm: Arc<Comm>) -> Result<Vec<Literal>> {
         let own = part(x, &spec.shard_range(&map.mesh, x.ty(), rank).map_err(call)?);
         buffer.write(0, own.bytes()).map_err(call)?;
     }
-    // Twice: a program may run again.
+    // Twice, because a program may run again.
     exe.run(&mut bindings).map_err(call)?;
     exe.run(&mut bindings).map_err(call)?;
     let types: Vec<Type> = exe.program().outputs.clone();
@@ -150,18 +150,18 @@ fn bytes_sent_are_those_of_the_best_ring() {
             });
             let sent = sent.unwrap();
             let theory = op.sent_bytes(ty.bytes());
-            // Who is in no pair sends nothing; the theory is of the mean.
+            // A rank in no pair sends nothing; the expected number is the average.
             assert_eq!(sent.iter().sum::<usize>() / sent.len(), theory, "{kind:?} {sent:?}");
         }
     }
 }
 
-/// Rows that are zero don't travel to their ranks, and come as zeros.
+/// Rows of zeros are not sent, and are received as zeros.
 #[test]
 fn all_to_all_leaves_out_zeros() {
     use ir::ops::{Collective, CollectiveKind as Kind};
     let mesh = Mesh::new(&[("a", 4)]).unwrap();
-    // For each rank 8 rows of 128 bytes; the one for rank r has rows r.. of it.
+    // For each rank 8 rows of 128 bytes; in those for rank r, rows r.. are nonzero.
     let ty = Type::new(ir::DType::F32, &[4, 8, 32]);
     let op = Collective::new(Kind::AllToAll { split: 0, join: 0 }, mesh.axes());
     let ran = thread_transport::spawn(&mesh, |comm| {
@@ -177,7 +177,7 @@ fn all_to_all_leaves_out_zeros() {
         }
         Ok(comm.traffic().bytes())
     });
-    // To rank 0 all of 1,024 bytes, to others 2 bytes of bits and what there is.
+    // To rank 0 all of 1,024 bytes, to others 2 bytes of bit mask and the nonzero rows.
     let to = [1024, 2 + 768, 2 + 512, 2 + 256];
     let want: Vec<usize> = (0..4).map(|r| to.iter().sum::<usize>() - to[r]).collect();
     assert_eq!(ran.unwrap(), want);

@@ -1,4 +1,4 @@
-//! Processes that are not ranks of a start connect to its ranks: they are dropped, and change nothing.
+//! Processes that are not part of a launch connect to its ranks: they are dropped without effect.
 
 use dist::launch::{ProcessInfo, Secret};
 use dist::{Comm, tcp::TcpTransport};
@@ -21,7 +21,7 @@ fn place(rank: usize, world: usize, address: &str, secret: &str) -> ProcessInfo 
     ProcessInfo { rank, world_size: world, master_addr: address.to_string(), secret: Secret::Text(secret.into()) }
 }
 
-/// The sum of a rank's number over all.
+/// The sum of all rank numbers.
 fn sum(comm: &Comm) -> f32 {
     let op = Collective::new(Kind::Sum, comm.mesh().axes());
     let mut out = [0; 4];
@@ -46,7 +46,7 @@ fn connect(address: &str, until: Instant) -> Option<TcpStream> {
     None
 }
 
-/// What passes between a rank and rank 0, copied for who wants to send it again.
+/// A proxy between a rank and rank 0 that records the bytes, for a replay.
 fn overhear(to: String, heard: Arc<Mutex<Vec<u8>>>) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
@@ -72,7 +72,7 @@ fn overhear(to: String, heard: Arc<Mutex<Vec<u8>>>) -> String {
     address
 }
 
-/// Connections that are silent, send garbage, greet without the secret, or end at once, while ranks find each other.
+/// Opens connections that are silent, send garbage, greet without the secret, or end at once, during the rendezvous.
 fn disturb(address: String, stop: Arc<AtomicBool>) {
     let began = Instant::now();
     let (mut held, mut kind) = (Vec::new(), 0);
@@ -110,7 +110,7 @@ fn strangers_neither_join_nor_delay() {
     let ranks: Vec<_> = (0..world)
         .map(|rank| {
             let address = address.clone();
-            // The last ranks come when many strangers are there.
+            // The last ranks connect when there are many foreign connections.
             std::thread::spawn(move || {
                 std::thread::sleep(Duration::from_millis(if rank == 0 { 0 } else { 300 }));
                 join(rank, world, &address)
@@ -124,7 +124,7 @@ fn strangers_neither_join_nor_delay() {
     stop.store(true, Ordering::Relaxed);
     strangers.into_iter().for_each(|t| t.join().unwrap());
     println!("ranks found each other in {took:?}");
-    // Far less than strangers would hold them up for, were they waited for one after another.
+    // Much less than the time if foreign connections were handled one after another.
     assert!(took < Duration::from_secs(10), "delayed: {took:?}");
 }
 
@@ -140,7 +140,7 @@ fn a_greeting_that_was_overheard_is_of_no_use() {
     assert_eq!(first.join().unwrap(), 1.0);
     let heard = heard.lock().unwrap().clone();
     assert!(heard.len() > 80, "the greeting was overheard");
-    // The same bytes at the next start of the same user, at the same address.
+    // Replays the same bytes at the next launch of the same user, at the same address.
     let rank = {
         let address = address.clone();
         std::thread::spawn(move || join(0, 2, &address))
@@ -154,7 +154,7 @@ fn a_greeting_that_was_overheard_is_of_no_use() {
     assert_eq!(rank.join().unwrap(), 1.0);
 }
 
-/// Not a test: what the processes below do.
+/// Not a test: the body of the child processes.
 #[test]
 fn child() {
     let joined = ProcessInfo::from_env().and_then(|place| {
@@ -168,7 +168,7 @@ fn child() {
     }
 }
 
-/// What ranks say that are processes with these variables, one set of them for each.
+/// The output of processes with these variables, one set for each.
 fn processes(all: &[&[(&str, &str)]]) -> Vec<String> {
     let start = |vars: &&[(&str, &str)]| {
         let mut c = Command::new(std::env::current_exe().unwrap());

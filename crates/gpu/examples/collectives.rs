@@ -1,9 +1,10 @@
-//! Whether collectives of programs on a GPU, from device memory to device memory, give what the interpreter gives. Needs a GPU.
+//! Compares collectives of programs on a GPU, from device memory to device memory, with the interpreter. Needs a GPU.
 //!
 //! ```text
-//! collectives one NCCL                 a rank alone, with NCCL itself (the file of the library)
-//! collectives several LIBRARY COUNT    so many random programs on up to six ranks of one GPU, each a thread; NCCL wants a GPU for
-//!                                      each rank, so the library is a stand-in (crates/dist/tests/nccl_ranks.c, with SHIM_CUDA=1)
+//! collectives one NCCL                 one rank, with the real NCCL (the path of the library)
+//! collectives several LIBRARY COUNT    COUNT random programs on up to six ranks of one GPU, one thread each; NCCL needs one GPU
+//! per
+//!                                      rank, so the library is a substitute (crates/dist/tests/nccl_ranks.c, with SHIM_CUDA=1)
 //! ```
 
 use compiler::{Backend, Bindings, Options, compile};
@@ -29,7 +30,7 @@ fn device(nccl: &Arc<Nccl>, comm: Arc<Comm>) -> Result<Cuda> {
     Cuda::open_with_communicator(0, host, Arc::new(NcclGroups::new(nccl.clone(), comm))).map_err(call)
 }
 
-/// Runs a graph three times (launched, and again over the same memory); gives the results and the steps that the host took.
+/// Runs a graph three times (launched, then again with the same memory); returns the results and the steps that ran on the host.
 fn run(backend: &Cuda, graph: &Graph, inputs: &[Literal]) -> Result<(Vec<Literal>, Vec<String>)> {
     let exe = backend.load(compile(graph, backend, &Options::default()).map_err(call)?).map_err(call)?;
     let mut bindings = Bindings::for_program(exe.program(), backend).map_err(call)?;
@@ -49,7 +50,7 @@ fn run(backend: &Cuda, graph: &Graph, inputs: &[Literal]) -> Result<(Vec<Literal
     Ok((outs, host))
 }
 
-/// Every collective on a rank alone, over every dtype.
+/// Tests every collective on a single rank, with every dtype.
 fn one(nccl: &Arc<Nccl>) -> Result<usize> {
     let mesh = Mesh::new(&[("x", 1), ("y", 1)]).map_err(call)?;
     let done = thread_transport::spawn(&mesh, |comm| {
@@ -89,7 +90,7 @@ fn one(nccl: &Arc<Nccl>) -> Result<usize> {
                 }
             }
         }
-        // Among other steps, with products before and behind.
+        // Together with other steps: products before and after.
         let mut b = Builder::new();
         let (x, w) = (b.input(DType::F32, &[256, 512]), b.input(DType::F32, &[512, 512]));
         let h = b.matmul(x, w).map_err(call)?;
@@ -130,7 +131,7 @@ fn map_of(graph: &Graph) -> Result<&ShardMap> {
     }
 }
 
-/// Random bodies, and every other one with its gradients.
+/// Tests random bodies, every second one with its gradients.
 fn several(nccl: &Arc<Nccl>, count: u64) -> Result<usize> {
     let seed = oracle::rng::run_seed();
     let (mut checks, mut through_host) = (0, 0);

@@ -1,5 +1,5 @@
-//! The suite for backends on the WebGPU of a page, as a WebAssembly program that `crates/web/tests/pages/webgpu.mjs` runs in Chromium. The
-//! suite waits for what it reads; pages can't, but where calls into JavaScript may be suspended (JSPI) a test can.
+//! The backend suite on WebGPU in the browser, as a WebAssembly program that `crates/web/tests/pages/webgpu.mjs` runs in
+//! Chromium. The suite blocks on reads, which is possible in the browser only if calls into JavaScript can be suspended (JSPI).
 
 #![cfg(target_arch = "wasm32")]
 
@@ -26,7 +26,7 @@ fn told() -> String {
     BYTES.with_borrow(|b| String::from_utf8_lossy(b).into_owned())
 }
 
-/// The address of the bytes, exactly so many.
+/// Allocates this number of bytes and returns the address.
 #[unsafe(no_mangle)]
 pub extern "C" fn bytes(n: u32) -> *mut u8 {
     BYTES.with_borrow_mut(|b| {
@@ -53,7 +53,7 @@ pub extern "C" fn gpu_fault(lost: u32) {
     page::fault(lost == 1, &told());
 }
 
-/// Runs the table of ops (each `every`-th row), random graphs and promises; gives the number of failures.
+/// Runs the table of ops (each `every`-th row), random graphs and the backend contract; returns the number of failures.
 #[unsafe(no_mangle)]
 pub extern "C" fn run(seed: u32, graphs: u32, every: u32) -> u32 {
     std::panic::set_hook(Box::new(|e| say(&format!("panic: {e}"))));

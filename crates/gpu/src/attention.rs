@@ -1,19 +1,19 @@
-//! What a composite of attention asks for, as every device's kernels read it.
+//! The parameters of an attention composite, for the kernels of every device.
 
 use ir::ops::Composite;
 use ir::{DType, Type};
 
-/// No limit on how far a query sees.
+/// The window size without a window.
 pub(crate) const FAR: i64 = 1 << 30;
 
-/// One attention or its backward, without masks, segments and slopes: those the compiler writes out.
+/// An attention or its backward, without masks, segments and slopes, which the compiler inlines.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AttentionCall {
     pub(crate) backward: bool,
     pub(crate) dtype: DType,
     pub(crate) batch: usize,
     pub(crate) heads: usize,
-    /// Heads of queries for each of keys.
+    /// The number of query heads for each key head.
     pub(crate) group: usize,
     pub(crate) tq: usize,
     pub(crate) tk: usize,
@@ -23,15 +23,15 @@ pub struct AttentionCall {
     pub(crate) cap: Option<f32>,
     pub(crate) causal: bool,
     pub(crate) window: Option<i64>,
-    /// Its place among the operands, and how many batches share an entry.
+    /// Its position among the operands, and the number of batches that share an entry.
     pub(crate) offset: Option<(usize, usize)>,
     pub(crate) lengths: Option<(usize, usize)>,
-    /// Operands before the results that backward takes.
+    /// The number of operands before the results that backward takes.
     pub(crate) operands: usize,
 }
 
 impl AttentionCall {
-    /// What a composite is, if it is such a one.
+    /// The parameters of a composite, if it is a supported attention.
     pub(crate) fn of(c: &Composite, args: &[Type]) -> Option<AttentionCall> {
         let backward = match c.name.as_str() {
             "attention" => false,

@@ -1,14 +1,15 @@
-//! Ops that the device lacks: their operands go to the host, the host's backend runs them, the results come back.
+//! Host fallback for ops that the device does not support: copies the operands to the host, runs the host backend, and copies
+//! the results back.
 
 use compiler::program::{BufferSlice, library_name};
 use compiler::{Backend, Bindings, Error, Executable, Options, Result};
 use ir::{Graph, Loc, Op, Type};
 use std::sync::{Arc, Mutex};
 
-/// An op on the host.
+/// An op that runs on the host.
 pub(crate) struct HostFallback {
     exe: Arc<dyn Executable>,
-    /// Memory of the host for operands and results; one run at a time uses it.
+    /// The host memory of operands and results; one run at a time uses it.
     bindings: Mutex<Bindings>,
     pub(crate) args: Vec<(BufferSlice, usize)>,
     pub(crate) outs: Vec<(BufferSlice, usize)>,
@@ -34,7 +35,7 @@ impl HostFallback {
         Ok(HostFallback { exe, bindings, args: sized(args), outs: sized(outs) })
     }
 
-    /// Runs it on operands that have arrived.
+    /// Runs the op on operands that have been copied.
     pub(crate) fn run(&self, args: &[Vec<u8>]) -> Result<Vec<Vec<u8>>> {
         let mut bindings = self.bindings.lock().unwrap_or_else(|e| e.into_inner());
         for (data, to) in args.iter().zip(&bindings.inputs) {

@@ -1,5 +1,5 @@
-//! Kernels for GPUs: [`grid`], the GPU form of the compiler's loops, with its evaluator, and the text that drivers
-//! compile ([`cuda`], [`wgpu`]). [`library`] makes kernels and products of library ops.
+//! GPU backends: [`grid`], the GPU form of the compiler's kernels, with its interpreter, and the source code printers
+//! ([`cuda`], [`wgpu`]). [`library`] expands library ops to kernels and matrix products.
 
 mod attention;
 pub mod cuda;

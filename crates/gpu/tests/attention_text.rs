@@ -1,5 +1,5 @@
-//! Attention's templates, compiled by the host's C++ compiler with headers of CUDA's and Hopper's words: as close to the interpreter
-//! as their types allow. Skipped where there is no C++ compiler.
+//! The attention templates, compiled by the host's C++ compiler with headers that emulate CUDA and Hopper: compared with the
+//! interpreter within the precision of their types. Skipped if there is no C++ compiler.
 
 mod host;
 
@@ -135,7 +135,7 @@ fn cases(rng: &mut Rng) -> Vec<Case> {
 fn close(what: &str, got: &[Literal], want: &[Literal], dtype: DType) {
     let tolerance = if dtype == DType::F16 { 4e-3 } else { 3e-2 };
     for (n, (g, w)) in got.iter().zip(want).enumerate() {
-        // Sums of many terms are as large as their largest elements.
+        // The error of a sum with many terms is relative to its largest elements.
         let largest =
             (0..w.ty().numel()).map(|i| w.get(i).to_f64()).filter(|x| x.is_finite()).fold(0.5, |a, x| x.abs().max(a));
         for i in 0..w.ty().numel() {

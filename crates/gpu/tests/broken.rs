@@ -1,4 +1,4 @@
-//! Grids broken on purpose: each kind of fault is found by the evaluator.
+//! Grids with injected faults: the grid interpreter finds each kind of fault.
 
 use compiler::loops::{AccessMode, Buf, Extent, Index, KernelBuilder, LoopKind, Size};
 use gpu::grid::{self, AddressSpace, EvalError, GridKernel, GridLimits, Launch, LaunchInfo, Scope, Stmt, View};
@@ -7,7 +7,7 @@ use ir::{Binary, DType};
 const ROWS: i64 = 5;
 const LENGTH: i64 = 96;
 
-/// Rows through scratch, turned around, with a sum over each: it waits for memory and exchanges values.
+/// Rows through scratch, reversed, with a sum over each: it uses barriers and exchanges.
 fn rows() -> compiler::loops::Kernel {
     let mut b = KernelBuilder::new("rows");
     let x = b.buffer(DType::F32, AccessMode::Read);
@@ -34,7 +34,7 @@ fn run(g: &GridKernel, views: &[View], regions: usize) -> Result<(), EvalError> 
     let bytes = (ROWS * LENGTH * 4) as usize;
     let mut memory = vec![vec![0u8; bytes]; regions];
     let mut slices: Vec<&mut [u8]> = memory.iter_mut().map(|m| &mut m[..]).collect();
-    // Whatever the order.
+    // In any order of threads.
     for seed in 0..4 {
         grid::eval(g, &mut slices, views, Launch { sizes: &[], seed })?;
     }
@@ -52,7 +52,7 @@ fn lowered(limits: &GridLimits) -> GridKernel {
     g
 }
 
-/// Calls `f` with every block of statements until it says that it is done.
+/// Calls `f` with every block of statements until it returns true.
 fn edit(body: &mut Vec<Stmt>, f: &mut dyn FnMut(&mut Vec<Stmt>) -> bool) -> bool {
     if f(body) {
         return true;
@@ -95,7 +95,7 @@ fn every_barrier_is_needed() {
         let barrier = |s: &Stmt| matches!(s, Stmt::Barrier(_));
         let mut found = 0;
         while let Some(broken) = without(&g, found, barrier) {
-            // By whoever comes first: one who reads too early, or one who writes too early.
+            // The error is reported by either thread: one that reads too early, or one that writes too early.
             let wrong = run(&broken, &views(), 2);
             let caught = matches!(wrong, Err(EvalError::Race { .. } | EvalError::Uninitialised { .. }));
             assert!(caught, "{found}: {wrong:?} of {g}");
@@ -120,7 +120,7 @@ fn a_barrier_of_too_few_is_found() {
 fn a_wrong_offset_is_found() {
     for limits in TARGETS {
         let mut g = lowered(&limits);
-        // Of every load: a row that is written out has several.
+        // Of every load, because an unrolled row has several.
         edit(&mut g.body, &mut |block| {
             for s in block {
                 if let Stmt::Load { buf: Buf(0), index, .. } = s {
@@ -136,7 +136,8 @@ fn a_wrong_offset_is_found() {
 #[test]
 fn memory_that_is_read_and_written_behind_the_lowering_is_found() {
     let bytes = (ROWS * LENGTH * 4) as usize;
-    // Each lane loads what it stores: in place it is right. A shifted view is not, and the lowering was not told.
+    // Each lane loads the element that it stores, so in-place execution is correct. With a shifted view, of which the lowering
+    // does not know, it is not.
     let g = lowered(&GridLimits::CUDA);
     let shifted = [View { region: 0, offset: 0, bytes: bytes - 16 }, View { region: 0, offset: 16, bytes: bytes - 16 }];
     let found = run(&g, &shifted, 1);
@@ -185,7 +186,7 @@ fn two_blocks_that_write_one_place_are_found() {
 
 #[test]
 fn threads_at_different_barriers_are_found() {
-    // A loop around a barrier whose length differs between threads.
+    // A loop with a barrier whose trip count differs between threads.
     let mut g = lowered(&GridLimits::CUDA);
     let thread = gpu::grid::Reg(0);
     let own = g.regs.len() as u32;

@@ -1,5 +1,5 @@
-//! The CUDA text of grids, compiled by the host's C++ compiler with a header of CUDA's words, and run: every bit must be that
-//! of the evaluator. Skipped where there is no C++ compiler.
+//! The CUDA source of grids, compiled by the host's C++ compiler with a header that emulates CUDA, and run: every bit must equal
+//! that of the grid interpreter. Skipped if there is no C++ compiler.
 
 mod grids;
 
@@ -36,7 +36,7 @@ struct Run {
     views: Vec<View>,
 }
 
-/// Compiles kernels into one program and gives the regions after each run.
+/// Compiles kernels into one program and returns the regions after each run.
 fn host(cxx: &str, name: &str, kernels: &[GridKernel], runs: &[Run], flags: &[&str]) -> Vec<Vec<Vec<u8>>> {
     let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
     let names: Vec<String> = (0..kernels.len()).map(|i| format!("k{i}")).collect();
@@ -125,7 +125,7 @@ fn host(cxx: &str, name: &str, kernels: &[GridKernel], runs: &[Run], flags: &[&s
         .collect()
 }
 
-/// Functions of f64 that the host's library and the reference compute differently.
+/// Whether a kernel uses functions of f64 that the host's library and the reference compute differently.
 fn inexact(k: &GridKernel) -> bool {
     let text = k.to_string();
     let names = ["asinh", "acosh", "atanh", "erf", "lgamma", "digamma", "zeta"];
@@ -193,7 +193,7 @@ fn differs(p: &Prepared, want: &[Vec<u8>], got: &[Vec<u8>]) -> Option<String> {
     None
 }
 
-/// Units in the last place between two numbers of a float dtype, as f32 or f64.
+/// The difference of two numbers of a float dtype in ulps, as f32 or f64.
 fn ulps(d: DType, got: f64, want: f64) -> f64 {
     if got == want || (got.is_nan() && want.is_nan()) {
         return 0.0;
@@ -241,10 +241,10 @@ fn functions_are_as_exact_as_promised() {
         let (d, op) = ([DType::F32, DType::F64][k / ops.len()], ops[k % ops.len()]);
         use Unary::*;
         let allowed = match (d, op) {
-            // What the reference itself computes by series is compared as far as those go.
+            // Functions that the reference computes by series are compared with their precision.
             (DType::F64, Digamma | ErfInv | Lgamma) => 1e5,
             (DType::F64, _) => 8.0,
-            // The table of docs/ir.md.
+            // The tolerances in docs/ir.md.
             (_, Sqrt | Reciprocal) => 0.5,
             (_, Exp | Exp2 | Log) => 1.0,
             (_, Rsqrt) => 1.5,
@@ -263,7 +263,7 @@ fn functions_are_as_exact_as_promised() {
                 IsFinite => want.to_f64(),
                 _ => ir::special::unary_f64(op, x.to_f64()),
             };
-            // The nearest number is right, however far its neighbours are.
+            // The nearest number is accepted, however far its neighbours are.
             if value != want
                 && (ulps(d, value.to_f64(), exact) > allowed || want.to_f64() == 0.0)
                 && !both_nan(value, want)

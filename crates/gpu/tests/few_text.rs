@@ -1,4 +1,4 @@
-//! Products of few rows: the kernels' text compiled by the host's C++ compiler (skipped without one), against sums in f64.
+//! Products with few rows: the kernels compiled by the host's C++ compiler (skipped without one), compared with sums in f64.
 
 use compiler::program::Matmul;
 use gpu::cuda::{PRELUDE, SkinnyMatmul, gemv};
@@ -16,7 +16,7 @@ fn compiler() -> Option<String> {
     all.into_iter().find(|c| Command::new(c).arg("--version").output().is_ok_and(|o| o.status.success()))
 }
 
-/// A product with few rows on either side, any batch and strides that leave gaps.
+/// A product with few rows on either side, with any batch and strides with gaps.
 fn shape(rng: &mut Rng) -> Matmul {
     let dtype = *rng.pick(&[DType::F32, DType::BF16, DType::F16]);
     let out = if rng.bernoulli(0.3) { DType::F32 } else { dtype };
@@ -133,7 +133,7 @@ fn products_of_few_rows_are_what_they_should_be() {
     }
 }
 
-/// x · wᵀ: both operands are dense along the sum.
+/// x · wᵀ: both operands are contiguous along the contracted axis.
 fn dense(m: usize, n: usize, k: usize, d: DType) -> Matmul {
     let [mi, ni, ki] = [m, n, k].map(|x| x as isize);
     let (a, b, c) = ([mi * ki, ki, 1], [0, 1, ki], [mi * ni, ni, 1]);

@@ -1,5 +1,5 @@
-//! Library ops as kernels and products: every row of the table that has some, and lines, windows and scatters of random sizes, by the
-//! evaluator of grids against the interpreter.
+//! Library ops as kernels and products: every supported sample of the table, and lines, windows and scatters of random sizes; the
+//! grid interpreter is compared with the reference interpreter.
 
 mod grids;
 
@@ -19,7 +19,7 @@ use oracle::{FillKind, Rng};
 
 const PRODUCTS: &[DType] = &[DType::F32, DType::F64, DType::BF16, DType::F16];
 
-/// A device for tests: kernels for these limits.
+/// The capabilities of a test device with these limits.
 fn means(rng: &mut Rng) -> DeviceCaps {
     let limits = match rng.below(4) {
         0 => GridLimits::CUDA,
@@ -49,7 +49,7 @@ impl Memory<'_> {
     }
 }
 
-/// Runs a program without loops on grids that are evaluated thread by thread.
+/// Runs a program without loops on grids, thread by thread.
 fn evaluate(program: &Program, inputs: &[Literal], limits: &GridLimits, rng: &mut Rng) -> Result<Vec<Literal>, String> {
     let mut regions = vec![vec![0x5A; program.arena_bytes]];
     let mut homes = Vec::new();
@@ -127,7 +127,7 @@ fn product(m: &mut Memory<'_>, s: &Matmul, places: [&BufferSlice; 3]) {
     }
 }
 
-/// An op alone, with its operands as inputs.
+/// A graph of one op, with its operands as inputs.
 fn alone(op: &Op, args: &[Type]) -> Graph {
     let mut b = Builder::new();
     let inputs: Vec<_> = args.iter().map(|t| b.graph.input(t.clone())).collect();
@@ -135,7 +135,7 @@ fn alone(op: &Op, args: &[Type]) -> Graph {
     b.finish(&outs)
 }
 
-/// Compiles an op alone, expands and evaluates it, and compares with the interpreter: every bit of what is moved, sums within
+/// Compiles a single op, expands and evaluates it, and compares it with the interpreter: data movement bit for bit, sums within
 /// their error.
 fn agrees(op: &Op, inputs: &[Literal], means: &DeviceCaps, rng: &mut Rng) -> Result<(), String> {
     let types: Vec<Type> = inputs.iter().map(|l| l.ty().clone()).collect();
@@ -182,7 +182,7 @@ fn agrees(op: &Op, inputs: &[Literal], means: &DeviceCaps, rng: &mut Rng) -> Res
 fn check(op: Op, inputs: &[Literal], rng: &mut Rng) {
     let mut means = means(rng);
     let types: Vec<Type> = inputs.iter().map(|l| l.ty().clone()).collect();
-    // A device that lacks a type leaves its ops to the host, and without f64 products too.
+    // A device that lacks a dtype runs its ops on the host, and without f64 cumulative products too.
     let product = matches!(&op, Op::Cumulative(Cumulative { kind: ReduceKind::Prod, .. }))
         || matches!(&op, Op::ReduceWindow(ReduceWindow { kind: ReduceKind::Prod, .. }));
     if product && types[0].dtype.is_float() && types[0].numel() > 0 && !means.limits.has_f64 {
@@ -277,7 +277,7 @@ fn elements_are_taken_and_put_along_lines() {
         let size = 1 + rng.below(400);
         let mut places = shape.clone();
         places[axis] = rng.below(300);
-        // Some are no places.
+        // Some are out of bounds.
         let place = |n: usize, rng: &mut Rng| {
             let low = if ids == DType::U8 { 0 } else { -2 };
             ir::Scalar::from_i64(ids, rng.range(low, (n as i64 + 2).min(200)))
@@ -303,7 +303,7 @@ fn groups_of_rows_are_multiplied() {
             RaggedMode::Contract => shape(&[rows, n]),
         };
         let ids = *rng.pick(&[DType::I32, DType::I64]);
-        // They need not rise, nor be rows.
+        // They may be unordered or out of bounds.
         let offsets = Literal::from_fn(Type::new(ids, &shape(&[groups + 1])), |_| {
             ir::Scalar::from_i64(ids, if rng.bernoulli(0.1) { i32::MAX as i64 } else { rng.range(-3, rows as i64 + 4) })
         });
@@ -419,7 +419,7 @@ fn updates_go_where_they_should_in_their_order() {
         let axis = rng.below(rank);
         let most = if rng.bernoulli(0.2) { 300 } else { 9 };
         let count = 1 + rng.below(most);
-        // By number along an axis, along an axis for each element, or slices that may overlap in parts.
+        // Indices along an axis, an index per element along an axis, or slices that may partially overlap.
         let (dims, indices, updates) = match rng.below(3) {
             0 => {
                 let dims = Gather::take(&table, axis, 1, GatherMode::Clip).dims;
@@ -450,7 +450,7 @@ fn updates_go_where_they_should_in_their_order() {
     }
 }
 
-/// What stays on the host does so because it is told, not because it was forgotten.
+/// Checks that ops run on the host only if they are listed here.
 #[test]
 fn most_library_ops_of_the_table_are_taken() {
     let mut rng = Rng::new(run_seed());
@@ -483,11 +483,11 @@ fn most_library_ops_of_the_table_are_taken() {
         }
     }
     println!("{taken} taken, left to the host: {left:?}");
-    // What backends have steps of their own for, what the compiler takes apart, and what the host computes.
+    // Ops with separate steps in backends, ops that the compiler decomposes, and ops that the host computes.
     let steps = ["cond", "scan", "while"];
     let talk = ["all_gather", "all_to_all", "axis_index", "pmax", "pmin", "ppart", "ppermute", "psum", "psum_scatter"];
     let host = ["cholesky", "eigh", "fft", "ifft", "irfft", "lu", "qr", "rfft", "svd", "triangular_solve"];
-    // Of some sizes or types.
+    // Only for some sizes or dtypes.
     let some = ["conv", "reduce_window_max", "reduce_window_min", "reduce_window_prod", "reduce_window_sum"];
     let told = [&steps[..], &talk, &host, &some].concat();
     let forgotten: Vec<_> = left.iter().filter(|n| !told.contains(n)).collect();

@@ -1,4 +1,4 @@
-//! The text of kernels, compiled by NVRTC for a Hopper. Skipped where NVRTC is not installed; no GPU is needed.
+//! The source of kernels, compiled by NVRTC for Hopper. Skipped if NVRTC is not installed; no GPU is needed.
 
 #![cfg(feature = "cuda")]
 

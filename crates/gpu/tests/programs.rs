@@ -1,5 +1,5 @@
-//! Kernels of the shapes that programs have: parallel rows, scratch between the loops of a row, columns, scans over many lanes; and
-//! the table of all ops.
+//! Kernels with the structure of real programs: parallel rows, scratch between the loops of a row, columns, scans over many
+//! lanes; and the table of all ops.
 
 mod grids;
 
@@ -35,7 +35,7 @@ fn layernorm(d: DType, shape: &[usize]) -> Graph {
     })
 }
 
-/// A scan over time of so many lanes.
+/// A scan over time with this many lanes.
 fn scan(lanes: usize, length: usize, bounded: bool) -> Graph {
     let body = graph(&[(DType::F32, &[lanes]), (DType::F32, &[lanes])], |b, x| {
         let t = b.unary(Unary::Tanh, x[0])?;
@@ -162,7 +162,7 @@ fn kernels_of_every_op_are_what_the_reference_computes() {
     assert!(seen.kernels > 300, "{seen:?}");
 }
 
-/// A random permutation of a random shape, perhaps with an operand that lies as the result does.
+/// A random permutation of a random shape, optionally with an operand in the order of the result.
 fn permuted(rng: &mut Rng) -> Graph {
     let rank = 2 + rng.below(3);
     let mut left = 6000;
@@ -202,7 +202,7 @@ fn permutations_of_every_kind_are_what_the_reference_computes() {
     assert!(seen.kernels > 100 && tiled > 10, "{seen:?}, {tiled}");
 }
 
-/// How a kernel of a graph is spread on a CUDA device: threads of a block, teams, blocks, whether they wait.
+/// How a kernel of a graph is distributed on a CUDA device: threads of a block, teams, blocks, whether they use barriers.
 fn spread(g: &Graph) -> Vec<String> {
     let cpu = Cpu::with_target(1, None);
     let mut out = Vec::new();
@@ -244,7 +244,7 @@ fn work_is_spread_over_the_whole_device() {
     check(softmax(DType::F32, &[64, 50_000]), &["64 blocks of 1 teams of 1024 lanes, 4 at once, block waits"]);
 }
 
-/// One step of decoding: a row of keys and one of values go into their caches.
+/// One step of decoding: a row of keys and one of values are written to their caches.
 fn cached(batch: usize, heads: usize, room: usize, wide: usize) -> Graph {
     let cache: &[usize] = &[batch, heads, room, wide];
     let new: &[usize] = &[batch, 1, 2 * heads * wide];
@@ -287,7 +287,7 @@ fn what_stays_in_a_donated_cache_is_not_touched() {
                     );
                 }
             }
-            // Results elsewhere, all stored; and over copies of their operands, as little as possible.
+            // With separate results, all elements are stored; over copies of their operands, as few as possible.
             let mut disjoint = data.clone();
             let mut bufs: Vec<&mut [u8]> = disjoint.iter_mut().map(|d| &mut d[..]).collect();
             compiler::loops::eval(&case.kernel, &mut bufs, &[]).unwrap();

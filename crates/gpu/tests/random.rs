@@ -1,4 +1,4 @@
-//! Every kernel of random graphs, lowered to a grid for targets of every kind and evaluated.
+//! Every kernel of random graphs, lowered to a grid for all kinds of targets and evaluated.
 
 mod grids;
 
@@ -7,7 +7,7 @@ use grids::{Seen, agrees, kernels};
 use oracle::random::{Sample, SampleOptions as Shape, sample, shrink};
 use oracle::{Rng, rng::run_seed};
 
-/// Each input with the first free output of its type.
+/// Pairs each input with the first unused output of its type.
 fn donations(graph: &ir::Graph) -> Vec<(usize, usize)> {
     let (inputs, outputs) = (graph.input_types(), graph.output_types());
     let mut taken = vec![false; outputs.len()];
@@ -45,7 +45,7 @@ fn kernels_of_random_graphs_are_what_the_reference_computes() {
         }
     }
     println!("{count} graphs: {seen:?}");
-    // Enough of each kind, or the sample says little.
+    // The sample must contain enough of each kind.
     let rare = [seen.waiting, seen.aliased, seen.looped];
     assert!(seen.kernels as u64 > count && seen.skipped < seen.kernels / 50, "{seen:?}");
     assert!(rare.iter().all(|n| *n as u64 > count / 50), "{seen:?}");

@@ -1,4 +1,5 @@
-//! Sorts and running sums as CUDA runs them, compiled by the host's C++ compiler (skipped without one), against the interpreter.
+//! The CUDA kernels of sorts and cumulative sums, compiled by the host's C++ compiler (skipped without one), compared with the
+//! interpreter.
 
 mod host;
 
@@ -12,7 +13,7 @@ use oracle::{Rng, rng::run_seed};
 fn values(t: &Type, rng: &mut Rng) -> Literal {
     let d = t.dtype;
     Literal::from_fn(t.clone(), |_| match d {
-        // Many are equal, some are no numbers, zeros have signs.
+        // With many equal elements, some NaNs, and signed zeros.
         _ if d.is_float() => match rng.below(40) {
             0 => Scalar::from_f64(d, f64::NAN),
             1 => Scalar::from_f64(d, f64::NEG_INFINITY),
@@ -49,7 +50,7 @@ fn long_lines_are_sorted_and_added_up_and_bytes_transposed() {
     let routine = RadixSort::of(&op, &types).expect("long lines").routine();
     cases.push((op, types, routine));
     for (k, d) in [DType::F32, DType::BF16, DType::F64, DType::I32, DType::I64, DType::F32].into_iter().enumerate() {
-        // Several tiles, or one that may not be full.
+        // Several tiles, or one that may be partially filled.
         let n = if k % 2 == 0 { 4097 + rng.below(13_000) } else { 1024 + rng.below(3073) };
         let op = Op::from(Cumulative { kind: ReduceKind::Sum, axis: 1, reverse: rng.bernoulli(0.5) });
         let types = vec![Type::new(d, &[1 + rng.below(2), n])];
@@ -83,7 +84,7 @@ fn long_lines_are_sorted_and_added_up_and_bytes_transposed() {
                     DType::F32 => 1e-6,
                     _ => 1e-12,
                 };
-                // A sum is as exact as its type; what is only moved keeps its bits.
+                // Sums are compared with the precision of their dtype; moved elements bit for bit.
                 let close = (a.to_f64() - b.to_f64()).abs() <= near * b.to_f64().abs().max(1.0);
                 let same = if *sums && w.ty().dtype.is_float() { close } else { a.bits() == b.bits() };
                 assert!(same, "{what}: result {n}, element {i} is {a:?}, expected {b:?}");

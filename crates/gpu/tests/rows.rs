@@ -1,5 +1,5 @@
-//! Random kernels that pass data through memory: what barriers are missing, the evaluator finds; what they let through, the
-//! numbers.
+//! Random kernels that pass data through memory: the grid interpreter finds missing barriers; the results show
+//! other errors.
 
 mod grids;
 

@@ -1,4 +1,4 @@
-//! What a grid and its CUDA text look like.
+//! Snapshots of grids and their CUDA source.
 
 use compiler::loops::{AccessMode, KernelBuilder, LoopKind, Size};
 use gpu::{cuda, grid};

@@ -1,7 +1,7 @@
-//! The suite for backends on a WebGPU adapter with default limits and a browser's rules: lavapipe where there is no other.
+//! The backend suite on a WebGPU adapter with default limits and the rules of browsers; on lavapipe if there is no GPU.
 //!
-//! `TENSORLOOM_WGPU=1` takes the second adapter, `TENSORLOOM_ROUNDS=100` a hundred times the graphs. Where there is no adapter tests are
-//! skipped; with `CI` set they fail.
+//! `TENSORLOOM_WGPU=1` uses the second adapter, `TENSORLOOM_ROUNDS=100` runs a hundred times as many graphs. Without an adapter
+//! the tests are skipped; with `CI` set they fail.
 
 #![cfg(feature = "wgpu")]
 
@@ -20,7 +20,7 @@ fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
 }
 
-/// The adapter to test on.
+/// The adapter under test.
 fn open(strict: bool) -> Option<Wgpu> {
     let choice = WgpuOptions { index: number("TENSORLOOM_WGPU").unwrap_or(0) as usize, default_limits_only: strict };
     match Wgpu::open(choice, Arc::new(cpu::Cpu::new(1))) {
@@ -55,7 +55,7 @@ fn adapters_are_named_and_numbered() {
     assert!(message.contains("wgpu:1000") || message.contains("install a driver"), "{message}");
 }
 
-/// The sum of the elementwise product of two matrix products, each of which is in memory.
+/// The sum of the elementwise product of two matrix products, each of which is materialized.
 fn two_products(n: usize) -> (Graph, Vec<Literal>) {
     let f = DType::F32;
     let mut b = Builder::new();
@@ -74,7 +74,7 @@ fn two_products(n: usize) -> (Graph, Vec<Literal>) {
 #[test]
 fn an_arena_above_the_binding_limit_runs_and_one_above_the_buffer_limit_is_refused() {
     let Some(w) = open(true) else { return };
-    // Two values of 97 MiB at once, where a binding has 128.
+    // Two values of 97 MiB; a binding has at most 128 MiB.
     let n = 5056;
     let (graph, inputs) = two_products(n);
     let exe = load(&w, &graph, &Options::default()).unwrap();
@@ -84,13 +84,13 @@ fn an_arena_above_the_binding_limit_runs_and_one_above_the_buffer_limit_is_refus
     let got = results(&*exe, &b).unwrap()[0].get(0).to_f64();
     let want = 16.0 * (n * n) as f64;
     assert!((got - want).abs() < 1e-5 * want, "{got} instead of {want}");
-    // Two of 162 MiB: more than a kernel can bind of one value, and more than a buffer may have.
+    // Two values of 162 MiB: more than a binding and a buffer may have.
     let (graph, inputs) = two_products(6528);
     match run(&w, &graph, &inputs, &Options::default()) {
         Err(Error::OutOfMemory { bytes, hint }) if bytes > 128 << 20 && !hint.is_empty() => {}
         other => panic!("{other:?}"),
     }
-    // And the device goes on.
+    // The device still works.
     let (graph, inputs) = two_products(64);
     let got = run(&w, &graph, &inputs, &Options::default()).unwrap()[0].get(0).to_f64();
     assert_eq!(got, 16.0 * 64.0 * 64.0);
@@ -131,7 +131,7 @@ fn steps_leave_nothing_behind() {
             assert_eq!(*first.get_or_insert(now), now, "step {k}");
         }
     }
-    // One for the program, one for what is read.
+    // One submission for the program, one for the read.
     let submits = w.work().0 - before;
     assert!(submits <= 2 * steps as usize, "{submits} submissions in {steps} steps");
 }
@@ -148,8 +148,8 @@ fn types_that_webgpu_lacks_are_refused_by_name() {
     }
 }
 
-/// A value larger than a binding: written by a product, read by a reduction; and a parameter that is, read row by row, by a product, and
-/// written to.
+/// A value larger than a binding, written by a product and read by a reduction; and a parameter larger than a binding, read row
+/// by row and by a product, and written to.
 #[test]
 fn values_above_the_binding_limit_run() {
     let Some(w) = open(true) else { return };
@@ -223,8 +223,8 @@ fn values_above_the_binding_limit_run() {
     }
 }
 
-/// Every library op of the table in a program of its own: sorts, running sums, pooling, convolutions, scatters are kernels, and give what the
-/// interpreter gives.
+/// Every library op of the table in a separate program: sorts, cumulative sums, pooling, convolutions, scatters run as kernels
+/// and agree with the interpreter.
 #[test]
 fn library_ops_run_on_the_device() {
     let Some(w) = open(true) else { return };
@@ -243,7 +243,7 @@ fn library_ops_run_on_the_device() {
                 continue;
             }
             taken.insert(node.op.name());
-            // Some of each.
+            // One sample of each kind.
             if !seen.insert((node.op.name(), types[0].dtype, types[0].rank())) {
                 continue;
             }
@@ -351,7 +351,7 @@ fn attention_and_its_backward_are_kernels_that_agree() {
             for (n, (g, w)) in got.iter().zip(&want).enumerate() {
                 assert_eq!(g.bytes(), again[n].bytes(), "two runs of {name}");
                 let numbers = || w.scalars().map(Scalar::to_f64);
-                // Sums of many terms are as exact as their largest results.
+                // The error of a sum with many terms is relative to its largest results.
                 let largest = numbers().filter(|x| x.is_finite()).fold(0.5, |a: f64, x| a.max(x.abs()));
                 for (i, (a, b)) in g.scalars().map(Scalar::to_f64).zip(numbers()).enumerate() {
                     let close = (a - b).abs() <= tolerance * (largest + b.abs()) / 2.0;

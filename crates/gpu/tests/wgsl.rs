@@ -1,4 +1,4 @@
-//! The WGSL text of kernels, parsed and validated as every implementation of WebGPU does; no adapter is needed.
+//! The WGSL source of kernels, parsed and validated like in every WebGPU implementation; no adapter is needed.
 
 #![cfg(feature = "wgpu")]
 
@@ -15,7 +15,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use wgpu::naga::{front::wgsl, valid};
 
-/// An adapter with default limits that programs are compiled for and never run on.
+/// An adapter with default limits that programs are compiled for but never run on.
 struct Adapter(Target);
 
 impl Backend for Adapter {
@@ -46,7 +46,7 @@ fn validate(source: &str, capabilities: valid::Capabilities) -> std::result::Res
     validator.validate(&module).map(drop).map_err(|e| e.emit_to_string(source))
 }
 
-/// Kernels validated, kernels with words that threads share, kernels that wait, texts seen.
+/// The numbers of validated kernels, of kernels with atomic words, of kernels with barriers, and the sources.
 #[derive(Default, Debug)]
 struct Seen {
     kernels: usize,
@@ -56,7 +56,7 @@ struct Seen {
     texts: BTreeSet<String>,
 }
 
-/// No register is a float that a driver knows, and no sign, quotient or root is the driver's own.
+/// Checks that no register is a float that a driver knows, and that signs, quotients and roots do not use the driver's operations.
 fn knows_no_number(source: &str) -> std::result::Result<(), String> {
     let main = source.split("@compute").nth(1).unwrap_or_default();
     for line in main.lines() {
@@ -73,7 +73,7 @@ fn knows_no_number(source: &str) -> std::result::Result<(), String> {
 
 fn check(graph: &Graph, limits: &GridLimits, seen: &mut Seen) -> std::result::Result<(), String> {
     let adapter = Adapter(target(8, 128 << 20));
-    // What the adapter has no types for is refused by name.
+    // Dtypes that the adapter does not support are rejected with a clear error.
     let program = match compiler::compile(graph, &adapter, &Options::default()) {
         Ok(p) => p,
         Err(e) if e.to_string().contains("wgpu doesn't have") => return Ok(()),
@@ -95,7 +95,7 @@ fn check(graph: &Graph, limits: &GridLimits, seen: &mut Seen) -> std::result::Re
         if text.shared > limits.max_shared_bytes {
             return Err(format!("{} bytes of shared memory\n{g}", text.shared));
         }
-        // `TENSORLOOM_SHOW=1` shows every text.
+        // `TENSORLOOM_SHOW=1` prints every source.
         if std::env::var_os("TENSORLOOM_SHOW").is_some() {
             println!("{g}\n{}", text.source);
         }
@@ -180,8 +180,8 @@ fn templates_are_valid() {
     assert!(names.len() > 200 && units > 50);
 }
 
-/// The graph with the text of one op over x (`%0`), 0 (`%1`), -1 (`%2`), a bool (`%3`), a product (`%4`), and another product and a quotient
-/// with a factor of that.
+/// A graph with one op over x (`%0`), 0 (`%1`), -1 (`%2`), a bool (`%3`), a product (`%4`), and another product and a quotient
+/// with a common factor.
 fn one_op(text: &str) -> Graph {
     let full = |x: &str| format!("const() {{value=f32[4] [{x}, {x}, {x}, {x}]}} : f32[4]");
     let source = format!(
@@ -193,7 +193,7 @@ fn one_op(text: &str) -> Graph {
     ir::text::parse(&source).unwrap_or_else(|e| panic!("{source}: {e}"))
 }
 
-/// Numbers with which a driver would compute by itself, and lose NaN, are none that it knows.
+/// Numbers with which a driver could optimize NaN away are hidden from it.
 #[test]
 fn what_loses_nan_is_hidden() {
     for (text, expected) in [
@@ -228,7 +228,7 @@ fn what_loses_nan_is_hidden() {
     }
 }
 
-/// What is hidden twice stays hidden: hiding is no exchange of bits, which would undo itself.
+/// A value that is hidden twice stays hidden: hiding is not an involution that would cancel.
 #[test]
 fn hiding_twice_hides() {
     let prelude = include_str!("../src/wgpu/prelude.wgsl");

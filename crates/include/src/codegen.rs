@@ -1,20 +1,20 @@
-//! The Rust of a program: a struct for every declaration, and its files as text.
+//! Generates the Rust code of a program: a struct for every declaration, and its files as text.
 
 use lang::ast::{DeclKind, Expr, ExprKind, Param, TypeExpr, TypeKind};
 use lang::resolve::{ItemRef, ModuleProgram, ModuleView};
 use std::fmt::Write;
 use std::path::PathBuf;
 
-/// A parameter of a declaration as a field.
+/// A parameter of a declaration as a struct field.
 struct StructField {
     name: String,
     ty: &'static str,
-    /// How the language's value is made of it.
+    /// The expression that converts it to a value of the language.
     value: String,
     default: Option<String>,
 }
 
-/// Everything that `include_module!` stands for.
+/// Generates the expansion of `include_module!`.
 pub(crate) fn program(program: &ModuleProgram, stem: &str, files: &[(String, PathBuf, String)]) -> String {
     let mut out = String::new();
     let mut loader = "::lang::resolve::MemoryLoader::new()".to_string();
@@ -39,7 +39,7 @@ pub(crate) fn program(program: &ModuleProgram, stem: &str, files: &[(String, Pat
     out
 }
 
-/// `None` where a parameter has no counterpart in Rust.
+/// The fields of a declaration; `None` where a parameter has no counterpart in Rust.
 fn fields(view: &ModuleView<'_>) -> Option<Vec<StructField>> {
     let mut fields = Vec::new();
     for param in &view.header {
@@ -55,7 +55,7 @@ fn fields(view: &ModuleView<'_>) -> Option<Vec<StructField>> {
             (Some("string"), _) | (None, Some(ExprKind::Str(_))) => {
                 ("::std::string::String", "::lang::consteval::ConstValue::Str(self.{}.clone())")
             }
-            // A size without a type.
+            // A size without a type annotation.
             (None, None) => ("i64", "::lang::consteval::ConstValue::int(self.{})"),
             _ => return None,
         };
@@ -157,7 +157,7 @@ fn declaration(out: &mut String, view: &ModuleView<'_>, fields: &[StructField], 
     );
 }
 
-/// A name that Rust takes for itself gets a line behind it.
+/// Appends an underscore to a name that is a keyword of Rust.
 fn escape_keyword(name: &str) -> String {
     const RUST: &[&str] = &[
         "as", "break", "const", "continue", "crate", "dyn", "else", "enum", "extern", "false", "fn", "for", "if",

@@ -1,15 +1,15 @@
-//! `include_module!("my.module")`: a file of the language becomes Rust when the crate that names it is compiled.
+//! `include_module!("my.module")` compiles a file of the model language to Rust when the crate that includes it is compiled.
 //!
-//! The file is parsed and checked then; each finding is an error of rustc, with the place in the `.module` file in its
-//! words (stable Rust can't point into another file) and the whole drawing below. For every model or module whose
-//! parameters have plain types there is a struct with those parameters as fields, and a function `lower` with one
+//! The file is parsed and checked at compile time. Each diagnostic becomes an error of rustc, whose text gives the position in
+//! the `.module` file (stable Rust can't point into another file) and the rendered diagnostic. For every model or module whose
+//! parameters have plain types the macro generates a struct with those parameters as fields, and a function `lower` with one
 //! argument per input.
 //!
 //! ```ignore
 //! include::include_module!("src/net.module");
 //!
 //! let net = Net { width: 64, ..Net::new(10) };           // `width` has a default, the first parameter has none
-//! let lowered = net.lower(Type::new(DType::F32, &[8, 64]), &Options::default())?;
+//! let lowered = net.lower(Type::new(DType::F32, &[8, 64]), &LowerOptions::default())?;
 //! ```
 //!
 //! The crate that uses it depends on `tensorloom-lang` (as `lang`) and `tensorloom-ir` (as `ir`).
@@ -23,7 +23,7 @@ use proc_macro::{TokenStream, TokenTree};
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 
-/// Includes a `.module` file, named from the folder of the crate's `Cargo.toml`.
+/// Includes a `.module` file, with a path relative to the folder of the crate's `Cargo.toml`.
 #[proc_macro]
 pub fn include_module(input: TokenStream) -> TokenStream {
     let tokens: Vec<TokenTree> = input.into_iter().collect();
@@ -38,13 +38,13 @@ pub fn include_module(input: TokenStream) -> TokenStream {
     expand(&root.join(path)).unwrap_or_else(|found| compile_errors(&found))
 }
 
-/// One `compile_error!` for each.
+/// Returns a `compile_error!` for each diagnostic.
 fn compile_errors(found: &[String]) -> TokenStream {
     let text: String = found.iter().map(|words| format!("::core::compile_error!({words:?});")).collect();
     text.parse().unwrap_or_default()
 }
 
-/// Files beside the one that is included; remembers which were read.
+/// Loads modules from the folder of the included file; records which files were read.
 struct ModuleDirLoader {
     root: PathBuf,
     read: RefCell<Vec<(String, PathBuf, String)>>,

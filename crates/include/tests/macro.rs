@@ -1,4 +1,4 @@
-//! The macro from outside: what it makes runs, and what it refuses rustc refuses.
+//! Tests the macro as a user sees it: generated code runs, and invalid modules are compile errors.
 
 use ir::{DType, Literal, Type, interp};
 use lang::lower::LowerOptions;
@@ -32,7 +32,7 @@ fn the_model_is_a_function_with_named_parameters() {
     assert!(wrong.contains("E004") && wrong.contains("net.module"), "{wrong}");
 }
 
-/// rustc is asked to compile a file that includes a wrong module: one error for each finding, with its line.
+/// Compiles a file that includes an invalid module: rustc reports one error per diagnostic, with its line.
 #[test]
 fn findings_are_errors_of_rustc() {
     let here = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));

@@ -1,4 +1,4 @@
-//! Attributes: an op's static data as text sees it.
+//! Attributes: the static data of an op in the text form.
 
 use crate::dtype::DType;
 use crate::graph::Graph;
@@ -13,7 +13,7 @@ pub enum Attr {
     Int(i64),
     /// `true` or `false`.
     Bool(bool),
-    /// A bare word: a kind, a mode, a dtype.
+    /// A bare word, such as a kind, a mode or a dtype.
     Word(String),
     /// A quoted string.
     Str(String),
@@ -78,12 +78,12 @@ impl<T: Copy + Into<Attr>> From<&[T]> for Attr {
     }
 }
 
-/// Attributes as parsed, to be taken one by one by an op's `parse`.
+/// Parsed attributes, which an op's `parse` takes one by one.
 pub struct AttrReader {
     attrs: Vec<(String, Attr)>,
 }
 
-/// What an op's `parse` gives when an attribute is missing or of the wrong kind.
+/// The result of reading an attribute: an error if it is missing or of the wrong kind.
 pub type AttrResult<T> = std::result::Result<T, String>;
 
 impl AttrReader {
@@ -98,7 +98,7 @@ impl AttrReader {
         Some(self.attrs.remove(i).1)
     }
 
-    /// The name of an attribute that nobody took.
+    /// The name of an attribute that was not taken.
     pub fn leftover(&self) -> Option<&str> {
         self.attrs.first().map(|(n, _)| n.as_str())
     }
@@ -140,7 +140,7 @@ impl AttrReader {
         })
     }
 
-    /// A bare word that `f` understands.
+    /// A bare word that `f` accepts.
     pub fn word<T>(&mut self, name: &str, f: impl FnOnce(&str) -> Option<T>) -> AttrResult<T> {
         self.need(name, "a known word", |a| match a {
             Attr::Word(w) => f(&w),

@@ -1,4 +1,4 @@
-//! Building: the methods that rules, composites and front ends use to write Graphs.
+//! The graph builder: methods that rules, composites and front ends use to create ops.
 
 use crate::dtype::DType;
 use crate::error::{Error, Result};
@@ -9,14 +9,14 @@ use crate::ops::*;
 use crate::scalar::{Binary, Compare, Scalar, Unary};
 use crate::types::{Shape, Type};
 
-/// Something that ops can be written into.
+/// A graph under construction.
 ///
 /// The provided methods are shorthand for one op each, or a few where the name says so.
 pub trait GraphBuilder {
-    /// Adds an op; gives its results.
+    /// Adds an op and returns its results.
     fn emit(&mut self, op: Op, args: &[Value]) -> Result<Values>;
 
-    /// Type of a value.
+    /// The type of a value.
     fn ty(&self, v: Value) -> Type;
 
     /// Adds an op with one result.
@@ -55,7 +55,7 @@ pub trait GraphBuilder {
         self.full(ty, Scalar::zero(ty.dtype))
     }
 
-    /// A rank-0 value repeated to a shape.
+    /// Broadcasts a rank-0 value to a shape.
     fn splat(&mut self, v: Value, shape: &[usize]) -> Result<Value> {
         if shape.is_empty() { Ok(v) } else { self.broadcast(v, shape, &[]) }
     }
@@ -100,13 +100,13 @@ pub trait GraphBuilder {
         self.unary(Unary::Neg, x)
     }
 
-    /// `x · c` for a number.
+    /// `x · c` for a constant `c`.
     fn scale(&mut self, x: Value, c: f64) -> Result<Value> {
         let c = self.full_like(x, c)?;
         self.mul(x, c)
     }
 
-    /// `x + c` for a number.
+    /// `x + c` for a constant `c`.
     fn offset(&mut self, x: Value, c: f64) -> Result<Value> {
         let c = self.full_like(x, c)?;
         self.add(x, c)
@@ -123,12 +123,12 @@ pub trait GraphBuilder {
         self.select(c, x, zero)
     }
 
-    /// Conversion; nothing if the dtype is right already.
+    /// Converts to a dtype; no op if it already has it.
     fn cast(&mut self, x: Value, dtype: DType) -> Result<Value> {
         if self.ty(x).dtype == dtype { Ok(x) } else { self.one(Cast(dtype).into(), &[x]) }
     }
 
-    /// Same elements, other shape; nothing if the shape is right already.
+    /// The same elements with another shape; no op if it already has it.
     fn reshape(&mut self, x: Value, shape: &[usize]) -> Result<Value> {
         if self.ty(x).shape.as_slice() == shape {
             return Ok(x);
@@ -144,7 +144,7 @@ pub trait GraphBuilder {
         self.one(Permute { perm: Shape::from_slice(perm) }.into(), &[x])
     }
 
-    /// Moves one axis to another place.
+    /// Moves one axis to another position.
     fn move_axis(&mut self, x: Value, from: usize, to: usize) -> Result<Value> {
         let mut perm: Vec<usize> = (0..self.ty(x).rank()).filter(|&a| a != from).collect();
         perm.insert(to, from);
@@ -157,7 +157,7 @@ pub trait GraphBuilder {
         self.one(op.into(), &[x])
     }
 
-    /// Repeats `x` along a new first axis.
+    /// Broadcasts `x` along a new first axis.
     fn broadcast_leading(&mut self, x: Value, size: usize) -> Result<Value> {
         let ty = self.ty(x).batched(size);
         let dims: Vec<usize> = (1..ty.rank()).collect();
@@ -174,7 +174,7 @@ pub trait GraphBuilder {
         self.broadcast(x, shape, &dims)
     }
 
-    /// Puts back axes of size 1 that a reduction removed, and repeats along them to `shape`.
+    /// Reinserts the axes that a reduction removed, and broadcasts along them to `shape`.
     fn expand_reduced(&mut self, x: Value, shape: &[usize], axes: &[usize]) -> Result<Value> {
         let dims: Vec<usize> = (0..shape.len()).filter(|a| !axes.contains(a)).collect();
         self.broadcast(x, shape, &dims)
@@ -203,7 +203,7 @@ pub trait GraphBuilder {
         self.slice(x, &starts, &limits, &ones)
     }
 
-    /// Pads with a rank-0 value; negative amounts cut.
+    /// Pads with a rank-0 value; negative amounts remove elements.
     fn pad(&mut self, x: Value, fill: Value, low: &[i64], high: &[i64], interior: &[usize]) -> Result<Value> {
         let op = Pad { low: low.into(), high: high.into(), interior: Shape::from_slice(interior) };
         self.one(op.into(), &[x, fill])
@@ -214,12 +214,12 @@ pub trait GraphBuilder {
         self.one(Flip { axes: Shape::from_slice(axes) }.into(), &[x])
     }
 
-    /// Joins along an axis.
+    /// Concatenates along an axis.
     fn concat(&mut self, xs: &[Value], axis: usize) -> Result<Value> {
         self.one(Concat { axis }.into(), xs)
     }
 
-    /// Reduces over axes, which disappear.
+    /// Reduces over axes, which are removed.
     fn reduce(&mut self, kind: ReduceKind, x: Value, axes: &[usize]) -> Result<Value> {
         if axes.is_empty() {
             return Ok(x);
@@ -227,19 +227,19 @@ pub trait GraphBuilder {
         self.one(Reduce { kind, axes: Shape::from_slice(axes) }.into(), &[x])
     }
 
-    /// Sums over axes, which disappear.
+    /// Sums over axes, which are removed.
     fn sum(&mut self, x: Value, axes: &[usize]) -> Result<Value> {
         self.reduce(ReduceKind::Sum, x, axes)
     }
 
-    /// Sums everything.
+    /// Sums all elements.
     fn sum_all(&mut self, x: Value) -> Result<Value> {
         let axes: Vec<usize> = (0..self.ty(x).rank()).collect();
         self.sum(x, &axes)
     }
 
-    /// The mean over axes, which disappear. Narrow floats are summed and divided in their accumulator's dtype and rounded
-    /// once: neither their sum nor the count needs to fit their range.
+    /// The mean over axes, which are removed. Low-precision floats are summed and divided in their accumulator dtype and rounded
+    /// once, so neither the sum nor the count can overflow.
     fn mean(&mut self, x: Value, axes: &[usize]) -> Result<Value> {
         let ty = self.ty(x);
         let n: usize = axes.iter().map(|&a| ty.shape[a]).product();
@@ -250,17 +250,17 @@ pub trait GraphBuilder {
         self.cast(y, ty.dtype)
     }
 
-    /// Running reduction along an axis.
+    /// A cumulative reduction along an axis.
     fn cumulative(&mut self, kind: ReduceKind, x: Value, axis: usize, reverse: bool) -> Result<Value> {
         self.one(Cumulative { kind, axis, reverse }.into(), &[x])
     }
 
-    /// The index (of dtype `index`) of the first largest element along an axis, which disappears.
+    /// The index (of dtype `index`) of the first largest element along an axis, which is removed.
     fn argmax(&mut self, x: Value, axis: usize, index: DType) -> Result<Value> {
         self.one(ArgReduce { max: true, axis, index }.into(), &[x])
     }
 
-    /// The index (of dtype `index`) of the first smallest element along an axis, which disappears.
+    /// The index (of dtype `index`) of the first smallest element along an axis, which is removed.
     fn argmin(&mut self, x: Value, axis: usize, index: DType) -> Result<Value> {
         self.one(ArgReduce { max: false, axis, index }.into(), &[x])
     }
@@ -276,7 +276,7 @@ pub trait GraphBuilder {
         self.one(Dot::matmul(self.ty(a).dtype).into(), &[a, b])
     }
 
-    /// `[m, k] · [g, k, n]`: rows `offsets[i]..offsets[i + 1]` by matrix `i`, other rows zero.
+    /// `[m, k] · [g, k, n]`: multiplies rows `offsets[i]..offsets[i + 1]` by matrix `i`; other rows are zero.
     fn ragged_dot(&mut self, lhs: Value, rhs: Value, offsets: Value) -> Result<Value> {
         self.one(RaggedDot::rows(self.ty(lhs).dtype).into(), &[lhs, rhs, offsets])
     }
@@ -320,7 +320,7 @@ pub trait GraphBuilder {
         self.one(Scatter { kind, dims, mode }.into(), &[x, indices, updates])
     }
 
-    /// A slice of `sizes` at rank-0 start indices, moved inside.
+    /// A slice of `sizes` at rank-0 start indices, clamped so that it fits.
     fn dynamic_slice(&mut self, x: Value, starts: &[Value], sizes: &[usize]) -> Result<Value> {
         let args: Vec<Value> = std::iter::once(x).chain(starts.iter().copied()).collect();
         let sizes = Shape::from_slice(sizes);
@@ -333,14 +333,14 @@ pub trait GraphBuilder {
         self.one(DynamicUpdateSlice.into(), &args)
     }
 
-    /// Indices as vectors of one component: a last axis of size 1.
+    /// Turns indices into index vectors of one component by adding a last axis of size 1.
     fn index_vectors(&mut self, indices: Value) -> Result<Value> {
         let mut shape = self.ty(indices).shape;
         shape.push(1);
         self.reshape(indices, &shape)
     }
 
-    /// The index along an axis.
+    /// The index of each element along an axis.
     fn iota(&mut self, dtype: DType, shape: &[usize], axis: usize) -> Result<Value> {
         self.one(Iota { dtype, shape: Shape::from_slice(shape), axis }.into(), &[])
     }
@@ -368,18 +368,18 @@ pub trait GraphBuilder {
         }
     }
 
-    /// Copies a graph in; gives its outputs.
+    /// Copies a graph into this one and returns its outputs.
     fn inline(&mut self, graph: &Graph, args: &[Value]) -> Result<Vec<Value>> {
         graph.inline_with(args, |node, operands| self.emit(node.op.clone(), operands))
     }
 }
 
-/// A graph under construction, with the place that its nodes are written at.
+/// A graph under construction, with the source location of new nodes.
 #[derive(Default)]
 pub struct Builder {
     /// The graph so far.
     pub graph: Graph,
-    /// The place given to new nodes.
+    /// The source location of new nodes.
     pub loc: Loc,
 }
 
@@ -394,7 +394,7 @@ impl Builder {
         self.graph.input(Type::new(dtype, shape))
     }
 
-    /// Ends with these outputs.
+    /// Returns the graph with these outputs.
     pub fn finish(mut self, outputs: &[Value]) -> Graph {
         self.graph.set_outputs(outputs);
         self.graph
@@ -410,7 +410,7 @@ impl GraphBuilder for Builder {
         self.graph.ty(v).clone()
     }
 
-    /// Ops keep the places where they were written.
+    /// Inlined ops keep their source locations.
     fn inline(&mut self, graph: &Graph, args: &[Value]) -> Result<Vec<Value>> {
         let here = self.loc.clone();
         graph.inline_with(args, |node, operands| {
@@ -420,23 +420,23 @@ impl GraphBuilder for Builder {
     }
 }
 
-/// What rules see: a builder that can also transform the sub-graphs of control-flow ops. Declared here and implemented
-/// in `transform`, so that `Scan` can differentiate its body without a cycle between crates.
+/// A graph builder for the rules of ops, which can also transform the sub-graphs of control-flow ops. It is declared here and
+/// implemented in `transform`, so that `Scan` can differentiate its body without a dependency cycle between crates.
 pub trait GraphTransforms: GraphBuilder {
-    /// `jvp` of a graph: inputs are the primals, then the tangents of the inputs marked in `active`; outputs are the
-    /// primal outputs, then the tangents of the outputs marked in the result (at least those marked in `want`; a zero
-    /// tangent is instantiated if it was wanted).
+    /// The `jvp` of a graph: inputs are the primals, then the tangents of the inputs marked in `active`; outputs are the
+    /// primal outputs, then the tangents of the outputs marked in the result (which include those marked in `want`; a requested
+    /// zero tangent is materialized).
     fn jvp_of(&self, graph: &Graph, active: &[bool], want: &[bool]) -> Result<(Graph, Vec<bool>)>;
 
     /// Partial evaluation of a graph.
     fn partial_eval_of(&self, graph: &Graph, known: &[bool]) -> Result<PartialEvalGraphs>;
 
-    /// Transposition of a graph that is linear in the inputs marked in `linear`: inputs are the known inputs, then the
-    /// cotangents of the outputs marked in `ct`; outputs are cotangents of the linear inputs marked in the result.
+    /// The transpose of a graph that is linear in the inputs marked in `linear`: inputs are the known inputs, then the
+    /// cotangents of the outputs marked in `ct`; outputs are the cotangents of the linear inputs marked in the result.
     fn transpose_of(&self, graph: &Graph, linear: &[bool], ct: &[bool]) -> Result<(Graph, Vec<bool>)>;
 
-    /// `vmap` of a graph over `size`: inputs marked in `batched` have the batch axis in front; so have the outputs
-    /// marked in the result (at least those marked in `want`).
+    /// The `vmap` of a graph over `size`: inputs marked in `batched` have a leading batch axis, and so have the outputs
+    /// marked in the result (which include those marked in `want`).
     fn vmap_of(&self, graph: &Graph, batched: &[bool], want: &[bool], size: usize) -> Result<(Graph, Vec<bool>)>;
 
     /// Applies the reverse rule of the composite `name`.
@@ -445,24 +445,24 @@ pub trait GraphTransforms: GraphBuilder {
     }
 }
 
-/// A graph divided by partial evaluation.
+/// The result of partial evaluation.
 #[derive(Clone, Debug)]
 pub struct PartialEvalGraphs {
-    /// From the known inputs to the known outputs, then the residuals.
+    /// Maps the known inputs to the known outputs, then the residuals.
     pub known: Graph,
-    /// From the residuals, then the unknown inputs, to the unknown outputs.
+    /// Maps the residuals, then the unknown inputs, to the unknown outputs.
     pub unknown: Graph,
     /// Which outputs are known.
     pub known_outs: Vec<bool>,
-    /// How many residuals there are.
+    /// The number of residuals.
     pub residuals: usize,
-    /// For each residual, the known input it simply is, if it is one.
+    /// For each residual, the known input that it equals, if it does.
     pub forwarded: Vec<Option<usize>>,
 }
 
 impl PartialEvalGraphs {
-    /// The same division, but with these outputs, which are known, given by the rest: as residuals that it hands on, or
-    /// written again there if they are leaves and repeats.
+    /// Moves these known outputs to the unknown part: it returns them from residuals, or
+    /// recomputes them if they are constants and broadcasts.
     pub fn with_outputs_unknown(mut self, late: &[usize]) -> Result<PartialEvalGraphs> {
         let late: Vec<usize> = (0..self.known_outs.len()).filter(|o| self.known_outs[*o] && late.contains(o)).collect();
         if late.is_empty() {
@@ -513,7 +513,7 @@ impl PartialEvalGraphs {
     }
 }
 
-/// Whether a value is made of leaves and repeats alone: cheaper to write again than to keep.
+/// Whether a value consists only of constants and broadcasts, so that recomputing it is cheaper than storing it.
 fn is_cheap(graph: &Graph, v: Value) -> bool {
     graph.node_of(v).is_some_and(|n| {
         matches!(n.op, Op::Const(_) | Op::Iota(_) | Op::Broadcast(_)) && n.args.iter().all(|&a| is_cheap(graph, a))

@@ -1,4 +1,4 @@
-//! Element types, their promotion lattice (JAX's) and the bit formats of the small floats.
+//! Element types, their promotion lattice (JAX's) and the bit formats of fp8.
 
 use std::fmt;
 use std::str::FromStr;
@@ -27,7 +27,7 @@ pub enum DType {
     F64,
 }
 
-/// What arithmetic a dtype takes part in.
+/// The kind of a dtype.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[expect(missing_docs, reason = "the names are the documentation")]
 pub enum DTypeKind {
@@ -43,7 +43,7 @@ impl DType {
     /// Every dtype, in the order of declaration.
     pub const ALL: [DType; 15] = [Bool, I8, I16, I32, I64, U8, U16, U32, U64, F8E4M3, F8E5M2, F16, BF16, F32, F64];
 
-    /// Bytes that one element takes in memory.
+    /// The size of an element in bytes.
     pub const fn size(self) -> usize {
         match self {
             Bool | I8 | U8 | F8E4M3 | F8E5M2 => 1,
@@ -53,7 +53,7 @@ impl DType {
         }
     }
 
-    /// The arithmetic this dtype takes part in.
+    /// The kind of this dtype.
     pub const fn kind(self) -> DTypeKind {
         match self {
             Bool => DTypeKind::Bool,
@@ -63,7 +63,7 @@ impl DType {
         }
     }
 
-    /// Whether this is a floating-point type, and so differentiable.
+    /// Whether this is a floating-point type, and therefore differentiable.
     pub const fn is_float(self) -> bool {
         matches!(self.kind(), DTypeKind::Float)
     }
@@ -124,10 +124,10 @@ impl DType {
         }
     }
 
-    /// The least type that both operands convert to, by JAX's lattice (64-bit types enabled).
+    /// The smallest type that both operands convert to, by JAX's lattice (64-bit types enabled).
     ///
-    /// The lattice is bool → u8, i8; each integer width to the next; u64 and i64 to the floats; bf16 and f16 side by
-    /// side below f32; the two fp8 formats have no common type below bf16 and f16, and none with each other.
+    /// The lattice is bool → u8, i8; each integer width to the next; u64 and i64 to the floats; bf16 and f16 as unrelated
+    /// types below f32; the two fp8 formats have no common type with each other or with bf16 and f16.
     pub fn promote(self, other: DType) -> Option<DType> {
         fn above(d: DType) -> &'static [DType] {
             match d {
@@ -154,8 +154,8 @@ impl DType {
         if reaches(other, self) {
             return Some(self);
         }
-        // JAX puts a weak-typed float between the integers and the floats; u64 with a signed type is that float, which
-        // for strongly typed operands is the default float: f64 where 64-bit types are enabled.
+        // JAX has a weak-typed float between the integers and the floats; u64 with a signed type promotes to it, which
+        // for strongly typed operands is the default float: f64 if 64-bit types are enabled.
         if self.is_int() && other.is_int() && (self == U64 || other == U64) {
             return Some(F64);
         }
@@ -178,7 +178,7 @@ impl FromStr for DType {
     }
 }
 
-/// Rounds to `E4M3` or `E5M2` bits, ties to even. Overflow gives NaN (`E4M3`) or infinity (`E5M2`) as JAX's cast does.
+/// Rounds to `E4M3` or `E5M2` bits, ties to even. Overflow gives NaN (`E4M3`) or infinity (`E5M2`), like JAX's cast.
 pub(crate) fn f64_to_fp8(x: f64, dtype: DType) -> u8 {
     let (mant, bias, max_finite) = match dtype {
         F8E4M3 => (3i32, 7i32, 448.0),
@@ -221,7 +221,7 @@ pub(crate) fn fp8_to_f64(bits: u8, dtype: DType) -> f64 {
     let sign = if bits & 0x80 != 0 { -1.0 } else { 1.0 };
     let e = ((bits & 0x7f) >> mant) as i32;
     let m = (bits & ((1 << mant) - 1)) as i32;
-    // A NaN keeps its sign, so that its bits survive a conversion there and back.
+    // A NaN keeps its sign, so that its bits survive a round trip.
     if dtype == F8E4M3 && bits & 0x7f == 0x7f {
         return f64::NAN.copysign(sign);
     }

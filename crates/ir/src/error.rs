@@ -1,29 +1,29 @@
-//! What can go wrong while a Graph is built, transformed, parsed or checked.
+//! Errors of building, transforming, parsing and verifying a Graph.
 
 use crate::dtype::DType;
 use crate::graph::Loc;
 use crate::types::{Shape, Type};
 use std::fmt;
 
-/// Why operands don't fit an op.
+/// Why operands do not fit an op.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InferError {
     /// Wrong number of operands.
     #[error("takes {expected} operands, got {got}")]
     Arity {
-        /// What it takes.
+        /// The expected number.
         expected: String,
-        /// What was given.
+        /// The actual number.
         got: usize,
     },
     /// An operand's dtype is outside the op's domain.
     #[error("operand {operand} needs {expected}, got {got}")]
     DType {
-        /// Which operand.
+        /// The position of the operand.
         operand: usize,
-        /// What it may be.
+        /// The allowed dtypes.
         expected: &'static str,
-        /// What it is.
+        /// The actual dtype.
         got: DType,
     },
     /// Operands must have the same dtype.
@@ -40,7 +40,7 @@ pub enum InferError {
         /// The rank.
         rank: usize,
     },
-    /// An axis named twice.
+    /// An axis that occurs twice.
     #[error("axis {0} is named twice")]
     RepeatedAxis(usize),
     /// The number of elements does not fit in memory.
@@ -48,10 +48,10 @@ pub enum InferError {
     TooLarge {
         /// Element type.
         dtype: DType,
-        /// The shape asked for.
+        /// The requested shape.
         shape: Shape,
     },
-    /// Anything else; the text says what is expected and what was found.
+    /// Another problem; the text states what is expected and what was found.
     #[error("{0}")]
     Other(String),
 }
@@ -61,22 +61,22 @@ fn show(shape: &Shape) -> String {
 }
 
 impl InferError {
-    /// A problem described in words.
+    /// A problem described by text.
     pub fn other(text: impl Into<String>) -> InferError {
         InferError::Other(text.into())
     }
 }
 
-/// An op that does not fit its operands, with all that a person needs to mend the call.
+/// An op that does not fit its operands, with the information that is needed to fix the call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TypeError {
     /// Name of the op.
     pub op: String,
     /// Types of the operands.
     pub operands: Vec<Type>,
-    /// What is wrong.
+    /// The problem.
     pub problem: InferError,
-    /// Where the op was written.
+    /// The source location of the op.
     pub loc: Loc,
 }
 
@@ -102,32 +102,32 @@ pub enum Error {
     /// An op does not fit its operands.
     #[error(transparent)]
     Type(Box<TypeError>),
-    /// An op has no such rule; the reason says what to do instead.
+    /// An op does not have this rule; the reason states what to do instead.
     #[error("{op} has no {rule} rule: {reason}{}", at(loc))]
     NoRule {
         /// Name of the op.
         op: String,
         /// `jvp`, `transpose`, `batch`.
         rule: &'static str,
-        /// Why, and the remedy.
+        /// The reason and the remedy.
         reason: String,
-        /// Where the op was written.
+        /// The source location of the op.
         loc: Loc,
     },
-    /// An invariant of the Graph does not hold.
+    /// An invariant of the Graph is violated.
     #[error("invalid graph: {0}")]
     Invalid(String),
-    /// The text form does not parse.
+    /// The text form cannot be parsed.
     #[error("{line}:{column}: {message}")]
     Parse {
         /// Line, from 1.
         line: u32,
         /// Column, from 1.
         column: u32,
-        /// What was expected and found.
+        /// The expected and the actual text.
         message: String,
     },
-    /// A run-time failure of the interpreter (a `while` that never ends, inputs of the wrong type).
+    /// A run-time error of the interpreter (a `while` that does not terminate, inputs of the wrong type).
     #[error("{0}")]
     Run(String),
 }
@@ -142,7 +142,7 @@ impl Error {
         Error::NoRule { op: op.into(), rule, reason: reason.into(), loc: Loc::Unknown }
     }
 
-    /// The same error with a place, if it had none.
+    /// The same error with a source location, if it had none.
     pub fn at(mut self, place: &Loc) -> Error {
         match &mut self {
             Error::NoRule { loc, .. } if *loc == Loc::Unknown => *loc = place.clone(),

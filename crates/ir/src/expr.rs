@@ -1,4 +1,4 @@
-//! Scalar expressions: what an elementwise op computes, as data.
+//! Scalar expressions that define elementwise ops.
 
 use crate::dtype::DType;
 use crate::scalar::{Binary, Compare, Scalar, Unary};
@@ -10,9 +10,9 @@ pub enum Expr {
     Arg(usize),
     /// A constant.
     Const(Scalar),
-    /// A function of one value.
+    /// A unary function.
     Unary(Unary, Box<Expr>),
-    /// A function of two values of one dtype.
+    /// A binary function of two values of one dtype.
     Binary(Binary, Box<Expr>, Box<Expr>),
     /// A comparison.
     Compare(Compare, Box<Expr>, Box<Expr>),
@@ -24,7 +24,7 @@ pub enum Expr {
     Cast(DType, Box<Expr>),
     /// `Scalar::quantize`.
     Quantize(DType, Box<Expr>),
-    /// Same bits, other dtype of equal size.
+    /// Reinterprets the bits as another dtype of equal size.
     Bitcast(DType, Box<Expr>),
 }
 
@@ -34,7 +34,7 @@ impl Expr {
         Box::new(Expr::Arg(n))
     }
 
-    /// A rough count of machine operations.
+    /// The approximate number of machine operations.
     pub fn cost(&self) -> u32 {
         match self {
             Expr::Arg(_) | Expr::Const(_) => 0,
@@ -72,7 +72,7 @@ impl Expr {
 /// `a * b + c` rounded once; integers wrap.
 pub fn fma(a: Scalar, b: Scalar, c: Scalar) -> Scalar {
     match a.dtype() {
-        // f64's product of two f32 is exact, its sum is not: only a true fused operation rounds once.
+        // The product of two f32 is exact in f64, but the sum is not: only a true fused operation rounds once.
         DType::F32 => {
             Scalar::from_f64(DType::F32, (a.to_f64() as f32).mul_add(b.to_f64() as f32, c.to_f64() as f32) as f64)
         }

@@ -16,15 +16,15 @@ pub struct Value(pub u32);
 /// Short lists of values.
 pub type Values = SmallVec<[Value; 4]>;
 
-/// Where an op was written.
+/// The source location of an op.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Loc {
-    /// Not known.
+    /// Unknown.
     #[default]
     Unknown,
     /// A line of Rust.
     Rust(&'static Location<'static>),
-    /// A line of some other file: a `.module`, an imported model.
+    /// A line of another file: a `.module` file or an imported model.
     File(Arc<(String, u32, u32)>),
 }
 
@@ -46,7 +46,7 @@ impl fmt::Display for Loc {
     }
 }
 
-/// What defines a value.
+/// The definition of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Def {
     /// The n-th input.
@@ -70,7 +70,7 @@ pub struct Node {
     pub args: Values,
     /// Its outputs, consecutive values.
     pub outs: Values,
-    /// Where it was written; not part of equality.
+    /// The source location; not part of equality.
     pub loc: Loc,
 }
 
@@ -114,7 +114,7 @@ impl Graph {
         Ok(self.append(op, args, outs, loc))
     }
 
-    /// Adds a node of another graph, as `op`, with operands of the types that it has there: nothing has to be inferred.
+    /// Adds `op`, with operands and results of the types that a node of another graph has: no type inference is needed.
     pub fn push_like(&mut self, from: &Graph, node: &Node, op: Op, args: &[Value], loc: Loc) -> Values {
         debug_assert!(
             args.iter().zip(&node.args).all(|(&a, &b)| self.ty(a) == from.ty(b)),
@@ -134,7 +134,7 @@ impl Graph {
         outs
     }
 
-    /// An empty graph with inputs of the same types, and room for as many nodes.
+    /// An empty graph with inputs of the same types, and capacity for as many nodes.
     pub fn with_inputs_of(&self) -> (Graph, Vec<Value>) {
         let mut g = Graph {
             values: Vec::with_capacity(self.values.len()),
@@ -145,7 +145,7 @@ impl Graph {
         (g, inputs)
     }
 
-    /// A graph from its parts, unchecked: for tests of the verifier, which must find what is wrong with it.
+    /// A graph from its parts, unchecked: for tests of the verifier.
     #[doc(hidden)]
     pub fn from_raw(
         values: impl IntoIterator<Item = (Type, Def)>,
@@ -162,12 +162,12 @@ impl Graph {
         debug_assert!(self.outputs.iter().all(|v| (v.0 as usize) < self.values.len()));
     }
 
-    /// Type of a value.
+    /// The type of a value.
     pub fn ty(&self, v: Value) -> &Type {
         &self.values[v.0 as usize].ty
     }
 
-    /// What defines a value.
+    /// The definition of a value.
     pub fn def(&self, v: Value) -> Def {
         self.values[v.0 as usize].def
     }
@@ -190,12 +190,12 @@ impl Graph {
         &self.outputs
     }
 
-    /// Nodes; every operand is defined before its use.
+    /// The nodes; every operand is defined before its use.
     pub fn nodes(&self) -> &[Node] {
         &self.nodes
     }
 
-    /// How many values there are.
+    /// The number of values.
     pub fn num_values(&self) -> usize {
         self.values.len()
     }
@@ -210,7 +210,7 @@ impl Graph {
         self.outputs.iter().map(|&v| self.ty(v).clone()).collect()
     }
 
-    /// Which values some output depends on.
+    /// Marks the values that the outputs depend on.
     pub fn live_values(&self) -> Vec<bool> {
         let mut live = vec![false; self.values.len()];
         for v in &self.outputs {
@@ -226,15 +226,15 @@ impl Graph {
         live
     }
 
-    /// For each input, whether some output depends on it.
+    /// For each input, whether an output depends on it.
     pub fn used_inputs(&self) -> Vec<bool> {
         let live = self.live_values();
         self.inputs.iter().map(|v| live[v.0 as usize]).collect()
     }
 
-    /// Copies this graph's live nodes into `into`, with `args` for the inputs; gives the outputs.
+    /// Copies this graph's live nodes into `into`, with `args` for the inputs, and returns the outputs.
     pub fn inline(&self, into: &mut Graph, args: &[Value]) -> Result<Vec<Value>> {
-        // A dead input may stand for no value.
+        // The argument of a dead input may be invalid.
         let same = |(&v, &a): (&Value, &Value)| into.values.get(a.0 as usize).is_none_or(|x| x.ty == *self.ty(v));
         if args.len() == self.inputs.len() && self.inputs.iter().zip(args).all(same) {
             return self.inline_with(args, |node, operands| {
@@ -244,7 +244,7 @@ impl Graph {
         self.inline_with(args, |node, operands| into.push(node.op.clone(), operands, node.loc.clone()))
     }
 
-    /// Calls `emit` for every live node with its operands mapped; gives the mapped outputs.
+    /// Calls `emit` for every live node with its operands mapped, and returns the mapped outputs.
     pub fn inline_with(
         &self,
         args: &[Value],
@@ -275,25 +275,25 @@ impl Graph {
         Ok(self.outputs.iter().map(|v| map[v.0 as usize]).collect())
     }
 
-    /// Removes nodes that no output needs; inputs stay.
+    /// Removes nodes that no output depends on; inputs are kept.
     pub fn without_dead_nodes(&self) -> Graph {
         let (mut g, inputs) = self.with_inputs_of();
         g.outputs = self.inline(&mut g, &inputs).expect("a valid graph stays valid");
         g
     }
 
-    /// The same as [`Graph::without_dead_nodes`], for a graph that may have none.
+    /// Like [`Graph::without_dead_nodes`], but without a copy if there are none.
     pub fn pruned(self) -> Graph {
         let live = self.live_values();
         let used = |node: &Node| node.outs.iter().any(|v| live[v.0 as usize]);
         if self.nodes.iter().all(used) { self } else { self.without_dead_nodes() }
     }
 
-    /// The same function without the inputs it does not use, and which inputs stayed.
+    /// The same function without unused inputs, and flags for the inputs that remain.
     pub fn without_dead_inputs(&self) -> (Graph, Vec<bool>) {
         let used = self.used_inputs();
         let mut g = Graph::new();
-        // A dead input is never looked at by `inline`, so any value may stand in for it.
+        // `inline` does not read dead inputs, so any value may replace them.
         let args: Vec<Value> = (self.inputs.iter().zip(&used))
             .map(|(&v, &u)| if u { g.input(self.ty(v).clone()) } else { Value(u32::MAX) })
             .collect();
@@ -302,7 +302,7 @@ impl Graph {
         (g, used)
     }
 
-    /// A hash of the function that the graph computes, the same for any numbering of values and any order of nodes.
+    /// A hash of the function that the graph computes, independent of the numbering of values and the order of nodes.
     pub fn structural_hash(&self) -> u64 {
         let live = self.live_values();
         let mut hashes = vec![0u64; self.values.len()];
@@ -330,7 +330,7 @@ fn hash_of(x: &impl Hash) -> u64 {
     h.finish()
 }
 
-/// Two graphs are equal when they list the same nodes in the same order; places don't count.
+/// Two graphs are equal if they have the same nodes in the same order; source locations are ignored.
 impl PartialEq for Graph {
     fn eq(&self, other: &Graph) -> bool {
         self.inputs == other.inputs

@@ -1,6 +1,6 @@
-//! The interpreter: slow, and simple enough to be believed. Every backend and every pass is compared with it.
+//! The reference interpreter: slow and simple. Every backend and every pass is compared with it.
 //!
-//! Sums of floats are accumulated in f64, those of a contraction too, and rounded once at the end.
+//! Sums of floats, including contractions, are accumulated in f64 and rounded once at the end.
 
 use crate::error::{Error, Result};
 use crate::graph::Graph;
@@ -40,7 +40,7 @@ pub fn run(graph: &Graph, inputs: &[Literal]) -> Result<Vec<Literal>> {
     Ok(graph.outputs().iter().map(|v| values[v.0 as usize].clone().expect("outputs are live")).collect())
 }
 
-/// Values that can't be held are an error here; where they are made, they would end the process.
+/// Returns an error for values that are too large to allocate; a failed allocation would abort the process.
 fn check_allocation(ty: &Type) -> Result<()> {
     const SMALL: usize = 1 << 24;
     match ty.bytes() <= SMALL || Vec::<u8>::new().try_reserve_exact(ty.bytes()).is_ok() {
@@ -76,7 +76,7 @@ fn leaf(op: &Op) -> Result<Literal> {
     }
 }
 
-/// Sums of floats in f64; everything else step by step in its accumulator's dtype.
+/// Sums floats in f64; all other reductions use the accumulator dtype.
 fn accumulate(op: Binary, items: impl Iterator<Item = Scalar>, identity: Scalar) -> Scalar {
     let dtype = identity.dtype();
     if dtype.is_float() && op == Binary::Add {
@@ -107,7 +107,7 @@ fn reduce(kind: ReduceKind, axes: &[usize], x: &Literal, out: &Type) -> Literal 
     Literal::from_fn(out.clone(), |i| results[i])
 }
 
-/// The element of a view's operand that a result index shows, or `None` for padding.
+/// The index of the operand element that a view shows at a result index, or `None` for padding.
 pub fn view_source(view: &View, operand: &Type, out: &Type, index: &[usize]) -> Option<usize> {
     let strides = operand.strides();
     Some(match view {
@@ -169,7 +169,7 @@ fn contract(dot: &Dot, a: &Literal, b: &Literal, out: &Type) -> Literal {
         let at_a = offset(batch, &ba) + offset(left, &ra);
         let at_b = offset(batch, &bb) + offset(right, &rb);
         let value = if out.dtype.is_float() {
-            // Not `sum()`, whose sum of nothing is -0.
+            // Not `sum()`, which returns -0 for an empty sequence.
             let product = |(p, q): &(usize, usize)| left_numbers[at_a + p] * right_numbers[at_b + q];
             let sum = inner.iter().map(product).fold(0.0, |acc, x| acc + x);
             Scalar::from_f64(out.dtype, sum)

@@ -1,4 +1,4 @@
-//! The pure Graph under every face of Tensorloom: types, ops with their rules, text form, verifier and interpreter.
+//! The pure Graph behind every front end of Tensorloom: types, ops with their rules, text form, verifier and interpreter.
 //!
 //! ```
 //! use ir::{Build, Builder, DType, Literal, interp};

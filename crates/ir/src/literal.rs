@@ -1,4 +1,4 @@
-//! Concrete tensor data: constants in a Graph, inputs and outputs of the interpreter.
+//! Dense tensor data: constants in a Graph, inputs and outputs of the interpreter.
 
 use crate::dtype::DType;
 use crate::scalar::Scalar;
@@ -28,13 +28,13 @@ impl<'de> serde::Deserialize<'de> for Literal {
     }
 }
 
-/// Rust types that are elements of a dtype.
+/// Rust types that correspond to a dtype.
 pub trait Element: Copy + 'static {
     /// The dtype.
     const DTYPE: DType;
-    /// To a scalar.
+    /// Converts to a scalar.
     fn to_scalar(self) -> Scalar;
-    /// From a scalar of this dtype.
+    /// Converts from a scalar of this dtype.
     fn from_scalar(s: Scalar) -> Self;
 }
 
@@ -84,12 +84,12 @@ impl Literal {
         Literal { ty, bytes: bytes.into() }
     }
 
-    /// A literal from little-endian bytes; `None` when their number does not fit the type.
+    /// A literal from little-endian bytes; `None` if their number does not fit the type.
     pub fn from_bytes(ty: Type, bytes: &[u8]) -> Option<Literal> {
         (bytes.len() == ty.bytes()).then(|| Literal { ty, bytes: bytes.into() })
     }
 
-    /// A literal from elements; panics when their number does not fit the shape.
+    /// A literal from elements; panics if their number does not fit the shape.
     pub fn new<T: Element>(shape: &[usize], data: &[T]) -> Literal {
         let ty = Type::new(T::DTYPE, shape);
         assert_eq!(ty.numel(), data.len(), "literal data must fill its shape");
@@ -101,12 +101,12 @@ impl Literal {
         Literal::from_fn(Type::scalar(s.dtype()), |_| s)
     }
 
-    /// All elements equal.
+    /// A literal whose elements are all equal.
     pub fn full(shape: &[usize], s: Scalar) -> Literal {
         Literal::from_fn(Type::new(s.dtype(), shape), |_| s)
     }
 
-    /// All zeros.
+    /// A literal of zeros.
     pub fn zeros(ty: Type) -> Literal {
         let bytes = vec![0; ty.bytes()].into();
         Literal { ty, bytes }
@@ -130,7 +130,7 @@ impl Literal {
         Scalar::from_bits(self.ty.dtype, u64::from_le_bytes(raw))
     }
 
-    /// All elements as a Rust vector, converted by `cast` if the dtype differs.
+    /// All elements as a Rust vector, converted with `cast` if the dtype differs.
     pub fn to_vec<T: Element>(&self) -> Vec<T> {
         (0..self.ty.numel()).map(|i| T::from_scalar(self.get(i).cast(T::DTYPE))).collect()
     }

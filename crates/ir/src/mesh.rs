@@ -1,20 +1,20 @@
-//! A mesh: ranks in a grid whose axes have names, and how a tensor is divided over it.
+//! A device mesh: ranks in a grid with named axes, and the sharding of tensors over it.
 
 use crate::error::InferError;
 use crate::types::{Shape, Type};
 use std::fmt;
 
-/// A named axis of a mesh with its size. Collectives carry it, so that types follow from the op alone.
+/// A named axis of a mesh with its size. Collectives contain it, so that types can be inferred from the op alone.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct MeshAxis {
     /// The name.
     pub name: String,
-    /// How many ranks lie along it.
+    /// The number of ranks along it.
     pub size: usize,
 }
 
 impl MeshAxis {
-    /// An axis.
+    /// An axis with this name and size.
     pub fn new(name: &str, size: usize) -> MeshAxis {
         MeshAxis { name: name.to_string(), size }
     }
@@ -26,45 +26,45 @@ impl fmt::Display for MeshAxis {
     }
 }
 
-/// Ranks in a grid. Rank 0 is at the origin and the last axis runs fastest.
+/// Ranks in a grid, numbered in row-major order.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Mesh {
     axes: Vec<MeshAxis>,
 }
 
-/// Axes of a mesh, one bit each in the mesh's order.
+/// A set of mesh axes, one bit per axis in the mesh's order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct AxisSet(pub u32);
 
 impl AxisSet {
-    /// Whether all of `other` are in it.
+    /// Whether it is a superset of `other`.
     pub fn contains_all(self, other: AxisSet) -> bool {
         other.0 & !self.0 == 0
     }
 
-    /// Those in either.
+    /// The union of both sets.
     pub fn union(self, other: AxisSet) -> AxisSet {
         AxisSet(self.0 | other.0)
     }
 
-    /// Those that are not in `other`.
+    /// The axes that are not in `other`.
     pub fn difference(self, other: AxisSet) -> AxisSet {
         AxisSet(self.0 & !other.0)
     }
 
-    /// Those in both.
+    /// The axes in both sets.
     pub fn intersection(self, other: AxisSet) -> AxisSet {
         AxisSet(self.0 & other.0)
     }
 
-    /// Whether there are none.
+    /// Whether it is empty.
     pub fn is_empty(self) -> bool {
         self.0 == 0
     }
 }
 
 impl Mesh {
-    /// A mesh of these axes; names are words that differ, sizes at least 1.
+    /// A mesh with these axes; names must be distinct words, sizes at least 1.
     pub fn new<S: AsRef<str>>(axes: &[(S, usize)]) -> Result<Mesh, InferError> {
         let mut mesh = Mesh::default();
         for (name, size) in axes {
@@ -92,7 +92,7 @@ impl Mesh {
         }
     }
 
-    /// Reads `dp=2,tp=4`.
+    /// Parses `dp=2,tp=4`.
     pub fn parse(text: &str) -> Result<Mesh, InferError> {
         let mut axes = Vec::new();
         for part in text.split(',').map(str::trim).filter(|p| !p.is_empty()) {
@@ -109,17 +109,17 @@ impl Mesh {
         &self.axes
     }
 
-    /// How many ranks there are.
+    /// The number of ranks.
     pub fn ranks(&self) -> usize {
         self.axes.iter().map(|a| a.size).product()
     }
 
-    /// The axis of a name.
+    /// The axis with this name.
     pub fn axis(&self, name: &str) -> Option<&MeshAxis> {
         self.axes.iter().find(|a| a.name == name)
     }
 
-    /// The set of these axes, which the mesh must have with these sizes.
+    /// The set of these axes; an error if the mesh lacks one of them or has it with another size.
     pub fn set(&self, axes: &[MeshAxis]) -> Result<AxisSet, InferError> {
         let mut set = AxisSet::default();
         for axis in axes {
@@ -144,7 +144,7 @@ impl Mesh {
         (0..self.axes.len()).filter(|i| set.0 >> i & 1 == 1).map(|i| self.axes[i].clone()).collect()
     }
 
-    /// Where a rank is along an axis; 0 along an axis of another mesh.
+    /// The coordinate of a rank along an axis; 0 along an axis of another mesh.
     pub fn coordinate(&self, rank: usize, name: &str) -> usize {
         let mut left = rank;
         for a in self.axes.iter().rev() {
@@ -156,12 +156,12 @@ impl Mesh {
         0
     }
 
-    /// A rank's number among those along these axes, the last of which runs fastest.
+    /// The index of a rank among the ranks along these axes, in row-major order.
     pub fn index(&self, rank: usize, axes: &[MeshAxis]) -> usize {
         axes.iter().fold(0, |at, a| at * a.size + self.coordinate(rank, &a.name))
     }
 
-    /// The ranks that differ from `rank` along these axes alone, itself too, in the order of [`Mesh::index`].
+    /// The ranks that differ from `rank` only along these axes, including itself, in the order of [`Mesh::index`].
     pub fn group(&self, rank: usize, axes: &[MeshAxis]) -> Vec<usize> {
         let named = |name: &str| axes.iter().any(|a| a.name == name);
         let same = |other: usize| {
@@ -183,36 +183,36 @@ impl fmt::Display for Mesh {
     }
 }
 
-/// How a tensor is divided: for each of its axes, the axes of the mesh that cut it, the last of which runs fastest. What is
-/// not named is not cut: along other axes of the mesh every rank has the same. A spec shorter than the tensor leaves the
-/// rest whole.
+/// The sharding of a tensor, like JAX's `PartitionSpec`: for each of its axes, the mesh axes that shard it, in row-major order. The
+/// tensor is replicated along all other mesh axes. A spec that is shorter than the tensor's rank leaves the remaining axes
+/// unsharded.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Spec(pub Vec<Vec<String>>);
 
 impl Spec {
-    /// The same on every rank.
+    /// Replicated on every rank.
     pub fn replicated() -> Spec {
         Spec::default()
     }
 
-    /// One axis of the tensor cut by one axis of the mesh.
+    /// One axis of the tensor sharded over one axis of the mesh.
     pub fn shard_dim(dim: usize, axis: &str) -> Spec {
         let mut dims = vec![Vec::new(); dim];
         dims.push(vec![axis.to_string()]);
         Spec(dims)
     }
 
-    /// The mesh's axes that cut an axis of the tensor.
+    /// The names of the mesh axes that shard an axis of the tensor.
     pub fn names(&self, dim: usize) -> &[String] {
         self.0.get(dim).map_or(&[], |n| n)
     }
 
-    /// The axes that cut a dimension, with their sizes.
+    /// The mesh axes that shard an axis of the tensor, with their sizes.
     pub fn mesh_axes(&self, mesh: &Mesh, dim: usize) -> Vec<MeshAxis> {
         self.names(dim).iter().filter_map(|n| mesh.axis(n).cloned()).collect()
     }
 
-    /// All axes that it names; each may be named once.
+    /// The set of all its mesh axes; each may occur once.
     pub fn set(&self, mesh: &Mesh) -> Result<AxisSet, InferError> {
         let mut set = AxisSet::default();
         for name in self.0.iter().flatten() {
@@ -227,7 +227,7 @@ impl Spec {
         Ok(set)
     }
 
-    /// The type of one rank's part.
+    /// The type of one rank's shard.
     pub fn local_type(&self, mesh: &Mesh, ty: &Type) -> Result<Type, InferError> {
         self.set(mesh)?;
         if self.0.len() > ty.rank() && self.0[ty.rank()..].iter().any(|n| !n.is_empty()) {
@@ -247,7 +247,7 @@ impl Spec {
         Ok(ty.with_shape(&shape))
     }
 
-    /// The type of the whole whose part this is.
+    /// The type of the whole tensor, given the type of a shard.
     pub fn global_type(&self, mesh: &Mesh, ty: &Type) -> Result<Type, InferError> {
         let mut shape = ty.shape.clone();
         for (dim, size) in shape.iter_mut().enumerate() {
@@ -257,19 +257,19 @@ impl Spec {
         Type::checked(ty.dtype, &shape)
     }
 
-    /// Which part of each axis a rank has: (start, length).
+    /// The range of each axis that a rank has: (start, length).
     pub fn shard_range(&self, mesh: &Mesh, ty: &Type, rank: usize) -> Result<Vec<(usize, usize)>, InferError> {
         let local = self.local_type(mesh, ty)?;
         let place = |(dim, n): (usize, &usize)| (mesh.index(rank, &self.mesh_axes(mesh, dim)) * n, *n);
         Ok(local.shape.iter().enumerate().map(place).collect())
     }
 
-    /// The same for a tensor with one more axis in front.
+    /// The spec of a tensor with one more leading axis.
     pub fn batched(&self) -> Spec {
         Spec(std::iter::once(Vec::new()).chain(self.0.iter().cloned()).collect())
     }
 
-    /// Without empty entries at the end, so that equal shardings are equal.
+    /// Removes empty entries at the end, so that equal shardings compare equal.
     pub fn trimmed(mut self) -> Spec {
         while self.0.last().is_some_and(Vec::is_empty) {
             self.0.pop();

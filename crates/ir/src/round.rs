@@ -1,8 +1,8 @@
-//! Rounding to small floats once, to nearest, ties to even.
+//! Conversion to small floats with a single rounding, to nearest, ties to even.
 //!
-//! On the way through a wider float a number that is just above the middle between two small ones may come to lie on it,
-//! and then goes the wrong way. So the first step rounds *to odd*: it cuts off, and sets the last bit if anything was cut.
-//! Of the result the second step can tell on which side of the middle the number was.
+//! A conversion through a wider float can round twice: a number just above the midpoint of two small floats may be rounded to the
+//! midpoint, and then in the wrong direction. So the first step rounds *to odd*: it truncates, and sets the last bit if the
+//! result is inexact. The second step can then decide on which side of the midpoint the number was.
 
 use half::f16;
 
@@ -20,7 +20,7 @@ pub fn to_f16(x: f64) -> u16 {
     f16::from_f32(round_to_odd_f32(x)).to_bits()
 }
 
-/// The f32 towards zero, with its last bit set where that is not exact. NaN and what is beyond f32 stay that.
+/// Rounds to f32 towards zero, and sets the last bit if the result is inexact. NaN and numbers beyond the range are kept.
 fn round_to_odd_f32(x: f64) -> f32 {
     let near = x as f32;
     if near as f64 == x || x.is_nan() || near.is_infinite() {
@@ -30,7 +30,7 @@ fn round_to_odd_f32(x: f64) -> f32 {
     f32::from_bits(cut | 1)
 }
 
-/// The f64 towards zero of an integer, with its last bit set where that is not exact.
+/// Rounds an integer to f64 towards zero, and sets the last bit if the result is inexact.
 pub fn round_to_odd_f64(x: i128) -> f64 {
     let near = x as f64;
     let back = near as i128;
@@ -46,7 +46,7 @@ mod tests {
     use super::*;
     use half::bf16;
 
-    /// The nearest of all finite values of a type, by comparing with every one.
+    /// The nearest of all finite values of a type, by exhaustive comparison.
     fn nearest(x: f64, value: impl Fn(u16) -> f64) -> u16 {
         let mut best = 0u16;
         for bits in 0..=u16::MAX {
@@ -79,7 +79,7 @@ mod tests {
                 }
             }
         }
-        // The bits of an f32 just above the middle of two bf16.
+        // The bits of an f32 just above the midpoint of two bf16 numbers.
         assert_eq!(to_bf16(f32::from_bits(0x3f80_8001) as f64), 0x3f81);
         assert_eq!(to_bf16(f64::MAX), 0x7f80);
         assert_eq!(to_f16(-1e300), 0xfc00);

@@ -1,4 +1,4 @@
-//! Scalars and the arithmetic on them: the one definition of what an elementwise op computes.
+//! Scalars and their arithmetic, which defines the semantics of elementwise ops.
 //!
 //! Floats narrower than f64 are computed in f64 and rounded once; for `+ - * / sqrt` that equals the correctly rounded
 //! native operation. Integers wrap. Division follows XLA: `x / 0 = -1`, `x % 0 = x`.
@@ -8,7 +8,7 @@ use crate::round;
 use half::{bf16, f16};
 use std::fmt;
 
-/// A typed bit pattern. Two scalars are equal when type and bits are: `-0.0 != 0.0`, and NaN equals itself.
+/// A typed bit pattern. Two scalars are equal if type and bits are: `-0.0 != 0.0`, and NaN equals itself.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 pub struct Scalar {
     dtype: DType,
@@ -25,7 +25,7 @@ impl Scalar {
         Scalar { dtype, bits }
     }
 
-    /// Converts as `cast` does: floats round to nearest even, integers saturate from floats, bool is `x != 0`.
+    /// Converts like `cast`: floats round to nearest even, integers saturate from floats, bool is `x != 0`.
     pub fn from_f64(dtype: DType, x: f64) -> Scalar {
         let bits = match dtype {
             DType::Bool => (x != 0.0) as u64,
@@ -103,7 +103,7 @@ impl Scalar {
         }
     }
 
-    /// `cast` to another dtype, as JAX's `convert_element_type`.
+    /// Converts to another dtype, like JAX's `convert_element_type`.
     pub fn cast(self, to: DType) -> Scalar {
         match (self.dtype.kind(), to.kind()) {
             _ if self.dtype == to => self,
@@ -117,7 +117,7 @@ impl Scalar {
         }
     }
 
-    /// As `cast`, but a value beyond the target's finite range becomes its largest finite value; NaN stays NaN
+    /// Like `cast`, but a value beyond the target's finite range becomes its largest finite value; NaN stays NaN
     /// (integers: 0).
     pub fn quantize(self, to: DType) -> Scalar {
         if !to.is_float() || !self.dtype.is_float() {
@@ -169,7 +169,7 @@ pub fn finite_max(dtype: DType) -> f64 {
     }
 }
 
-/// An integer on its way to a float, so that it rounds once.
+/// Converts an integer to f64 such that the later conversion to a float dtype rounds once.
 fn int_to_f64_for(to: DType, x: i128) -> f64 {
     match to {
         DType::F64 => x as f64,
@@ -179,7 +179,7 @@ fn int_to_f64_for(to: DType, x: i128) -> f64 {
 }
 
 impl fmt::Display for Scalar {
-    /// Decimal where that round-trips, `0x…` bits for NaNs.
+    /// Decimal if that round-trips, `0x…` bits for NaNs.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.dtype.kind() {
             DTypeKind::Bool => write!(f, "{}", self.bits != 0),
@@ -221,7 +221,7 @@ macro_rules! kinds {
                 match self { $($name::$variant => $text),* }
             }
 
-            /// The kind of a name.
+            /// The kind with this name.
             pub fn from_name(name: &str) -> Option<$name> {
                 match name { $($text => Some($name::$variant),)* _ => None }
             }
@@ -230,7 +230,7 @@ macro_rules! kinds {
 }
 
 kinds! {
-    /// Scalar functions of one argument. `Round` goes to the nearest, ties to even.
+    /// Scalar functions of one argument. `Round` rounds to nearest, ties to even.
     Unary {
         Neg = "neg", Abs = "abs", Sign = "sign", Floor = "floor", Ceil = "ceil", Round = "round", Trunc = "trunc",
         Exp = "exp", Exp2 = "exp2", Expm1 = "expm1", Log = "log", Log2 = "log2", Log10 = "log10", Log1p = "log1p",
@@ -254,24 +254,24 @@ kinds! {
 }
 
 kinds! {
-    /// Comparisons; with a NaN all are false but `Ne`.
+    /// Comparisons; with a NaN all are false except `Ne`.
     Compare { Eq = "eq", Ne = "ne", Lt = "lt", Le = "le", Gt = "gt", Ge = "ge" }
 }
 
-/// Which dtype classes an op takes.
+/// The kinds of dtypes that an op accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DTypeDomain {
-    /// Floats alone.
+    /// Only floats.
     Float,
     /// Floats and integers.
     Number,
     /// Floats and signed integers.
     Signed,
-    /// Integers alone.
+    /// Only integers.
     Int,
     /// Integers and bool.
     Bits,
-    /// Everything.
+    /// All dtypes.
     Any,
 }
 
@@ -289,7 +289,7 @@ impl DTypeDomain {
         }
     }
 
-    /// For error messages.
+    /// The description for error messages.
     pub fn describe(self) -> &'static str {
         match self {
             DTypeDomain::Float => "a float dtype",
@@ -303,7 +303,7 @@ impl DTypeDomain {
 }
 
 impl Unary {
-    /// The dtypes it takes.
+    /// The dtypes that it accepts.
     pub fn domain(self) -> DTypeDomain {
         use Unary::*;
         match self {
@@ -314,7 +314,7 @@ impl Unary {
         }
     }
 
-    /// A rough count of machine operations.
+    /// The approximate number of machine operations.
     pub fn cost(self) -> u32 {
         use Unary::*;
         match self {
@@ -327,7 +327,7 @@ impl Unary {
         }
     }
 
-    /// The dtype it gives for an argument of dtype `d`.
+    /// The dtype of its result for an argument of dtype `d`.
     pub fn result(self, d: DType) -> DType {
         if self == Unary::IsFinite { DType::Bool } else { d }
     }
@@ -364,7 +364,7 @@ impl Unary {
 }
 
 impl Binary {
-    /// The dtypes it takes.
+    /// The dtypes that it accepts.
     pub fn domain(self) -> DTypeDomain {
         use Binary::*;
         match self {
@@ -376,7 +376,7 @@ impl Binary {
         }
     }
 
-    /// A rough count of machine operations.
+    /// The approximate number of machine operations.
     pub fn cost(self) -> u32 {
         use Binary::*;
         match self {

@@ -1,8 +1,8 @@
-//! Special functions in f64, the reference that `interp` uses and generated kernels are compared with.
+//! Special functions in f64, used by `interp` and as the reference for generated kernels.
 
 use crate::scalar::Unary;
 
-/// The f64 value of a unary function. `Not`, `IsFinite` and `PopulationCount` have none and give NaN.
+/// The f64 value of a unary function. `Not`, `IsFinite` and `PopulationCount` are not supported and give NaN.
 pub fn unary_f64(op: Unary, x: f64) -> f64 {
     use Unary::*;
     match op {
@@ -29,7 +29,7 @@ pub fn unary_f64(op: Unary, x: f64) -> f64 {
         Sqrt => x.sqrt(),
         Rsqrt => 1.0 / x.sqrt(),
         Reciprocal => 1.0 / x,
-        // Systems' reductions of huge numbers lose digits near multiples of π/2.
+        // The argument reduction of some system libraries loses digits for huge numbers near multiples of π/2.
         Sin if x.abs() > 1e8 => libm::sin(x),
         Cos if x.abs() > 1e8 => libm::cos(x),
         Tan if x.abs() > 1e8 => libm::tan(x),
@@ -43,7 +43,7 @@ pub fn unary_f64(op: Unary, x: f64) -> f64 {
         Cosh => x.cosh(),
         Tanh => x.tanh(),
         Asinh => libm::asinh(x),
-        // The formula for large numbers forgets the sign.
+        // The formula for large numbers ignores the sign.
         Acosh if x < 1.0 => f64::NAN,
         Acosh => libm::acosh(x),
         Atanh => libm::atanh(x),
@@ -75,8 +75,8 @@ pub fn lgamma(x: f64) -> f64 {
     if x >= 0.0 || x < -40.0 || x == x.floor() || x.is_nan() {
         return libm::lgamma(x);
     }
-    // Γ(x) = Γ(y) / (x (x + 1) .. (x + n)) with y = x + n + 1 from 1 to 2. The product has two parts: reflection would cancel where |Γ(x)| is
-    // near 1.
+    // Γ(x) = Γ(y) / (x (x + 1) .. (x + n)) with y = x + n + 1 between 1 and 2. The product is computed in two parts; reflection
+    // would cancel where |Γ(x)| is near 1.
     let n = (-x).ceil();
     let (mut high, mut low) = (x, 0.0);
     for i in 1..=n as u32 {
@@ -88,7 +88,7 @@ pub fn lgamma(x: f64) -> f64 {
     libm::lgamma(x + (n + 1.0)) - (high.abs().ln() + low / high)
 }
 
-/// (ψ(½ + s) - log s)·s² as a polynomial in 1 / s² for s ≥ 3/2, the highest power first.
+/// (ψ(½ + s) - log s)·s² as a polynomial in 1 / s² for s ≥ 3/2, highest power first.
 pub const DIGAMMA: [f64; 20] = [
     -307.34388875129724,
     1404.954650811736,
@@ -112,7 +112,7 @@ pub const DIGAMMA: [f64; 20] = [
     0.04166666666666621,
 ];
 
-/// ψ(x) = Γ'(x) / Γ(x); NaN at the poles, but infinite at ±0, whose sign says from where.
+/// ψ(x) = Γ'(x) / Γ(x); NaN at the poles, but infinite at ±0, where the sign determines the side.
 pub fn digamma(x: f64) -> f64 {
     if x == 0.0 {
         return f64::NEG_INFINITY.copysign(-x);
@@ -131,7 +131,7 @@ pub fn digamma(x: f64) -> f64 {
         if slope.is_infinite() {
             return near;
         }
-        // What π, the angle and the quotient are rounded by: the difference may be far smaller than its operands.
+        // The rounding errors of π, the angle and the quotient: the difference may be much smaller than its operands.
         let pi_rest = 1.2246467991473532e-16;
         let rest = pi.mul_add(r, -angle) + pi_rest * r;
         let left = (-slope).mul_add(tan, pi) + pi_rest - slope * (rest * (1.0 + tan * tan));
@@ -144,7 +144,7 @@ pub fn digamma(x: f64) -> f64 {
     if x < 2.0 { y - 1.0 / (x + 1.0) - 1.0 / x } else { y }
 }
 
-/// Hurwitz's ζ(s, q) = Σ (q + n)⁻ˢ for s > 1, by Euler and Maclaurin.
+/// Hurwitz's ζ(s, q) = Σ (q + n)⁻ˢ for s > 1, by the Euler–Maclaurin formula.
 pub fn zeta(s: f64, q: f64) -> f64 {
     if s.is_nan() || q.is_nan() || s < 1.0 {
         return f64::NAN;
@@ -162,11 +162,11 @@ pub fn zeta(s: f64, q: f64) -> f64 {
         if q == q.floor() {
             return f64::INFINITY;
         }
-        // What the derivatives of lgamma and digamma need is reflected; by recurrence it would take |q| steps.
+        // The derivatives of lgamma and digamma use reflection here; the recurrence would need |q| steps.
         if s == 2.0 || s == 3.0 {
             let angle = std::f64::consts::PI * (q - q.round_ties_even());
             let over = std::f64::consts::PI / angle.sin();
-            // Exactly 0 half way between poles.
+            // Exactly 0 halfway between poles.
             let cos = (std::f64::consts::PI * (0.5 - (q - q.round_ties_even()).abs())).sin();
             return match s == 2.0 {
                 true => over * over - zeta(s, 1.0 - q),
@@ -183,7 +183,7 @@ pub fn zeta(s: f64, q: f64) -> f64 {
         a += 1.0;
     }
     let w = a.powf(-s);
-    // Not w·a, which vanishes before this does.
+    // Not w·a, which underflows earlier.
     sum += a.powf(1.0 - s) / (s - 1.0) + 0.5 * w;
     // B₂ₖ / (2k)! times the rising factorial of s.
     const B: [f64; 10] = [
@@ -212,7 +212,7 @@ pub fn zeta(s: f64, q: f64) -> f64 {
     sum
 }
 
-/// The inverse of `erf` on (-1, 1): a rational start, then Newton steps.
+/// The inverse of `erf` on (-1, 1): a rational initial value, then Newton steps.
 pub fn erf_inv(y: f64) -> f64 {
     if y.is_nan() || y.abs() > 1.0 {
         return f64::NAN;
@@ -223,13 +223,13 @@ pub fn erf_inv(y: f64) -> f64 {
     if y == 0.0 {
         return y;
     }
-    // Winitzki's approximation, good to 2e-3.
+    // Winitzki's approximation, with an error below 2e-3.
     let a = 0.147;
     let ln = (-y * y).ln_1p();
     let t = 2.0 / (std::f64::consts::PI * a) + ln / 2.0;
     let mut x = ((t * t - ln / a).sqrt() - t).sqrt().copysign(y);
     for _ in 0..4 {
-        // Residual through erfc in the tails, where erf has lost its digits.
+        // The residual with erfc in the tails, where erf has lost its precision.
         let err = if y.abs() > 0.5 { y.signum() * ((1.0 - y.abs()) - libm::erfc(x.abs())) } else { libm::erf(x) - y };
         let slope = 2.0 / std::f64::consts::PI.sqrt() * (-x * x).exp();
         let step = err / slope;
@@ -239,7 +239,7 @@ pub fn erf_inv(y: f64) -> f64 {
     x
 }
 
-/// The power of two by which numbers of this magnitude are divided to come near 1, without any rounding; 1 for 0, NaN
+/// The power of two that scales numbers of this magnitude to near 1 by division, without rounding; 1 for 0, NaN
 /// and infinities.
 pub fn unit_scale(x: f64) -> f64 {
     if x == 0.0 || !x.is_finite() {

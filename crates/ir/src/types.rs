@@ -17,7 +17,7 @@ pub struct Type {
     pub shape: Shape,
 }
 
-/// Types are cloned for every op that is recorded; copying the slice is several times faster than `SmallVec::clone`.
+/// Types are cloned for every recorded op; copying the slice is several times faster than `SmallVec::clone`.
 impl Clone for Type {
     fn clone(&self) -> Type {
         Type { dtype: self.dtype, shape: Shape::from_slice(&self.shape) }
@@ -25,7 +25,7 @@ impl Clone for Type {
 }
 
 impl Type {
-    /// A type; use [`Type::checked`] for sizes that come from outside.
+    /// A type; use [`Type::checked`] for untrusted sizes.
     pub fn new(dtype: DType, shape: &[usize]) -> Type {
         Type { dtype, shape: Shape::from_slice(shape) }
     }
@@ -69,7 +69,7 @@ impl Type {
         Type::new(self.dtype, shape)
     }
 
-    /// The type with an axis of `size` put in front.
+    /// The type with an additional leading axis of `size`.
     pub fn batched(&self, size: usize) -> Type {
         let mut shape = self.shape.clone();
         shape.insert(0, size);

@@ -1,9 +1,9 @@
-//! Over which axes of a mesh values vary: a second type next to dtype and shape, for what runs on every rank of a mesh.
+//! The mesh axes over which values vary: a second type besides dtype and shape, for bodies that run on every rank of a mesh.
 //!
-//! A value varies over an axis if ranks along it may hold different ones. An op's results vary over what its operands do;
-//! collectives change that. Where an op meets a float that varies over less than its result, the float goes through
-//! `pvary`, whose transpose is `psum`: so the gradient of what ranks share is summed where it must be, and only there. A sum
-//! that is missing, or one too many, is an error here and not a wrong number later.
+//! A value varies over an axis if ranks along it may hold different values. An op's results vary over the axes of its operands;
+//! collectives change that. A float operand that varies over fewer axes than the result goes through
+//! `pvary`, whose transpose is `psum`: so the gradient of a replicated value is summed where necessary, and only there. A
+//! missing or additional sum is an error here, not a wrong number later.
 
 use crate::attr::Attr;
 use crate::error::{Error, InferError, Result, TypeError};
@@ -13,13 +13,13 @@ use crate::ops::{Call, Collective, CollectiveKind, Cond, Op, Remat, Scan, While}
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// The graph with `pvary` where it must be, and over which axes each output varies, given those of the inputs.
+/// Inserts `pvary` where necessary, and returns the axes over which each output varies, given those of the inputs.
 pub fn insert_pvary(graph: &Graph, mesh: &Mesh, inputs: &[AxisSet]) -> Result<(Graph, Vec<AxisSet>)> {
     write(graph, mesh, inputs, false)
 }
 
-/// [`vary`] for a graph that a transform wrote: there a sum over ranks that hold the same value is meant, as the transpose of a
-/// `pvary` whose uses have a cotangent that does not vary.
+/// Like [`insert_pvary`], for a graph that a transform created: there a sum over ranks with equal values is intended, as the
+/// transpose of a `pvary` whose uses have a cotangent that does not vary.
 pub fn insert_pvary_derived(graph: &Graph, mesh: &Mesh, inputs: &[AxisSet]) -> Result<(Graph, Vec<AxisSet>)> {
     write(graph, mesh, inputs, true)
 }
@@ -45,7 +45,7 @@ fn write(graph: &Graph, mesh: &Mesh, inputs: &[AxisSet], derived: bool) -> Resul
     Ok((w.g, outs.iter().map(|s| s.set).collect()))
 }
 
-/// Whether ranks talk to each other somewhere in a graph, and over which axes of the mesh.
+/// The mesh axes over which ranks communicate in a graph.
 pub fn communicates_over(graph: &Graph, mesh: &Mesh) -> Result<AxisSet> {
     fn within(attr: &Attr, mesh: &Mesh) -> Result<AxisSet> {
         match attr {
@@ -79,17 +79,17 @@ fn problem(op: &Op, problem: InferError) -> Error {
 struct Slot {
     value: Value,
     set: AxisSet,
-    /// Made of constants alone: it has no gradient, so it needs no `pvary`.
+    /// Whether it is computed only from constants: it has no gradient, so it needs no `pvary`.
     fixed: bool,
 }
 
 struct PvaryInserter<'a> {
     mesh: &'a Mesh,
-    /// Whether a transform wrote the graph.
+    /// Whether a transform created the graph.
     from_transform: bool,
     g: Graph,
     slots: Vec<Option<Slot>>,
-    /// Values that went through `pvary` already: their gradient is summed once.
+    /// The results of `pvary` by operand, so that each gradient is summed once.
     pvaried: BTreeMap<(Value, u32), Value>,
 }
 
@@ -103,7 +103,7 @@ impl PvaryInserter<'_> {
         names.join(", ")
     }
 
-    /// The value as one that varies over `want` at least.
+    /// Makes a value vary over `want` at least.
     fn vary_over(&mut self, slot: Slot, want: AxisSet) -> Result<Slot> {
         let missing = want.difference(slot.set);
         if missing.is_empty() || slot.fixed || !self.g.ty(slot.value).dtype.is_float() {
@@ -213,11 +213,11 @@ impl PvaryInserter<'_> {
         self.put(node, wrap(body), &args, &outs)
     }
 
-    /// Operands that a body would only widen are widened outside, where a sum of their gradients happens once.
+    /// Moves a `pvary` of operands out of a body, so that their gradients are summed once.
     fn hoist_pvary(&mut self, body: &Graph, args: Vec<Slot>, sets: Vec<AxisSet>) -> Result<(Vec<Slot>, Vec<AxisSet>)> {
         let (inner, _) = write(body, self.mesh, &sets, self.from_transform)?;
         let mut wanted = sets;
-        // What the body widens itself is its own business.
+        // Operands for which the body already contains a `pvary`.
         let own: Vec<usize> = (body.nodes().iter())
             .filter(|n| matches!(&n.op, Op::Collective(c) if c.kind == CollectiveKind::PVary))
             .filter_map(|n| body.inputs().iter().position(|v| *v == n.args[0]))
@@ -235,8 +235,8 @@ impl PvaryInserter<'_> {
         Ok((args, wanted))
     }
 
-    /// A body whose first outputs are carried: they vary over what they are given and what they become. Inputs of the body are
-    /// `consts` others, then the carries, then others.
+    /// Processes a body whose first outputs are carries: they vary over the axes of their initial and of their next values. The
+    /// inputs of the body are `consts` others, then the carries, then others.
     fn carried(&self, body: &Graph, mut sets: Vec<AxisSet>, consts: usize, carries: usize) -> Result<Carried> {
         loop {
             let (inner, outs) = write(body, self.mesh, &sets, self.from_transform)?;
@@ -266,7 +266,7 @@ impl PvaryInserter<'_> {
         }
         let mut sets: Vec<AxisSet> = args.iter().map(|a| a.set).collect();
         if let Some(n) = count {
-            // What a rank carries depends on how often it runs.
+            // Carries also vary over the axes of the trip count.
             sets.iter_mut().for_each(|set| *set = set.union(n.set));
         }
         let found = self.carried(&s.body, sets, s.consts, s.carries)?;
@@ -351,7 +351,7 @@ struct Carried {
     outs: Vec<AxisSet>,
 }
 
-/// The graph with its outputs made to vary over `want`.
+/// Makes the outputs of a graph vary over `want`.
 fn widened(mesh: &Mesh, mut graph: Graph, have: &[AxisSet], want: &[AxisSet]) -> Result<Graph> {
     let mut outs = graph.outputs().to_vec();
     for (i, out) in outs.iter_mut().enumerate() {

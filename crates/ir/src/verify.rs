@@ -1,14 +1,14 @@
-//! The verifier. It runs between passes in tests and debug builds.
+//! The graph verifier. It runs between passes in tests and debug builds.
 //!
 //! # Invariants
 //!
 //! 1. Every operand is a value of this graph, defined before its use.
-//! 2. Every value has exactly one definition: the inputs list names input values in order, and a node's outputs name it.
-//! 3. A node's output types are what its op infers from its operands' types.
+//! 2. Every value has exactly one definition: it is in the list of inputs or in the outputs of one node.
+//! 3. A node's output types equal those that its op infers from its operands' types.
 //! 4. Outputs are values of this graph.
-//! 5. Sub-graphs keep all of this.
+//! 5. Sub-graphs satisfy these invariants.
 //! 6. Private outputs of a composite are read only by `custom_linear` and other derivative graphs, never as graph
-//!    outputs of a user's function. (Checked by construction of the front ends, not here.)
+//!    outputs of a user's function. (Guaranteed by the front ends, not checked here.)
 
 use crate::attr::Attr;
 use crate::error::{Error, Result};

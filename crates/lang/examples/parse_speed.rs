@@ -1,4 +1,4 @@
-//! How fast the front end reads and formats a large file. Prints figures; asserts nothing.
+//! Measures how fast the front end parses and formats a large file. Prints the times; asserts nothing.
 //!
 //! `cargo run --release -p tensorloom-lang --example parse_speed [LINES]`
 

@@ -1,6 +1,6 @@
-//! The `.module` language: text to tokens to tree to names to constants to shapes, with every mistake reported.
+//! The `.module` language: lexer, parser, name resolution, constant evaluation, shape checker, lowering; all errors are reported.
 //!
-//! See the crate's README for what lives where.
+//! The crate's README describes the modules.
 
 pub mod ast;
 pub mod check;

@@ -1,8 +1,8 @@
-//! The standard library: files of the language that travel inside the program.
+//! The standard library: `.module` files that are embedded in the program.
 
 use crate::resolve::{LoadedFile, Loader};
 
-/// Version of every file of the library.
+/// The version of all library files.
 const VERSION: &str = "v1.0.0";
 
 macro_rules! files {
@@ -11,7 +11,7 @@ macro_rules! files {
     };
 }
 
-/// Paths and texts.
+/// Paths and source texts.
 const FILES: &[(&str, &str)] = files![
     "primitives/matmul",
     "primitives/rmsnorm",
@@ -76,11 +76,11 @@ const FILES: &[(&str, &str)] = files![
     "models/t5",
 ];
 
-/// Other names of files.
+/// Aliases of files.
 const FILE_ALIASES: &[(&str, &str)] = &[("std/models/qwen", "std/models/qwen2")];
 
-/// The library in front of another loader: what the library has under `std` is the library's, the rest may be a project's
-/// own (§4.7.1).
+/// Puts the library in front of another loader: paths under `std` that the library has are loaded
+/// from it, others may be a project's own (§4.7.1).
 pub struct LibraryLoader<L>(pub L);
 
 impl<L: Loader> Loader for LibraryLoader<L> {
@@ -95,7 +95,7 @@ impl<L: Loader> Loader for LibraryLoader<L> {
                 text: (*text).to_string(),
                 version: VERSION.to_string(),
             }),
-            // A project may keep another version of it.
+            // A project may have a different version.
             false => self.0.read(path, major),
         }
     }
@@ -127,7 +127,7 @@ pub fn files() -> impl Iterator<Item = &'static str> {
     FILES.iter().map(|(path, _)| *path)
 }
 
-/// The text of a file of the library.
+/// The source text of a library file.
 pub fn text(path: &str) -> Option<&'static str> {
     FILES.iter().find(|(known, _)| *known == path).map(|(_, text)| *text)
 }

@@ -1,8 +1,8 @@
-//! Source files and the mapping from bytes to lines and columns.
+//! Source files, and the mapping from byte offsets to lines and columns.
 
 use crate::span::{FileId, Span};
 
-/// One source file: its display name, text, and where its lines begin.
+/// A source file: its display name, its text, and the offsets of its lines.
 #[derive(Clone, Debug)]
 pub struct SourceFile {
     name: String,
@@ -10,7 +10,7 @@ pub struct SourceFile {
     line_starts: Vec<u32>,
 }
 
-/// A place a person can find in an editor; both numbers count from 1, columns count characters.
+/// A position as editors show it; both numbers count from 1, columns count characters.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct LineColumn {
     /// Line, from 1.
@@ -20,7 +20,7 @@ pub struct LineColumn {
 }
 
 impl SourceFile {
-    /// Wraps a text under a display name.
+    /// Creates a file with a display name.
     pub fn new(name: impl Into<String>, text: impl Into<String>) -> Self {
         let text = text.into();
         let line_starts = std::iter::once(0).chain(text.match_indices('\n').map(|(at, _)| at as u32 + 1)).collect();
@@ -37,29 +37,29 @@ impl SourceFile {
         &self.text
     }
 
-    /// How many lines the file has; an empty file has one.
+    /// The number of lines; an empty file has one.
     pub fn line_count(&self) -> usize {
         self.line_starts.len()
     }
 
-    /// Line (from 0) that holds byte `offset`.
+    /// The line (from 0) of the byte `offset`.
     pub fn line_index(&self, offset: u32) -> usize {
         self.line_starts.partition_point(|&start| start <= offset) - 1
     }
 
-    /// Byte offset at which line `index` (from 0) begins.
+    /// The byte offset of the start of line `index` (from 0).
     pub fn line_start(&self, index: usize) -> u32 {
         self.line_starts[index]
     }
 
-    /// Text of line `index` (from 0) without its line end.
+    /// The text of line `index` (from 0) without its newline.
     pub fn line_text(&self, index: usize) -> &str {
         let start = self.line_starts[index] as usize;
         let end = self.line_starts.get(index + 1).map_or(self.text.len(), |&next| next as usize);
         self.text[start..end].trim_end_matches(['\n', '\r'])
     }
 
-    /// Line and column of a byte offset; offsets past the end or inside a character are moved back to a boundary.
+    /// The line and column of a byte offset; offsets past the end or inside a character are moved back to a boundary.
     pub fn line_column(&self, offset: u32) -> LineColumn {
         let mut offset = (offset as usize).min(self.text.len());
         while !self.text.is_char_boundary(offset) {
@@ -78,28 +78,28 @@ pub struct Sources {
 }
 
 impl Sources {
-    /// An empty table.
+    /// Creates an empty table.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Adds a file and returns its id.
+    /// Adds a file and returns its ID.
     pub fn add(&mut self, name: impl Into<String>, text: impl Into<String>) -> FileId {
         self.files.push(SourceFile::new(name, text));
         FileId(self.files.len() as u32 - 1)
     }
 
-    /// The file with this id.
+    /// The file with this ID.
     pub fn file(&self, id: FileId) -> &SourceFile {
         &self.files[id.0 as usize]
     }
 
-    /// The text a span covers.
+    /// The text of a span.
     pub fn slice(&self, span: Span) -> &str {
         &self.file(span.file).text()[span.start as usize..span.end as usize]
     }
 
-    /// All files with their ids.
+    /// All files with their IDs.
     pub fn iter(&self) -> impl Iterator<Item = (FileId, &SourceFile)> {
         self.files.iter().enumerate().map(|(index, file)| (FileId(index as u32), file))
     }

@@ -2,16 +2,16 @@
 
 use std::fmt;
 
-/// Names one file of a [`Sources`](crate::source::Sources) table.
+/// The ID of a file in a [`Sources`](crate::source::Sources) table.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct FileId(pub u32);
 
 /// A half-open byte range `start..end` of one file.
 ///
-/// Spans are lossless: slicing the file's text with a node's span gives back exactly what was parsed.
+/// Spans are lossless: the text in a node's span is exactly what was parsed.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Span {
-    /// The file the range lies in.
+    /// The file of the range.
     pub file: FileId,
     /// First byte.
     pub start: u32,
@@ -25,7 +25,7 @@ impl Span {
         Span { file, start: start as u32, end: end as u32 }
     }
 
-    /// The smallest span that covers both; `other` must lie in the same file.
+    /// The smallest span that contains both; `other` must be in the same file.
     pub fn to(self, other: Span) -> Span {
         debug_assert_eq!(self.file, other.file);
         Span { file: self.file, start: self.start.min(other.start), end: self.end.max(other.end) }
@@ -36,12 +36,12 @@ impl Span {
         Span { end: self.start, ..self }
     }
 
-    /// The empty span just past this span.
+    /// The empty span at this span's end.
     pub fn at_end(self) -> Span {
         Span { start: self.end, ..self }
     }
 
-    /// Whether `other` lies inside this span.
+    /// Whether `other` is inside this span.
     pub fn contains(self, other: Span) -> bool {
         self.file == other.file && self.start <= other.start && other.end <= self.end
     }
@@ -53,7 +53,7 @@ impl fmt::Debug for FileId {
     }
 }
 
-/// Prints as `@3..7`, one token that tests can erase to compare trees modulo spans.
+/// Prints as `@3..7`, one token that tests can remove to compare trees without spans.
 impl fmt::Debug for Span {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "@{}..{}", self.start, self.end)

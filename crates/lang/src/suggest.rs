@@ -1,7 +1,7 @@
-//! "Did you mean": the nearest of some known names.
+//! "Did you mean" suggestions: the closest known name.
 
-/// The candidate nearest to `name`, if it is near enough to be a slip: one edit per three letters. Of equally near
-/// ones, the one that begins most like it.
+/// The candidate closest to `name`, if it is probably meant: at most one edit per three letters. Of equally close candidates, the
+/// one with the longest common prefix.
 pub fn closest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let limit = name.chars().count() / 3;
     let shared = |candidate: &str| candidate.bytes().zip(name.bytes()).take_while(|(a, b)| a == b).count();
@@ -14,7 +14,7 @@ pub fn closest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) ->
         .map(|(_, _, candidate)| candidate)
 }
 
-/// Insertions, deletions, replacements and swaps of neighbours that turn one word into the other.
+/// The number of insertions, deletions, replacements and swaps of adjacent letters that turn one word into the other.
 fn distance(a: &str, b: &str) -> usize {
     let a: Vec<char> = a.chars().map(|c| c.to_ascii_lowercase()).collect();
     let b: Vec<char> = b.chars().map(|c| c.to_ascii_lowercase()).collect();

@@ -1,18 +1,18 @@
-//! Names of tensors with expressions in braces, such as `"layers.{2 * layer}.weight"`.
+//! Tensor names with expressions in braces, such as `"layers.{2 * layer}.weight"`.
 
 use crate::ast::Expr;
 use crate::parser;
 
-/// A piece of a name.
+/// A part of a name.
 #[derive(Clone, Debug, PartialEq)]
 pub enum NamePiece<'a> {
-    /// Stands for itself.
+    /// Literal text.
     Text(&'a str),
-    /// What stands between braces, as written and as read.
+    /// An expression in braces: its source text and its tree.
     Value(&'a str, Box<Expr>),
 }
 
-/// The pieces of a name; why it has none, otherwise.
+/// Splits a name into its parts, or returns the error.
 pub fn pieces(text: &str) -> Result<Vec<NamePiece<'_>>, String> {
     let mut found = Vec::new();
     let mut rest = text;
@@ -32,7 +32,7 @@ pub fn pieces(text: &str) -> Result<Vec<NamePiece<'_>>, String> {
     Ok(found)
 }
 
-/// The names that an expression reads.
+/// The names in an expression.
 pub fn names(expr: &Expr) -> Vec<&str> {
     let mut found: Vec<&str> = expr.as_name().into_iter().collect();
     let callee = match &expr.kind {

@@ -1,4 +1,4 @@
-//! Written backward graphs against two oracles: the derived backward, and finite differences of the forward (§9.8.1).
+//! Compares explicit backward graphs with the derived derivative, and with finite differences of the forward pass (§9.8.1).
 
 use crate::consteval::ConstValue as Const;
 use crate::diagnostic::Diagnostic;
@@ -8,14 +8,14 @@ use ir::attr::Attr;
 use ir::{DType, Graph, Literal, Scalar, Type, interp};
 use std::collections::BTreeMap;
 
-/// What agreement means. Everything computes in f64, unless the text asks for something narrower.
+/// Tolerances. All values are computed in f64, unless the module uses a narrower dtype.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct GradientTolerance {
-    /// Agreement with the derived backward.
+    /// Tolerance relative to the derived derivative.
     derived: f64,
-    /// Agreement with finite differences, whose own error is the rounding of the sum they are taken of over the step.
+    /// Tolerance relative to finite differences, whose own error is the rounding error of the sum divided by the step.
     differences: f64,
-    /// The step of the differences.
+    /// The step of finite differences.
     step: f64,
 }
 
@@ -29,7 +29,7 @@ impl GradientTolerance {
     }
 }
 
-/// The narrowest float dtype that a graph computes with, inside what it calls too.
+/// The narrowest float dtype of a graph, also inside called subgraphs.
 fn narrowest(graph: &Graph) -> DType {
     let made = graph.nodes().iter().flat_map(|node| node.outs.iter());
     let own = graph.inputs().iter().chain(made).map(|value| graph.ty(*value).dtype);
@@ -41,34 +41,34 @@ fn narrowest(graph: &Graph) -> DType {
     floats.min_by_key(|dtype| dtype.size()).unwrap_or(DType::F64)
 }
 
-/// How well one gradient agrees.
+/// The result of the comparison of one gradient.
 #[derive(Clone, Debug, PartialEq)]
 pub struct GradientCheck {
-    /// The tensor it is the gradient of.
+    /// The name of its tensor.
     pub name: String,
-    /// `@frozen` or `@gradient(skip)`: not meant to agree.
+    /// Whether it is excluded by `@frozen` or `@gradient(skip)`.
     pub skipped: bool,
-    /// Largest difference from the derived backward, in units of the largest element.
+    /// The largest difference from the derived derivative, relative to the largest element.
     pub derived_error: f64,
-    /// Difference from finite differences along a few directions, relative to the gradient's length.
+    /// The difference from finite differences along a few directions, relative to the gradient's norm.
     pub finite_difference: f64,
-    /// The narrowest dtype that it went through, which says how well it can agree.
+    /// The narrowest dtype in its computation, which determines the tolerance.
     pub dtype: DType,
-    /// How well it has to agree, where that was asked for.
+    /// The requested tolerance, if there is one.
     pub tolerance: Option<f64>,
 }
 
-/// What may be chosen about a comparison (§9.8.1).
+/// Options of a comparison (§9.8.1).
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct GradientCheckOptions {
-    /// The step of finite differences; by default as the dtypes allow.
+    /// The step of finite differences; the default depends on the dtypes.
     pub epsilon: Option<f64>,
-    /// The largest relative error; by default as the dtypes allow.
+    /// The largest relative error; the default depends on the dtypes.
     pub tolerance: Option<f64>,
 }
 
 impl GradientCheck {
-    /// Whether the gradient is right.
+    /// Whether the gradient is within tolerance.
     pub fn passes(&self) -> bool {
         let tolerance = GradientTolerance::of(self.dtype);
         let derived = self.tolerance.unwrap_or(tolerance.derived);
@@ -77,7 +77,7 @@ impl GradientCheck {
     }
 }
 
-/// Why nothing could be compared.
+/// Why no comparison was possible.
 #[derive(Clone, Debug)]
 pub enum GradientCheckError {
     /// The module could not be lowered.
@@ -98,7 +98,7 @@ impl From<ir::Error> for GradientCheckError {
     }
 }
 
-/// Compares the gradients of a declaration's parameters and inputs, on fixed numbers that look random.
+/// Compares the gradients of a declaration's parameters and inputs, on fixed pseudo-random numbers.
 pub fn verify_backward(
     program: &ModuleProgram,
     item: ItemRef,
@@ -108,7 +108,7 @@ pub fn verify_backward(
     verify_backward_with(program, item, given, inputs, &GradientCheckOptions::default())
 }
 
-/// The same with step and tolerance chosen.
+/// [`verify_backward`] with options.
 pub fn verify_backward_with(
     program: &ModuleProgram,
     item: ItemRef,
@@ -155,13 +155,13 @@ pub fn verify_backward_with(
     Ok(checks)
 }
 
-/// NaN agrees with nothing.
+/// The difference; NaN never agrees with any number.
 fn relative_error(a: f64, b: f64) -> f64 {
     let gap = (a - b).abs();
     if gap.is_nan() { f64::INFINITY } else { gap }
 }
 
-/// The largest error of a gradient along three directions, relative to its length.
+/// The largest error of a gradient along three directions, relative to its norm.
 fn finite_difference_error(forward: &Graph, input: usize, gradient: &[f64], step: f64) -> Result<f64, ir::Error> {
     let inputs = samples(&forward.input_types());
     let outputs = forward.output_types();
@@ -215,7 +215,7 @@ fn samples(types: &[Type]) -> Vec<Literal> {
     types.iter().enumerate().map(|(i, ty)| sample(ty, i)).collect()
 }
 
-/// Numbers between -0.5 and 0.5 that look random; ids stay small.
+/// Pseudo-random numbers between -0.5 and 0.5; token IDs are small.
 fn sample(ty: &Type, seed: usize) -> Literal {
     Literal::from_fn(ty.clone(), |i| {
         let mixed =

@@ -1,4 +1,4 @@
-//! Annotations do what they say: memory, hooks, probes, asserts, precision, gradients, adapters.
+//! Tests the effects of annotations: memory, hooks, probes, asserts, precision, gradients, adapters.
 
 use ir::{DType, GraphBuilder, Literal, Scalar, Type, interp};
 use lang::diagnostic::{ColorStyle, render_all};
@@ -34,7 +34,7 @@ fn lowered(name: &str, options: &LowerOptions) -> Lowered {
     lowered
 }
 
-/// Numbers that look random.
+/// Pseudo-random numbers.
 fn sample(ty: &Type, seed: usize) -> Literal {
     Literal::from_fn(ty.clone(), |i| {
         let mixed = ((i + 1) * 7919 + (seed + 3) * 104_729) % 1009;
@@ -84,7 +84,7 @@ fn what_is_recomputed_has_the_same_gradients() {
     }
 }
 
-/// Adds the number of the layer, and multiplies before that: the order is the priority's.
+/// Hooks that add the layer index, after a multiplication: the order is that of their priorities.
 fn hooks() -> HookRegistry {
     let number = |b: &mut ir::Builder, layer: Option<LayerIndex>, like: ir::Value| match layer {
         Some(LayerIndex::Number(n)) => b.full_like(like, n as f64 + 1.0),
@@ -123,7 +123,7 @@ fn hooks_change_and_watch_each_layer() {
     assert_eq!(seen, [("layers[0].z", Some(0)), ("layers[1].z", Some(1)), ("layers[2].z", Some(2))]);
     assert_eq!(hooked.observations[0].kind, ObservationKind::Hook("AfterActivation".into()));
 
-    // By hand: y = 2·W·x + layer, z = silu(y), x + z.
+    // Computed by hand: y = 2·W·x + layer, z = silu(y), x + z.
     let inputs = samples(&hooked.graph.input_types());
     let weights: Vec<Vec<f64>> = inputs[..4].iter().map(|l| l.to_vec()).collect();
     let mut x: Vec<f64> = inputs[4].to_vec();
@@ -142,7 +142,7 @@ fn hooks_change_and_watch_each_layer() {
         (0..3).flat_map(|row| (0..4).map(move |o| (row, o))).map(|(r, o)| product(&weights[3], &x, r, o)).collect();
     close(&found[0], &out);
 
-    // The written backward of Linear stays, and what the hook computes is differentiated.
+    // The explicit backward graph of Linear is still used, and the hook is differentiated.
     assert!(gradients(&hooked)[0].iter().any(|g| g.abs() > 1e-4));
 }
 
@@ -164,7 +164,7 @@ fn a_scan_over_stacked_parameters_is_the_same_model() {
     };
     let (a, b) = (values(&unrolled.graph, &inputs), values(&scanned.graph, &stacked));
     close(&a[0], &b[0]);
-    // Per layer z, y's statistics and an assert; stacked, three outputs in all.
+    // Per layer z, y's statistics and an assert; stacked, three outputs in total.
     assert_eq!((a.len(), b.len()), (1 + 9, 1 + 3));
     for (i, observation) in scanned.observations.iter().enumerate() {
         assert_eq!((observation.ty.shape[0], observation.layer), (3, None));
@@ -291,7 +291,7 @@ fn fusion_and_profiles_are_noted() {
     assert!(found.graph.nodes().iter().any(|n| n.loc.to_string().starts_with("[gate] ")));
 }
 
-/// out = a · silu(a): the gradient of `b` is that of the product alone, the gradient of `a` has both parts.
+/// out = a · silu(a): the gradient of `b` is that of the product alone, the gradient of `a` has both terms.
 #[test]
 fn gradients_are_probed_by_inputs_that_are_zero() {
     let plain = lowered("Looked", &options());
@@ -364,7 +364,7 @@ fn dropout_in_an_adapter_follows_its_key_and_only_in_training() {
     assert_eq!(found.expect_err("a share of 1").code, lang::Code::E008);
 }
 
-/// Probes of gradients inside a scan: one input with a row for each layer.
+/// Gradient probes inside a scan: one input with a row for each layer.
 #[test]
 fn a_scan_has_one_tap_for_all_layers() {
     let each = LowerOptions { probes: true, ..options() };
@@ -388,12 +388,12 @@ fn what_a_declaration_says_holds_for_all_of_it() {
     // The recipe: products in bf16, results in fp32.
     let text = found.graph.to_string();
     assert!(text.contains("bf16[3,4]") && found.graph.output_types()[0].dtype == DType::F32, "{text}");
-    // What only another machine could do is said, once.
+    // Unsupported annotations are reported once.
     assert_eq!(found.ignored.len(), 2, "{:?}", found.ignored);
     assert!(found.ignored[0].contains("@memory(offload)") && found.ignored[1].contains("@kernel(\"fast\")"));
 }
 
-/// A condition in quotes becomes an output just before its probe.
+/// A quoted condition becomes an output just before its probe.
 #[test]
 fn probes_may_have_conditions() {
     let watched = lowered("Followed", &LowerOptions { probes: true, ..LowerOptions::default() });
@@ -404,7 +404,7 @@ fn probes_may_have_conditions() {
         frequency: 1,
         conditional,
     };
-    // One condition is computed, one is known to hold, and one never does.
+    // One condition is computed, one is always true, and one is never true.
     assert_eq!(shown, [&ObservationKind::Condition, &probe("wild", true), &probe("always", false)]);
     let holds = |x: f32| -> f64 {
         let mut given = samples(&watched.graph.input_types());
@@ -424,7 +424,7 @@ fn probes_may_have_conditions() {
     assert_eq!(found.expect_err("half a condition").code, lang::Code::E008);
 }
 
-/// Of two points on one tensor, the one of the smaller priority comes first.
+/// Of two hook points on one tensor, the one with the lower priority number comes first.
 #[test]
 fn points_run_by_their_priority() {
     let text = |first: i64, second: i64| {
@@ -488,7 +488,7 @@ model M(width: int = 4, still: bool = true):
       x -> StackedBlocks(blocks, 3) -> out
 ";
 
-/// §7.8: entries of `params:` with a path say something about parameters of modules inside.
+/// §7.8: entries of `params:` with a path annotate parameters of contained modules.
 #[test]
 fn paths_reach_parameters_of_modules_inside() {
     let text = PATHS.replace(": [...] @frozen if_STILL", ": [...] if still @frozen");
@@ -517,7 +517,7 @@ fn paths_reach_parameters_of_modules_inside() {
         ];
         assert_eq!(traits, expected);
     }
-    // One layer of its own cannot be told apart where all are stacked.
+    // A single layer cannot be annotated if all are stacked.
     let stacked = LowerOptions { scan: true, ..options() };
     let found = lang::lower::lower(&program, item, &given(true), &[Type::new(DType::F64, &[3, 4])], &stacked);
     assert_eq!(found.expect_err("a finding").code, lang::Code::L001);
@@ -535,7 +535,7 @@ fn paths_reach_parameters_of_modules_inside() {
     assert_eq!(trained, expected);
 }
 
-/// Paths that lead nowhere, and entries that say nothing, are found by checking.
+/// Invalid paths, and entries without effect, are reported by the checker.
 #[test]
 fn paths_that_lead_nowhere_are_findings() {
     use lang::Code::{E002, E004, E008};
@@ -565,7 +565,7 @@ fn paths_that_lead_nowhere_are_findings() {
     }
 }
 
-/// What a module inherits is annotated like its parent, and stored formats reach inside.
+/// Inherited parts keep their parent's annotations, and storage formats apply to contained modules.
 #[test]
 fn annotations_are_inherited_and_formats_reach_inside() {
     let text = "\

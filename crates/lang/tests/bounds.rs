@@ -1,4 +1,4 @@
-//! Files that ask for more work than any model needs are refused quickly, and the bound is named.
+//! Files that need more work than any model are rejected quickly, and the error names the limit.
 
 use ir::{DType, Type};
 use lang::Code;
@@ -23,7 +23,7 @@ fn refused(text: &str, given: &[(&str, i64)], bound: usize) {
     assert_eq!(last.code, Code::L008, "{last:?}");
     assert!(last.message.contains(&bound.to_string()), "{last:?}");
     assert!(!last.primary.text.is_empty());
-    // Other tests run at the same time; without a bound it takes years.
+    // Other tests run at the same time; without the limit it would take years.
     assert!(started.elapsed() < Duration::from_secs(60), "{:?}", started.elapsed());
 }
 
@@ -50,7 +50,7 @@ fn long_arrays_are_refused() {
     refused(&text, &[("layers", MAX_MODULES as i64 + 1)], MAX_MODULES);
 }
 
-/// Each module contains the one before twice.
+/// Each module contains the previous one twice.
 #[test]
 fn modules_nested_twice_are_refused() {
     let mut text = LAYER.replace("Layer", "M0");
@@ -65,7 +65,7 @@ fn modules_nested_twice_are_refused() {
     refused(&text, &[], MAX_MODULES);
 }
 
-/// Modules without parameters, which are only called: nothing is declared, but every call is lowered.
+/// Modules without parameters that are only called: nothing is declared, but every call is lowered.
 #[test]
 fn modules_that_call_twice_are_refused() {
     let mut text = "module M0():\n  forward:\n    in: [B, 4]\n    out: [B, 4]\n    graph:\n      in -> silu() -> out\n"
@@ -81,7 +81,7 @@ fn modules_that_call_twice_are_refused() {
     refused(&text, &[], MAX_STATEMENTS);
 }
 
-/// What contains itself in any case is found by checking; what an `if` ends is fine.
+/// Unconditional recursion is reported by the checker; recursion under an `if` is valid.
 #[test]
 fn recursion_is_found_by_checking() {
     let codes = |text: &str| {

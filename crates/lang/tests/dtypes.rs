@@ -1,4 +1,4 @@
-//! Operands of several dtypes (§7.4.4): the result has the widest, whatever their order, and narrowing is said (W005).
+//! Operands of several dtypes (§7.4.4): the result has the widest dtype in any order, and narrowing is a warning (W005).
 
 use ir::{DType, Literal, Scalar, Type, interp};
 use lang::Code;
@@ -15,7 +15,7 @@ fn load(text: &str) -> (ModuleProgram, Vec<lang::Diagnostic>) {
     (program, found)
 }
 
-/// `y` of a graph with two tensors `a` and `b` of the given dtypes, and what the checker thinks of it.
+/// The value `y` of a graph with tensors `a` and `b` of the given dtypes, and the checker's dtype of it.
 fn result(call: &str, a: &str, b: &str, more: &str) -> (Type, Vec<f64>, Option<String>) {
     let text = format!(
         "module M(n: int = 4):\n  params:\n    w: [n]\n\n  forward:\n    in: (a: [2, n, {a}], b: [2, n, {b}])\n    out: y\n    \
@@ -57,7 +57,7 @@ const CALLS: &[&str] = &[
 fn results_are_of_the_widest_dtype_in_any_order() {
     let wide = |a: &str, b: &str| match (a, b) {
         (a, b) if a == b => a.to_string(),
-        // Nothing narrower holds both formats of 16 bits.
+        // No narrower type represents both 16-bit formats.
         _ => "fp32".to_string(),
     };
     let dtype = |name: &str| match name {
@@ -93,7 +93,7 @@ fn sums_do_not_depend_on_the_order_of_operands() {
             assert!(first.1.iter().zip(&second.1).all(|(x, y)| *x == sign * y), "{made} {op}: {first:?} {second:?}");
         }
     }
-    // Into a primitive with several results.
+    // A primitive with several results.
     let (ty, ..) = result(
         "zeros([2, n], dtype=bf16) -> o\n      (o, a) -> fused_residual_rmsnorm(w) -> (r, y)",
         "fp32",
@@ -103,7 +103,7 @@ fn sums_do_not_depend_on_the_order_of_operands() {
     assert_eq!(ty.dtype, DType::F32);
 }
 
-/// Declared dtypes bind at the boundary of a module; a narrower one without a word is a warning.
+/// Declared dtypes apply at the boundary of a module; an implicit conversion to a narrower one is a warning.
 #[test]
 fn narrowing_without_a_word_is_a_warning() {
     let text = |out: &str, note: &str| {
@@ -126,14 +126,14 @@ fn narrowing_without_a_word_is_a_warning() {
         );
         (found.len(), dtype)
     };
-    // `c` is fp32 and goes into a module for bf16; `y` is fp32 and declared as bf16.
+    // `c` is fp32 and is passed to a bf16 module; `y` is fp32 and declared as bf16.
     assert_eq!(warned(&text("y: [B, n, bf16]", "")), (2, DType::BF16));
     assert_eq!(warned(&text("y: [B, n, bf16]", " @dtype(bf16)")), (1, DType::BF16));
     assert_eq!(warned(&text("y: [B, n] @dtype(bf16)", "")), (1, DType::BF16));
     assert_eq!(warned(&text("y: [B, n]", "")), (1, DType::F32));
 }
 
-/// In bf16, a written backward stays in bf16 although sums that forward keeps are wider.
+/// In bf16, an explicit backward graph stays in bf16 although saved sums of the forward pass are wider.
 #[test]
 fn backward_graphs_keep_the_dtype_of_the_model() {
     let program = ModuleProgram::load("std/blocks/dense", &LibraryLoader(MemoryLoader::new()));

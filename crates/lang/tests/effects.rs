@@ -1,5 +1,5 @@
-//! What is accepted has its effect. Every annotation, with every argument and a row of values, is put at every place of the
-//! grammar where one can be written: each time something about the lowered model must change, or a finding must say why not.
+//! Every accepted annotation has an effect. Every annotation, with every argument and several values, is placed at every target
+//! of the grammar: each time the lowered model must change, or a diagnostic must explain why not.
 
 use ir::{DType, Type};
 use lang::ast::DTYPE_NAMES;
@@ -10,7 +10,7 @@ use lang::lower::{LowerOptions, lower};
 use lang::resolve::{MemoryLoader, ModuleProgram};
 use std::collections::BTreeMap;
 
-/// A module with a hole for each place.
+/// A module with a placeholder for each target.
 const TEMPLATE: &str = "\
 recipe Halves:
   forward_activation_dtype: bf16
@@ -73,7 +73,7 @@ fn name(place: AnnotationTarget) -> String {
     format!("{{{place:?}}}")
 }
 
-/// The template with an annotation at a place, and further text at the head of the declaration.
+/// The template with an annotation at a target, and additional text at the head of the declaration.
 fn text(place: AnnotationTarget, annotation: &str, head: &str) -> String {
     let mut text = TEMPLATE.to_string();
     for hole in AnnotationTarget::ALL {
@@ -85,11 +85,11 @@ fn text(place: AnnotationTarget, annotation: &str, head: &str) -> String {
 }
 
 enum Outcome {
-    /// A finding refuses it.
+    /// A diagnostic rejects it.
     Refused(String),
-    /// A finding says that it has no effect here.
+    /// A warning reports that it has no effect here.
     Told,
-    /// What the model became.
+    /// The lowered model.
     Accepted(String),
 }
 
@@ -97,7 +97,7 @@ fn outcome(place: AnnotationTarget, annotation: &str, head: &str) -> Outcome {
     outcome_with(place, annotation, head, true)
 }
 
-/// The same, with or without lists of what is computed again.
+/// The outcome of an annotation, with or without recompute lists.
 fn outcome_with(place: AnnotationTarget, annotation: &str, head: &str, lists: bool) -> Outcome {
     let mut text = text(place, annotation, head);
     if !lists {
@@ -141,7 +141,7 @@ fn outcome_with(place: AnnotationTarget, annotation: &str, head: &str, lists: bo
     }
 }
 
-/// A value that an argument may have, for annotations that need one.
+/// A valid value of an argument, for annotations that require one.
 fn usual(row: &AnnotationRow, key: &str) -> String {
     match (row.name, key) {
         ("memory", _) => "save".into(),
@@ -158,7 +158,7 @@ fn usual(row: &AnnotationRow, key: &str) -> String {
     }
 }
 
-/// Values to try, right and wrong ones.
+/// Valid and invalid values to test.
 fn values(row: &AnnotationRow, key: &str, kind: ArgumentKind) -> Vec<String> {
     let own = |list: &[&str]| list.iter().map(ToString::to_string).collect::<Vec<String>>();
     match kind {
@@ -191,7 +191,7 @@ fn values(row: &AnnotationRow, key: &str, kind: ArgumentKind) -> Vec<String> {
     }
 }
 
-/// Claims that are checked and change nothing, and arguments that say what is the case anyway.
+/// Annotations that are only checked, and arguments that equal the default.
 fn says_what_holds(row: &AnnotationRow, place: AnnotationTarget, key: &str, value: &str) -> bool {
     matches!(
         (row.name, key, value),
@@ -199,7 +199,7 @@ fn says_what_holds(row: &AnnotationRow, place: AnnotationTarget, key: &str, valu
         ("fuse" | "fuse_required", "pattern", "linear_bias_act")
             | ("fuse" | "fuse_required", "ops", "[matmul, add]")
             | ("lifetime", "start" | "end", _)
-            // Words for people.
+            // Free text.
             | ("nofuse", "reason", _)
             // Defaults.
             | ("fuse" | "fuse_required", "scope", "local")
@@ -213,18 +213,18 @@ fn says_what_holds(row: &AnnotationRow, place: AnnotationTarget, key: &str, valu
             | ("comm", "group", "default")
             | ("comm", "async", "true")
             | ("lifetime", "scope", _)
-            // Seen where hooks are registered: `a_hook_must_fit_its_point`, `points_run_by_their_priority`.
+            // Tested with registered hooks: `a_hook_must_fit_its_point`, `points_run_by_their_priority`.
             | ("hook", "mode" | "priority", _)
-            // A usual adapter is a LoRA one of rank 16.
+            // By default, an adapter is a LoRA adapter of rank 16.
             | ("adapter", "type", "lora")
     ) || place == AnnotationTarget::Parameter && matches!((row.name, value), ("memory", "save" | "pin"))
         || matches!((row.name, value), ("memory", "pin"))
 }
 
-/// Annotations that only claim something; the claim is checked.
+/// Annotations that are only checked claims.
 const CLAIMS: &[&str] = &["noalias", "alias"];
 
-/// `@trainable` takes an outer `@frozen` back: `paths_reach_parameters_of_modules_inside`.
+/// `@trainable` overrides an outer `@frozen`: `paths_reach_parameters_of_modules_inside`.
 fn bare(row: &AnnotationRow, key: &str) -> bool {
     row.name == "trainable" && key.is_empty()
 }
@@ -252,13 +252,13 @@ fn annotations_have_an_effect_or_are_refused() {
             let mut attempt = |arguments: &str, key: &str, value: &str, without: Option<&str>| {
                 tried += 1;
                 let arguments = match place {
-                    // The tensor that conditions ask about is there by then.
+                    // The tensor in conditions is defined at that point.
                     AnnotationTarget::Item => arguments.replace("(a", "(b"),
                     _ => arguments.to_string(),
                 };
                 let annotation =
                     if arguments.is_empty() { format!("@{}", row.name) } else { format!("@{}({arguments})", row.name) };
-                // `none` switches an outer checkpoint off, so there must be one.
+                // `none` disables an outer checkpoint, so there must be one.
                 let outer = row.name == "checkpoint" && value == "none" && *place == AnnotationTarget::Output;
                 let head = if outer { "@checkpoint " } else { "" };
                 match outcome(*place, &annotation, head) {
@@ -315,7 +315,7 @@ fn annotations_have_an_effect_or_are_refused() {
     assert!(effective > 150 && refused > 1000, "{effective} {refused}");
 }
 
-/// The same for two annotations at once: a repeated one, and contradictions.
+/// Two annotations at once: a repeated one, and contradictions.
 #[test]
 fn what_is_said_twice_or_contradicts_itself_is_refused() {
     let pairs = [
@@ -352,7 +352,7 @@ fn what_is_said_twice_or_contradicts_itself_is_refused() {
     }
 }
 
-/// A warning is all that a hint for other machines gets, and it names the place.
+/// A hint for other machines gives only a warning, which names the location.
 #[test]
 fn hints_for_other_machines_are_warned_about() {
     for (place, annotation) in [

@@ -1,4 +1,4 @@
-//! Few bits in a model's text (§7.4), rule by rule, against numbers rounded by hand.
+//! Low precision in modules (§7.4), rule by rule, compared with numbers rounded by hand.
 
 use ir::{DType, Literal, Scalar, Type, interp};
 use lang::Code;
@@ -15,7 +15,7 @@ fn load(text: &str) -> (ModuleProgram, Vec<lang::Diagnostic>) {
     (program, found)
 }
 
-/// What a text becomes, or what is said about it.
+/// The lowered module, or the error.
 fn lowered_with(text: &str, options: &LowerOptions) -> Result<Lowered, String> {
     let (program, found) = load(text);
     let errors: Vec<lang::Diagnostic> = found.into_iter().filter(lang::Diagnostic::is_error).collect();
@@ -40,7 +40,7 @@ fn refused(text: &str) -> String {
     }
 }
 
-/// A module with a matrix, its statements and what stands behind parts of it.
+/// A module with a matrix, statements, and annotations of its parts.
 fn module(weight: &str, statements: &str) -> String {
     format!(
         "module M(n: int = 32):\n  params:\n    w: [48, n] {weight}\n\n  forward:\n    in: x: [B, n]\n    out: y: [B, 48]\n    \
@@ -70,7 +70,7 @@ fn run(l: &Lowered) -> Vec<f32> {
     floats(&interp::run(&l.graph, &inputs(l)).expect("runs")[0])
 }
 
-/// The number of a format that is nearest, by trying all of them; ties to the even code.
+/// The nearest number of a format, by exhaustive search; ties to the even code.
 fn nearest(format: &str, x: f32) -> f32 {
     let grid: Vec<f32> = match format {
         "fp8_e4m3" => (0..127).map(|c| Scalar::from_bits(DType::F8E4M3, c).to_f64() as f32).collect(),
@@ -99,7 +99,7 @@ fn most(format: &str) -> f64 {
     }
 }
 
-/// Rounded in blocks of a matrix with rows of 32, each with a scale by its largest.
+/// Rounds blocks of a matrix with rows of 32, each with a scale from its largest element.
 fn rounded(x: &[f32], format: &str, (rows, columns): (usize, usize), margin: f64) -> Vec<f32> {
     let width = 32;
     let block = |i: usize| (i / width / rows, i % width / columns);
@@ -109,7 +109,7 @@ fn rounded(x: &[f32], format: &str, (rows, columns): (usize, usize), margin: f64
     x.iter().enumerate().map(|(i, v)| nearest(format, v / scale(i)) * scale(i)).collect()
 }
 
-/// NVFP4 in groups of 16, whose largest becomes 6 or 4, whichever loses less: scales in E4M3 under one for all.
+/// NVFP4 in groups of 16, whose largest element becomes 6 or 4, whichever has the smaller error: E4M3 scales under a global one.
 fn fours(x: &[f32]) -> Vec<f32> {
     let all = x.iter().fold(0f32, |m, v| m.max(v.abs())) * (1.0 / (256.0 * 6.0)) as f32;
     let group = |x: &[f32], top: f32| -> Vec<f32> {
@@ -129,7 +129,7 @@ fn fours(x: &[f32]) -> Vec<f32> {
 const WHOLE: (usize, usize) = (1 << 20, 1 << 20);
 const ROWS: (usize, usize) = (1, 1 << 20);
 
-/// `x · wᵀ` of rows of 32.
+/// `x · wᵀ` with rows of 32.
 fn product(x: &[f32], w: &[f32]) -> Vec<f32> {
     let dot = |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum::<f64>() as f32;
     x.chunks_exact(32).flat_map(|a| w.chunks_exact(32).map(move |b| dot(a, b))).collect()
@@ -148,7 +148,7 @@ fn operands(l: &Lowered) -> (Vec<f32>, Vec<f32>) {
     (floats(&all[1]), floats(&all[0]))
 }
 
-/// §7.4.2: what each policy computes in and gives.
+/// §7.4.2: the compute dtype and the result dtype of each policy.
 #[test]
 fn policies_compute_and_give_what_the_table_says() {
     for (policy, format, output) in [
@@ -172,7 +172,7 @@ fn policies_compute_and_give_what_the_table_says() {
             let mut want = product(&x, &w);
             let mut bound = bound;
             if policy == "fp8_pure" {
-                // The result is one of few bits too: its largest decides the scale.
+                // The result is low precision too: its largest element determines the scale.
                 let scale = want.iter().fold(0f32, |m, v| m.max(v.abs())) * (1.0 / 448.0) as f32;
                 want.iter_mut().for_each(|v| *v = nearest("fp8_e4m3", *v / scale) * scale);
                 bound = 1e-6;
@@ -182,7 +182,7 @@ fn policies_compute_and_give_what_the_table_says() {
     }
 }
 
-/// §7.4.2: computation and output are said independently, of any format.
+/// §7.4.2: compute and output formats are independent.
 #[test]
 fn computation_and_output_are_independent() {
     for format in ["fp8_e4m3", "fp8_e5m2", "int8", "int4"] {
@@ -201,7 +201,7 @@ fn computation_and_output_are_independent() {
             assert!(run(&l).iter().zip(&plain).any(|(a, b)| (a - b).abs() > 1e-4), "{format} rounds");
         }
     }
-    // A narrow result is one of few bits; who reads it gets numbers.
+    // A low-precision result is dequantized by its uses.
     let l = lowered(&module(
         "",
         "x -> matmul(w, transpose=NT) -> h @precision(compute=bf16, output=fp8_e5m2)\nh -> scale(factor=2.0) -> y",
@@ -214,7 +214,7 @@ fn computation_and_output_are_independent() {
     }
 }
 
-/// §7.4.2: products, reductions and norms compute in few bits; where there is none, that is said.
+/// §7.4.2: products, reductions and norms support low precision; a statement without one is an error.
 #[test]
 fn sums_and_norms_round_their_operand() {
     for call in ["reduce_sum(dims=[-1], keepdim=true)", "softmax()", "rmsnorm(g)", "layernorm(g)"] {
@@ -237,7 +237,7 @@ fn sums_and_norms_round_their_operand() {
     }
 }
 
-/// §7.4.3: every strategy by hand, with its arguments.
+/// §7.4.3: every strategy with its arguments, computed by hand.
 #[test]
 fn every_strategy_scales_as_it_says() {
     let table = [
@@ -250,7 +250,7 @@ fn every_strategy_scales_as_it_says() {
         ("per_block", (32, 32), (32, 32), 0.0),
         ("per_block, block_size=(2, 8)", (2, 8), (2, 8), 0.0),
         ("per_block, block_size=[1, 16]", (1, 16), (1, 16), 0.0),
-        // Outside of training there is no history: the tensor at hand decides.
+        // Without training there is no history: the current tensor determines the scale.
         ("delayed", WHOLE, WHOLE, 0.0),
         ("delayed, history_len=4, update_interval=2, margin=0.25", WHOLE, WHOLE, 0.25),
     ];
@@ -260,7 +260,7 @@ fn every_strategy_scales_as_it_says() {
         let (x, w) = operands(&l);
         let want = product(&rounded(&x, "fp8_e4m3", left, margin), &rounded(&w, "fp8_e4m3", right, margin));
         close(&run(&l), &want, 1e-6, words);
-        // Behind an operation in the middle of a statement too, and beside a policy.
+        // Also after an operation in the middle of a statement, and combined with a policy.
         let l = lowered(&module("", &format!("x -> matmul(w, transpose=NT) @scaling({words}) -> y")));
         close(&run(&l), &want, 1e-6, words);
         let l = lowered(&module(
@@ -307,7 +307,7 @@ fn what_scaling_cannot_be_is_said_with_a_remedy() {
     }
 }
 
-/// §7.4.1: a weight in few bits has a scale for each row, or what `@scaling` says, and is dequantised where it is read.
+/// §7.4.1: a low-precision weight has one scale per row, or those of `@scaling`, and is dequantized where it is read.
 #[test]
 fn weights_are_stored_in_few_bits() {
     for (note, format, blocks) in [
@@ -328,7 +328,7 @@ fn weights_are_stored_in_few_bits() {
         let (x, w) = operands(&l);
         close(&run(&l), &product(&x, &rounded(&w, format, blocks, 0.0)), 1e-6, note);
     }
-    // Of four bits in blocks: as the format has them; something is lost, not much.
+    // 4-bit formats in their native blocks: the error is nonzero and small.
     for note in ["@dtype(fp4_e2m1)", "@dtype(fp4_e2m1) @scaling(per_block, block_size=(32, 32))"] {
         let l = lowered(&module(note, "x -> matmul(w, transpose=NT) -> y"));
         let (x, w) = operands(&l);
@@ -336,7 +336,7 @@ fn weights_are_stored_in_few_bits() {
         close(&found, &want, 0.25, note);
         assert!(found.iter().zip(&want).any(|(a, b)| (a - b).abs() > 1e-3));
     }
-    // It is trained straight through, and a product in the same format does not round it twice.
+    // It is trained with the straight-through estimator, and a product in the same format does not round it twice.
     let l = lowered(&module("@dtype(fp8_e4m3)", "x -> matmul(w, transpose=NT) -> y @precision(compute=fp8_e4m3)"));
     let (x, w) = operands(&l);
     let want = product(&rounded(&x, "fp8_e4m3", WHOLE, 0.0), &rounded(&w, "fp8_e4m3", ROWS, 0.0));
@@ -351,10 +351,10 @@ fn weights_are_stored_in_few_bits() {
     close(&floats(&found[1]), &dw, 1e-6, "straight through");
 }
 
-/// §7.4.4: which conversions happen without a word.
+/// §7.4.4: the implicit conversions.
 #[test]
 fn conversions_follow_the_matrix() {
-    // fp8 → wider: by itself, to what stands beside it.
+    // fp8 → wider: implicit, to the dtype of the other operand.
     let l = lowered(&module("@dtype(bf16)", "x -> quantize() -> q\n(q, w) -> matmul(transpose=NT) -> y"));
     let (x, w) = operands(&l);
     close(&run(&l), &product(&rounded(&x, "fp8_e4m3", WHOLE, 0.0), &w), 1e-6, "fp8 in a product");
@@ -367,14 +367,14 @@ fn conversions_follow_the_matrix() {
         let sum: Vec<f32> = rounded(&x, "fp8_e5m2", WHOLE, 0.0).iter().zip(&x).map(|(a, b)| a + b).collect();
         close(&run(&l), &product(&sum, &w), 1e-6, "fp8 in a sum");
     }
-    // Two of few bits: the model's dtype.
+    // Two low-precision operands: the model's dtype.
     let options = LowerOptions { dtype: DType::BF16, ..LowerOptions::default() };
     let l = lowered_with(
         &module("", "x -> quantize() -> q\n(q, q) -> add() -> s\ns -> matmul(w, transpose=NT) -> y"),
         &options,
     );
     assert_eq!(l.expect("lowers").graph.output_types()[0].dtype, DType::BF16);
-    // int8 → wider: with a word.
+    // int8 → wider: explicit.
     let why = refused(&module("", "x -> quantize(dtype=int8) -> q\n(q, w) -> matmul(transpose=NT) -> y"));
     assert!(why.contains("dequantize"), "{why}");
     let l = lowered(&module(
@@ -383,7 +383,7 @@ fn conversions_follow_the_matrix() {
     ));
     let (x, w) = operands(&l);
     close(&run(&l), &product(&rounded(&x, "int8", WHOLE, 0.0), &w), 1e-6, "int8");
-    // Wide → few at the border of a module: only with a word.
+    // Native → low precision at the boundary of a module: explicit.
     let inner = |io: &str| {
         format!(
             "module Inner(n: int = 32):\n  forward:\n    in: {io}\n    out: [B, n]\n    graph:\n      in -> scale(factor=1.0) -> out\n\n{}",
@@ -403,7 +403,7 @@ fn conversions_follow_the_matrix() {
     close(&run(&l), &product(&rounded(&x, "fp8_e4m3", WHOLE, 0.0), &w), 1e-6, "a quantised tensor given on");
 }
 
-/// §7.4.3: `quantize` takes the scaling of its statement.
+/// §7.4.3: `quantize` uses the scaling of its statement.
 #[test]
 fn quantize_takes_the_scaling_of_its_statement() {
     for (note, blocks) in [
@@ -432,7 +432,7 @@ fn casts_are_nodes_of_the_graph() {
     assert!(text.contains("fp8_e4m3") && text.contains("cast"), "{text}");
 }
 
-/// The derivative of the policies: cotangents in E5M2 (hybrid), in E4M3 (pure), as they are (fp4); operands as they were rounded.
+/// Derivatives of the policies: cotangents in E5M2 (hybrid), in E4M3 (pure), unrounded (fp4); operands as they were rounded.
 #[test]
 fn gradients_are_rounded_as_the_policy_says() {
     for (policy, forward, backward) in [
@@ -466,7 +466,7 @@ fn gradients_are_rounded_as_the_policy_says() {
     }
 }
 
-/// §7.4.2: a backward that is written has precisions of its own, and is run as it stands.
+/// §7.4.2: an explicit backward graph has its own precisions.
 #[test]
 fn written_backwards_have_their_own_precision() {
     let text = "module M(n: int = 32):\n  params:\n    w: [48, n]\n\n  forward:\n    in: x: [B, n]\n    out: y: [B, 48]\n    graph:\n      \
@@ -499,7 +499,7 @@ fn written_backwards_have_their_own_precision() {
     assert!(why.contains("dynamic"), "{why}");
 }
 
-/// §7.4.3: in training, delayed scaling has a history for each tensor, an input whose gradient is its next value.
+/// §7.4.3: in training, delayed scaling has an amax history per tensor, an input whose gradient is its next value.
 #[test]
 fn histories_are_explicit_state() {
     let text = module("", "x -> matmul(w, transpose=NT) -> y @precision(fp8_hybrid) @scaling(delayed, history_len=3)");
@@ -531,8 +531,8 @@ fn model(recipe: &str, scaling: &str, note: &str) -> String {
     MODEL.replace("{recipe}", recipe).replace("{scaling}", scaling).replace("{note}", note)
 }
 
-/// §7.4.4: a recipe is about all products but the one that gives the result; what an operation says of itself beats it, and a
-/// recipe that is given beats the model's own.
+/// §7.4.4: a recipe applies to all products but the output projection; annotations of operations take precedence over it, and a
+/// recipe passed as an option takes precedence over the model's own.
 #[test]
 fn recipes_hold_where_nothing_else_is_said() {
     let given = |name: &str| LowerOptions { recipe: PrecisionRecipe::model_policy(name), ..LowerOptions::default() };
@@ -559,17 +559,17 @@ fn recipes_hold_where_nothing_else_is_said() {
     check(&by(&model("@recipe(Hybrid)", "dynamic", "@precision(compute=int8)"), "fp8_hybrid"), Some("int8"), "beaten");
     let l = by(&model("", "dynamic", ""), "fp8_hybrid");
     assert!(l.emulated.iter().any(|line| line.contains("fp8_e4m3") && line.contains("fp8_e5m2")), "{:?}", l.emulated);
-    // Delayed, as the specification's own recipe: histories of the one product, forward and backward.
+    // Delayed scaling, as in the specification's recipe: histories of the product, forward and backward.
     let text = model("@recipe(Hybrid)", "delayed\n  amax_history_len: 16", "");
     let l = lowered_with(&text, &LowerOptions { training: true, ..LowerOptions::default() }).expect("lowers");
     assert_eq!(l.amax_histories, vec![Type::new(DType::F32, &[18]); 3]);
-    // Stochastic rounding draws by a key.
+    // Stochastic rounding uses a random key.
     let text = model("@recipe(Hybrid)", "dynamic\n  stochastic_rounding: true", "");
     let l = lowered_with(&text, &LowerOptions { training: true, ..LowerOptions::default() }).expect("lowers");
     assert!(l.needs_rng && l.graph.input_types().last() == Some(&Type::new(DType::U32, &[2])));
 }
 
-/// A recipe of a module inside holds for its products, the last one too.
+/// A recipe of a contained module applies to all its products, including the last.
 #[test]
 fn recipes_of_modules_hold_inside() {
     let text = "recipe Few:\n  forward_activation_dtype: fp8_e5m2\n\nmodule Inner(n: int):\n  @recipe(Few)\n\n  params:\n    w: [48, n]\n\n  forward:\n    in: [B, n]\n    out: [B, 48]\n    graph:\n      in -> matmul(w, transpose=NT) -> out\n\n\
@@ -580,7 +580,7 @@ fn recipes_of_modules_hold_inside() {
     close(&run(&l), &want, 1e-6, "inside");
 }
 
-/// Storage by recipe is of matrices; one that says something else of itself keeps it.
+/// A recipe's storage format applies to matrices; annotations of a parameter take precedence.
 #[test]
 fn recipes_store_matrices() {
     let text = "recipe Stored:\n  weight_storage_dtype: int8\n\nmodel M(n: int = 32):\n  @recipe(Stored)\n\n  params:\n    w: [48, n] {own}\n    b: [48]\n\n  forward:\n    in: x: [B, n]\n    out: y: [B, 48]\n    graph:\n      x -> matmul(w, transpose=NT) -> h\n      (h, b) -> add() -> y\n";
@@ -592,7 +592,7 @@ fn recipes_store_matrices() {
     assert_eq!(formats("@dtype(fp32)"), [None, None]);
 }
 
-/// What is wrong with a recipe is said at its line, once, with the nearest word.
+/// An error in a recipe is reported once, at its line, with the closest known name.
 #[test]
 fn wrong_recipes_are_findings() {
     for (line, code, says) in [
@@ -618,7 +618,7 @@ fn wrong_recipes_are_findings() {
     }
 }
 
-/// Every model of the library takes every policy, forward and backward.
+/// Every library model can be lowered with every policy, forward and backward.
 #[test]
 fn every_policy_goes_through_a_block() {
     let program = ModuleProgram::load("std/blocks/dense", &LibraryLoader(MemoryLoader::new()));

@@ -1,4 +1,4 @@
-//! The standard library: every file is clean, and its models lower to valid graphs with the backward that is written.
+//! The standard library: every file has no diagnostics, and its models lower to valid graphs with their explicit backward graphs.
 
 use ir::{DType, Literal, Scalar, Type, interp};
 use lang::consteval::ConstValue;
@@ -36,7 +36,7 @@ fn sizes(given: &[(&str, i64)]) -> BTreeMap<String, ConstValue> {
     given.iter().map(|(n, v)| ((*n).to_string(), ConstValue::int(*v))).collect()
 }
 
-/// Small numbers that differ from place to place.
+/// Small numbers that differ between positions.
 fn sample(ty: &Type, seed: usize) -> Literal {
     Literal::from_fn(ty.clone(), |i| match ty.dtype.is_int() {
         true => Scalar::from_i64(ty.dtype, ((i * 7 + seed) % 11) as i64),
@@ -71,7 +71,7 @@ fn written_and_derived_backward_agree() {
     assert!(gradients[0].iter().any(|g| g.abs() > 1e-3));
 }
 
-/// Hook points of the library, and the same model as a scan over stacked parameters, with checkpoints in it.
+/// Hook points of the library, and the same model as a scan over stacked parameters, with checkpoints.
 #[test]
 fn llama_has_hook_points_and_may_be_a_scan() {
     let program = load("std/models/llama");
@@ -91,7 +91,7 @@ fn llama_has_hook_points_and_may_be_a_scan() {
             .unwrap_or_else(|d| panic!("{}", render_all(&program.sources, &[*d], ColorStyle::Plain)));
         let points = ["AfterAttnOutProjection", "AfterEmbedding", "AfterMLPDownProjection", "AfterMLPUpProjection"];
         assert_eq!(lowered.hook_points[..4], points);
-        // The same numbers in every layer, so that stacked and single parameters agree.
+        // The same numbers in every layer, so that stacked and separate parameters agree.
         let inputs: Vec<Literal> = lowered
             .graph
             .input_types()
@@ -113,7 +113,7 @@ fn llama_has_hook_points_and_may_be_a_scan() {
         let back = transform::vjp(&lowered.graph, &wrt).expect("differentiable");
         let mut inputs = inputs;
         for (k, ty) in back.input_types()[inputs.len()..].iter().enumerate() {
-            // Only the logits count; layers are watched together or one by one.
+            // Only the logits are compared; layers are observed together or separately.
             inputs.push(if k == 0 {
                 sample(ty, 5)
             } else {

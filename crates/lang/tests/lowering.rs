@@ -1,4 +1,4 @@
-//! Lowered graphs compute what the language says: values by hand, written backward against derived, checkpoints.
+//! Checks the values of lowered graphs: computed by hand, explicit backward graphs compared with derived ones, checkpoints.
 
 use ir::{DType, Literal, Scalar, Type, interp};
 use lang::consteval::ConstValue;
@@ -84,7 +84,7 @@ fn slices_of_stacked_residual_blocks() {
     check(&run(VALUES, "Stack", &[x]), &[&[factor, -2.0 * factor]]);
 }
 
-/// Numbers that look random; ids stay below 5.
+/// Pseudo-random numbers; token IDs are below 5.
 fn sample(ty: &Type, seed: usize) -> Literal {
     Literal::from_fn(ty.clone(), |i| {
         let mixed = ((i + 1) * 7919 + (seed + 3) * 104_729) % 1009;

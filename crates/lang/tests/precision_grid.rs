@@ -1,5 +1,5 @@
-//! Every policy, scaling and layout with every other (§7.4): what is said has an effect that the graph shows, or is refused by name;
-//! what an operation or a parameter says of itself beats the recipe.
+//! Every combination of policy, scaling and layout (§7.4): each setting has an effect in the graph, or is rejected by name;
+//! annotations of operations and parameters take precedence over the recipe.
 
 use ir::{DType, Graph, Op, Type, Value};
 use lang::diagnostic::{ColorStyle, render_all};
@@ -24,7 +24,7 @@ const SCALINGS: &[&str] = &[
     "delayed, history_len=4, update_interval=2",
 ];
 
-/// A product and the matrix that it reads, in each layout.
+/// A product and its matrix, in each layout.
 const LAYOUTS: &[(&str, &str, &str)] = &[
     ("NT", "[32, 64]", "x -> matmul(w, transpose=NT) -> h"),
     ("NN", "[64, 32]", "x -> matmul(w) -> h"),
@@ -67,7 +67,7 @@ fn lowered(layout: (&str, &str, &str), said: &Said, training: bool) -> Result<Lo
     Ok(made)
 }
 
-/// What happens to a value until a product reads it, and to the product's result until the next does.
+/// The operations on a value before a product, and on the product's result before the next one.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Effect {
     left: Vec<String>,
@@ -77,7 +77,7 @@ struct Effect {
 }
 
 impl Effect {
-    /// Roundings alone: of operands, result and cotangent.
+    /// Only the roundings: of operands, result and cotangent.
     fn roundings(&self) -> [Vec<String>; 3] {
         [&self.left, &self.right, &self.result]
             .map(|all| all.iter().filter(|s| s.starts_with("rounded")).cloned().collect())
@@ -92,7 +92,7 @@ fn describe(op: &Op) -> String {
     }
 }
 
-/// The nodes that one after the other read a value, up to a product, which is the last.
+/// The chain of nodes that use a value, up to and including a product.
 fn chain(graph: &Graph, from: Value) -> (Vec<String>, Option<usize>) {
     let (mut at, mut all) = (from, Vec::new());
     loop {
@@ -101,7 +101,7 @@ fn chain(graph: &Graph, from: Value) -> (Vec<String>, Option<usize>) {
         if matches!(node.op, Op::Dot(_) | Op::RaggedDot(_)) {
             return (all, Some(k));
         }
-        // Names say what a value is, and do nothing.
+        // Name ops are markers without computation.
         if !matches!(node.op, Op::Name(_) | Op::Permute(_)) {
             all.push(describe(&node.op));
         }
@@ -133,7 +133,7 @@ fn notes() -> Vec<String> {
     all
 }
 
-/// Recipes that decide about products: each format forward, with gradients or without, under each scaling, and wide ones.
+/// Recipes that affect products: each forward format, with and without a gradient format, with each scaling, and native ones.
 fn recipes() -> Vec<String> {
     let mut all = vec!["forward_activation_dtype: bf16".to_string(), "forward_activation_dtype: fp16".to_string()];
     for (i, format) in FORMATS.iter().enumerate() {
@@ -148,14 +148,14 @@ fn recipes() -> Vec<String> {
     all
 }
 
-/// Errors have a code, and name what they are about.
+/// Errors have a code, and name their subject.
 fn is_named(why: &str, said: &Said) -> bool {
     let words = ["scal", "per_block", "quantis", "block", "precision", "dtype", "few bits", "fp32"];
     why.contains("error[") && words.iter().any(|word| why.contains(word)) && !said.note.is_empty()
         || why.contains("error[") && !said.recipe.is_empty()
 }
 
-/// An annotation alone: an effect or a name, and different words have different effects.
+/// A single annotation: an effect or an error, and different arguments have different effects.
 #[test]
 fn every_annotation_has_an_effect_or_is_refused_by_name() {
     for &layout in LAYOUTS {
@@ -186,7 +186,7 @@ fn every_annotation_has_an_effect_or_is_refused_by_name() {
     }
 }
 
-/// Whether two annotations mean the same: one scale for a tensor by the tensor at hand is usual, and E4M3 the usual format.
+/// Whether two annotations are equivalent: dynamic per-tensor scaling is the default, and E4M3 the default format.
 fn alike(a: &str, b: &str) -> bool {
     let plain = |note: &str| {
         let note =
@@ -199,11 +199,11 @@ fn alike(a: &str, b: &str) -> bool {
             s => s.to_string(),
         }
     };
-    // A policy's result is bf16 whatever computes it; roundings of operands tell others apart.
+    // A policy's result is always bf16; roundings of operands distinguish the others.
     plain(a) == plain(b)
 }
 
-/// Under every recipe an operation that speaks for itself computes as it would without one.
+/// With every recipe, an annotated operation computes the same as without it.
 #[test]
 fn what_an_operation_says_beats_every_recipe() {
     for &layout in LAYOUTS {
@@ -224,7 +224,7 @@ fn what_an_operation_says_beats_every_recipe() {
             };
             let plain = effect(&lowered(layout, &Said { recipe: "", stored: "", note: "" }, false).expect("plain"));
             assert_ne!(by_recipe, plain, "{}: {recipe}", layout.0);
-            // Each third of the notes for a recipe, all of them over the recipes.
+            // A third of the annotations for each recipe, all of them over all recipes.
             for (k, (note, want)) in alone.iter().enumerate() {
                 if k % 3 != i % 3 || note.starts_with("@scaling") {
                     continue;
@@ -243,7 +243,7 @@ fn what_an_operation_says_beats_every_recipe() {
     }
 }
 
-/// `@scaling` alone scales the format that the recipe chose, as it would beside that format.
+/// `@scaling` alone scales the recipe's format, the same as beside that format.
 #[test]
 fn scaling_alone_is_of_the_recipes_format() {
     for &layout in LAYOUTS {
@@ -266,7 +266,7 @@ fn scaling_alone_is_of_the_recipes_format() {
     }
 }
 
-/// A parameter that says how it is stored is stored so, whatever the recipe says; the graph shows it.
+/// An annotated storage format takes precedence over every recipe, as the graph shows.
 #[test]
 fn what_a_parameter_says_beats_every_recipe() {
     for &layout in LAYOUTS {

@@ -1,4 +1,4 @@
-//! Imports: where they lead, under which names, in which version.
+//! Imports: their targets, names and versions.
 
 use lang::diagnostic::{ColorStyle, render_all};
 use lang::library::LibraryLoader;
@@ -20,7 +20,7 @@ fn library() -> MemoryLoader {
         .with("models/deep/inner", "local@2", &module("Inner"))
 }
 
-/// Loads a file in `models/` with one import and one call, and returns the findings and the lock.
+/// Loads a file in `models/` with one import and one call, and returns the diagnostics and the lock file.
 fn load(import: &str, call: &str) -> (String, String) {
     let text = format!("{import}\n\nmodule Main(n: int):\n{}", RELU.replace("relu()", call));
     let loader = library().with("models/main", "local", &text);
@@ -49,7 +49,7 @@ fn every_form_of_import_finds_its_module() {
         ("import std.primitives.softmax.v1", "softmax()", None),
         ("import std.primitives.softmax as soft", "soft()", None),
     ] {
-        // A file named after its only module stands for it under the file's name.
+        // A file named after its only module is an alias of it under the file's name.
         let call = if import == "import std.modules.linear" { "linear()" } else { call };
         let (found, lock) = load(import, call);
         assert!(found.is_empty(), "{import}:\n{found}");
@@ -80,7 +80,7 @@ fn findings(program: &ModuleProgram) -> String {
     render_all(&program.sources, &found, ColorStyle::Plain)
 }
 
-/// Imports that the standard library of §10.1 and the rules of §4.7.1 promise, behind the real library.
+/// Imports of the standard library (§10.1) and of a project (§4.7.1), with the real library.
 #[test]
 fn the_library_and_a_project_are_searched_in_order() {
     let own = MemoryLoader::new()
@@ -89,7 +89,7 @@ fn the_library_and_a_project_are_searched_in_order() {
         .with("parts/llama", "local@3", &format!("{}\n{}", module("Llama"), module("Attention")))
         .with("parts/deep/more", "local@4", &module("More"));
     for (import, call) in [
-        // A project's own files under `std`, and the library's beside them.
+        // A project's own files under `std`, besides the library's.
         ("from std.extra.gates import Gate", "Gate()"),
         ("import std.modules.Mine", "Mine()"),
         ("import std.modules.mine", "std.modules.mine.Mine()"),
@@ -105,7 +105,7 @@ fn the_library_and_a_project_are_searched_in_order() {
         ("from std.primitives.activation import silu as soft", "soft()"),
         ("import std.primitives.activation.relu", "relu()"),
         ("import std.primitives.activation", "std.primitives.activation.relu()"),
-        // Spelled as modules (§5.3, §5.4).
+        // In the spelling of modules (§5.3, §5.4).
         ("", "ReLU() -> Softmax()"),
     ] {
         let text = format!("{import}\n\nmodule Main(n: int):\n{}", RELU.replace("relu()", call));
@@ -140,7 +140,7 @@ fn the_library_and_a_project_are_searched_in_order() {
     assert!(found.is_empty(), "{found}");
 }
 
-/// What is written in the files of primitives is what the compiler knows.
+/// The files of primitives agree with the compiler's table.
 #[test]
 fn files_of_primitives_are_the_table() {
     use lang::check::primitives;
@@ -166,8 +166,8 @@ fn files_of_primitives_are_the_table() {
     assert_eq!(seen, primitives::names().collect::<Vec<_>>());
 }
 
-/// A declared primitive wins over the built-in one if it has a graph; without one, and without a name that is built in,
-/// it cannot be called.
+/// A declared primitive with a graph takes precedence over the built-in one; without a graph, and without
+/// a built-in one of that name, it cannot be called.
 #[test]
 fn declared_primitives_shadow_and_run() {
     let primitive = |name: &str, graph: &str| {
@@ -203,7 +203,7 @@ fn declared_primitives_shadow_and_run() {
     assert_eq!(codes, [lang::Code::E014]);
 }
 
-/// Two versions of one file stand in one lock, and both are pinned.
+/// The lock file may contain two versions of one file, and both are pinned.
 #[test]
 fn two_versions_stand_in_one_lock() {
     let text = format!(
@@ -220,7 +220,7 @@ fn two_versions_stand_in_one_lock() {
     assert_eq!(other.diagnostics.iter().map(|d| d.code).collect::<Vec<_>>(), [lang::Code::L004]);
 }
 
-/// What is inherited from another file keeps the meaning of its names.
+/// Inherited parts from another file keep the meaning of their names.
 #[test]
 fn inherited_parts_keep_their_names() {
     let base = "from std.modules.linear import Linear\n\nmodule Base(n: int):\n  params:\n    w: [n, n]\n\n  forward:\n    in: [B, n]\n    \
@@ -241,7 +241,7 @@ fn inherited_parts_keep_their_names() {
     );
 }
 
-/// What stands first is what the rest follows from, and an empty file says what to write.
+/// The cause of further errors is reported first, and the error of an empty file explains what to write.
 #[test]
 fn causes_come_first() {
     let text = format!("module Main(n: int):\n  params:\n    w: [n\n{}", RELU.replace("relu()", "mul(w)"));

@@ -1,4 +1,4 @@
-//! Every rotary variant against transformers. `golden/rope.py` makes the data.
+//! Compares every variant of rotary embeddings with transformers. `golden/rope.py` generates the data.
 
 use ir::{DType, Literal, Type, interp};
 use lang::library::LibraryLoader;
@@ -28,7 +28,7 @@ fn tables_are_those_of_transformers() {
         let ty = Type::new(DType::F32, &[1, 1, rows, dim]);
         let types = [ty.clone(), ty];
         let lowered = lower(&program, item, &BTreeMap::new(), &types, &LowerOptions::default()).expect("lowers");
-        // Ones in the first half of the features turn into cosines and sines.
+        // Ones in the first half of the features are rotated to cosines and sines.
         let ones: Vec<f32> = (0..rows * dim).map(|i| f32::from(i % dim < dim / 2)).collect();
         let ones = Literal::new(&[1, 1, rows, dim], &ones);
         let found: Vec<f32> = interp::run(&lowered.graph, &[ones.clone(), ones]).expect("runs")[0].to_vec();
@@ -43,7 +43,7 @@ fn tables_are_those_of_transformers() {
     assert_eq!(kinds, ["default", "linear", "dynamic", "yarn", "longrope", "llama3"]);
 }
 
-/// Numbers come from files: a table for far more elements than heads have is refused before it is made.
+/// Sizes come from files: a table that is far larger than any head is rejected before it is computed.
 #[test]
 fn tables_wider_than_heads_are_refused() {
     for dim in [10, 1 << 30] {

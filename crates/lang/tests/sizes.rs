@@ -1,4 +1,4 @@
-//! Sizes and values from outside, words as arguments, indices of arrays, constants of 32 bits.
+//! Sizes and values of parameters, identifiers as arguments, indices of arrays, 32-bit constants.
 
 use ir::{DType, Type};
 use lang::Code;
@@ -59,7 +59,7 @@ fn inputs_may_have_sizes_of_let_and_arithmetic() {
     assert_eq!(found, [vec![3, 10, 4, 8], vec![3, 8, 3], vec![3, 3]]);
     let found = shapes(sizes(&[("d", ConstValue::int(12)), ("heads", ConstValue::int(3))]).expect("sizes"));
     assert_eq!(found, [vec![3, 15, 4, 8], vec![3, 12, 3], vec![3, 4]]);
-    // A division by zero is named where it stands, and a negative size is said to be one.
+    // A division by zero is reported at its location, and a negative size is an error.
     let zero = sizes(&[("heads", ConstValue::int(0))]).expect_err("a finding");
     assert!(zero.message.contains("division by zero"), "{zero:?}");
     let zero = lower(&program, item, &given(&[("heads", ConstValue::int(0))]), &[], &LowerOptions::default())
@@ -168,13 +168,13 @@ fn constants_have_32_bits() {
         let (_, found) = load(&model(fine));
         assert!(found.is_empty(), "{fine}: {found:?}");
     }
-    // What only sizes make too large is found when they are known.
+    // A constant that overflows only for certain sizes is reported when they are known.
     let (program, item) = clean(&model("a = d * 65536 * 65536"));
     let found = lower(&program, item, &BTreeMap::new(), &[Type::new(DType::F32, &[2, 4])], &LowerOptions::default());
     assert!(found.expect_err("a finding").message.contains("32 bits"));
 }
 
-/// `_` is a body, a branch, and nothing else.
+/// `_` is valid only as an empty body or branch.
 #[test]
 fn a_lone_underscore_is_an_empty_body() {
     let text = "module M(norm: bool = true):\n  forward:\n    in: [B, 4]\n    out: [B, 4]\n    graph:\n      in -> relu() -> out\n      if norm:\n        out -> silu() -> unused\n      else:\n        _\n\nmodule Same() extends M:\n  _\n";
@@ -185,7 +185,7 @@ fn a_lone_underscore_is_an_empty_body() {
         .expect("lowers");
 }
 
-/// `flash_attention_backward` with softcap, a window and slopes is the derivative of the forward with them.
+/// `flash_attention_backward` with softcap, a window and slopes is the derivative of the forward op with them.
 #[test]
 fn attention_backward_has_all_options_of_forward() {
     let text = |options: &str, slopes: &str| {
@@ -219,7 +219,7 @@ fn attention_backward_has_all_options_of_forward() {
     lower(&program, item, &BTreeMap::new(), &types, &LowerOptions::default()).expect_err("a negative window");
 }
 
-/// §10.2's `Linear(in, out, bias=true)`, where a flag and a tensor have one name, and the ways to give the tensor.
+/// §10.2's `Linear(in, out, bias=true)`, where a flag and a tensor have the same name, and the ways to pass the tensor.
 #[test]
 fn a_flag_may_have_the_name_of_its_tensor() {
     let instance = |arguments: &str| {
@@ -241,7 +241,7 @@ fn a_flag_may_have_the_name_of_its_tensor() {
     assert!(!sum("Linear(w)").contains("add("));
 }
 
-/// Whole numbers divide truly, as everywhere; a fraction is not cut to fit them.
+/// Division of integers gives a float; a fraction is not truncated.
 #[test]
 fn whole_numbers_divide_truly() {
     let run = |graph: &str| {

@@ -1,6 +1,5 @@
-//! A tour of the language by section: every construct that its specification's examples use stands in a file of
-//! `modules/tour`. Each file parses, checks and is formatted; each module in it runs, and its gradients, derived or
-//! written, equal finite differences.
+//! A tour of the language by section: every construct in the specification's examples occurs in a file of `modules/tour`. Each
+//! file parses, checks and is formatted; each module in it runs, and its gradients, derived or explicit, equal finite differences.
 
 use ir::{DType, Literal, Scalar, Type, interp};
 use lang::Code;
@@ -23,7 +22,7 @@ fn load(text: &str, silent: &[Code]) -> ModuleProgram {
     program
 }
 
-/// Sizes by name: those of the header by their defaults, and the two that every file means the same by.
+/// Sizes by name: header parameters by their defaults, and the two sizes that all files share.
 struct Sizes(BTreeMap<String, ConstValue>);
 
 impl NameResolver for Sizes {
@@ -84,7 +83,7 @@ fn sample(ty: &Type, seed: usize) -> Literal {
     Literal::from_fn(ty.clone(), |i| {
         let mixed = ((i + 1) * 7919 + (seed + 3) * 104_729) % 1009;
         match ty.dtype.is_int() {
-            // Ids that are also offsets of two groups in six rows.
+            // Integers that are valid both as token IDs and as offsets of two groups in six rows.
             true => Scalar::from_i64(ty.dtype, (3 * i as i64).min(6)),
             false => Scalar::from_f64(ty.dtype, mixed as f64 / 1009.0 - 0.48),
         }
@@ -128,7 +127,7 @@ fn tour(name: &str, silent: &[Code], expected: usize) {
                 GradientCheckError::Diagnostic(found) => panic!("{module}: {}", draw(found)),
                 GradientCheckError::Graph(e) => panic!("{module}: {e}"),
             });
-        // A gradient that an annotation changes is not the derivative any more.
+        // A gradient that is modified by an annotation differs from the derivative.
         if module != "Trained" {
             let wrong: Vec<&GradientCheck> = checks.iter().filter(|check| !check.passes()).collect();
             assert!(wrong.is_empty(), "{module}: {wrong:?}");
@@ -140,7 +139,7 @@ fn tour(name: &str, silent: &[Code], expected: usize) {
 
 #[test]
 fn types_and_constants() {
-    // `Tensor<..>` is the older spelling.
+    // `Tensor<..>` is the deprecated spelling.
     tour("types.module", &[Code::L101], 4);
 }
 
@@ -161,7 +160,7 @@ fn primitives() {
 
 #[test]
 fn annotations() {
-    // What is marked as temporary is computed again on purpose; kernels are not chosen by name.
+    // Temporary tensors are recomputed on purpose; kernels can't be selected by name.
     tour("annotations.module", &[Code::W003, Code::L102], 6);
 }
 

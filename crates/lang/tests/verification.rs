@@ -1,4 +1,4 @@
-//! `verify_backward` lets every right backward pass and finds what is wrong with ten broken ones.
+//! `verify_backward` accepts every correct backward pass and finds the error in ten incorrect ones.
 
 use ir::{DType, Type};
 use lang::consteval::ConstValue;
@@ -30,7 +30,7 @@ fn f32s(shape: &[usize]) -> Type {
     Type::new(DType::F32, shape)
 }
 
-/// Constants and inputs to run a module with.
+/// Constants and inputs for a module.
 type Case<'a> = (Vec<(&'a str, ConstValue)>, Vec<Type>);
 
 #[test]
@@ -41,7 +41,7 @@ fn every_written_backward_of_the_library_holds() {
         for item in (0..program.files[0].ast.items.len()).map(|item| ItemRef { file: 0, item }) {
             let Some(view) = ModuleView::new(&program, item).filter(|view| view.backward.is_some()) else { continue };
             let name = view.decl.name.name.clone();
-            // Whoever adds a module with a written backward says here how to run it.
+            // A new module with an explicit backward graph needs an entry here.
             let ints = |pairs: &[(&'static str, i64)]| -> Vec<(&'static str, ConstValue)> {
                 pairs.iter().map(|(name, n)| (*name, ConstValue::int(*n))).collect()
             };
@@ -97,7 +97,7 @@ fn written_backwards_of_the_tests_hold() {
     assert!(checks.iter().all(GradientCheck::passes), "{checks:?}");
 }
 
-/// Two projections with an activation and a norm between, right; each mistake is one change of its text.
+/// A correct module: two projections with an activation and a norm between them; each error is one change of its text.
 const RIGHT: &str = "module M(n: int = 3):
   params:
     w: [n, n]

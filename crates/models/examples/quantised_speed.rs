@@ -1,5 +1,5 @@
-//! How fast a quantised model writes: tokens a second of a Llama of half a billion random parameters, in bf16, q8, q4 and nf4, turn
-//! by turn in one process, and what part of the memory's speed that is.
+//! Measures the decoding speed of quantized models: tokens per second of a Llama of half a billion random parameters, in bf16,
+//! q8, q4 and nf4, alternately in one process, and the fraction of the memory bandwidth that this is.
 //!
 //! `cargo run --release -p tensorloom-models --example quantised_speed [LAYERS [THREADS]]`
 
@@ -21,7 +21,7 @@ fn architecture(layers: i64) -> Architecture {
     Architecture::from_library("llama", given).expect("a model")
 }
 
-/// Bytes that a step reads of its weights: everything but the table of embeddings, of which it reads a row.
+/// Bytes of weights that a decode step reads: everything but the embedding table, of which it reads one row.
 fn bytes(model: &Model) -> f64 {
     let table = 32000.0 * 1024.0;
     let each = |(name, n): (&String, &usize)| match name.as_str() {
@@ -32,16 +32,16 @@ fn bytes(model: &Model) -> f64 {
     model.storage_formats().iter().map(each).sum()
 }
 
-/// Words in pages as large as those of the weights.
+/// A filled array in memory pages as large as those of the weights.
 fn filled(n: usize) -> &'static [u64] {
     let buffer = Box::leak(Box::new(cpu::HostBuffer::new(n * 8).expect("memory")));
-    // SAFETY: the block has room for them, and nobody else knows of it.
+    // SAFETY: the block has room for them, and nothing else knows of it.
     let words = unsafe { std::slice::from_raw_parts_mut(buffer.as_ptr().cast::<u64>(), n) };
     words.iter_mut().enumerate().for_each(|(i, word)| *word = i as u64);
     words
 }
 
-/// Bytes a second that all threads together read.
+/// Measures the memory bandwidth of all threads together in bytes per second.
 fn memory(words: &[u64], threads: usize) -> f64 {
     let started = Instant::now();
     std::thread::scope(|scope| {

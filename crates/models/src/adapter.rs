@@ -1,7 +1,7 @@
-//! Adapters: small tensors trained beside chosen matrices of a model, also where the model keeps several of them in one
+//! Adapters: small tensors trained beside chosen matrices of a model, also where the model stores several of these in one
 //! parameter. LoRA adds `α/r · B·A`, IA³ multiplies by a vector.
 //!
-//! Files are those of PEFT: `adapter_config.json` and `adapter_model.safetensors`.
+//! The file format is that of PEFT: `adapter_config.json` and `adapter_model.safetensors`.
 
 use crate::budget;
 use crate::checkpoint::Checkpoint;
@@ -21,12 +21,12 @@ use training::NamedTensor;
 use training::files;
 use training::named_tensor::to_bytes;
 
-/// Which kind of adapter, and what was chosen about it.
+/// The kind of an adapter, with its options.
 #[derive(Clone, Debug, PartialEq)]
 pub enum AdapterOptions {
     /// A low-rank update.
     Lora(LoraOptions),
-    /// Factors of activations.
+    /// Scaling vectors of activations.
     Ia3(Ia3Options),
 }
 
@@ -50,7 +50,7 @@ impl AdapterOptions {
         }
     }
 
-    /// The share of a projection's inputs that training leaves out.
+    /// The dropout probability of a projection's inputs during training.
     pub(crate) fn dropout(&self) -> f64 {
         match self {
             AdapterOptions::Lora(options) => options.dropout,
@@ -59,7 +59,7 @@ impl AdapterOptions {
     }
 }
 
-/// Whether a target means a module: the end of its name, with or without `_proj`.
+/// Whether a target names a module: the end of the module's name, with or without `_proj`.
 pub(crate) fn matches_target(target: &str, module: &str) -> bool {
     let last = module.rsplit('.').next().unwrap_or(module);
     ends_with(module, target) || last.strip_suffix("_proj") == Some(target)
@@ -69,7 +69,7 @@ fn ends_with(module: &str, target: &str) -> bool {
     module.strip_suffix(target).is_some_and(|before| before.is_empty() || before.ends_with('.'))
 }
 
-/// The names that PEFT knows targets by.
+/// The names under which PEFT knows the targets.
 fn full_names(targets: &[String], modules: &[&str]) -> Vec<String> {
     let mut names: Vec<String> = Vec::new();
     for target in targets {
@@ -83,42 +83,42 @@ fn full_names(targets: &[String], modules: &[&str]) -> Vec<String> {
     names
 }
 
-/// One adapted matrix.
+/// An adapted matrix.
 #[derive(Clone, Debug)]
 pub(crate) struct AdaptedMatrix {
-    /// HuggingFace name of the module: `model.layers.0.self_attn.q_proj`.
+    /// The HuggingFace name of the module: `model.layers.0.self_attn.q_proj`.
     pub(crate) module: String,
-    /// The parameter that holds its weight.
+    /// The index of the parameter that holds its weight.
     pub(crate) param: usize,
-    /// Its place in the parameter.
+    /// The piece of the parameter that is its weight.
     pub(crate) slice: CheckpointSlice,
-    /// Sizes of the matrix: out, in.
+    /// The sizes of the matrix: out, in.
     pub(crate) shape: [usize; 2],
-    /// The module's bias, if it has one: the parameter, and its place in it.
+    /// The module's bias, if it has one: the index of the parameter, and the piece of it.
     pub(crate) bias: Option<(usize, CheckpointSlice)>,
 }
 
 /// An adapter of a model.
 #[derive(Clone, Debug)]
 pub struct Adapter {
-    /// Its kind, sizes and targets.
+    /// The adapter's kind, sizes and targets.
     pub options: AdapterOptions,
-    /// The directory of the model it belongs to.
+    /// The directory of its base model.
     pub base: String,
     pub(crate) matrices: Vec<AdaptedMatrix>,
-    /// Elements of [`Adapter::tensors`], in the same order.
+    /// The elements of [`Adapter::tensors`], in the same order.
     pub(crate) values: Vec<Vec<f32>>,
 }
 
 impl Adapter {
-    /// Gives every element anew, in the order of tensors and elements.
+    /// Sets every element, in the order of tensors and elements.
     pub fn fill(&mut self, mut value: impl FnMut(usize) -> f32) {
         for tensor in &mut self.values {
             tensor.iter_mut().enumerate().for_each(|(i, x)| *x = value(i));
         }
     }
 
-    /// An adapter that changes nothing yet.
+    /// Creates an adapter that does not change the model yet.
     pub fn new_untrained(model: &Model, base: &str, options: impl Into<AdapterOptions>, seed: u64) -> Result<Adapter> {
         let options = options.into();
         let mut adapter = Adapter::empty(model, base, &options)?;
@@ -140,12 +140,12 @@ impl Adapter {
         Ok(Adapter { options: options.clone(), base: base.to_string(), matrices: places, values: Vec::new() })
     }
 
-    /// The number of trained elements.
+    /// The number of trainable elements.
     pub fn parameter_count(&self) -> usize {
         self.values.iter().map(Vec::len).sum()
     }
 
-    /// Names and types of the trained tensors, matrix by matrix.
+    /// The names and types of the trainable tensors, matrix by matrix.
     pub(crate) fn tensors(&self) -> Vec<(String, Type)> {
         let of = |place: &AdaptedMatrix| -> Vec<(String, Type)> {
             let named = |end: &str, shape: [usize; 2]| {
@@ -165,7 +165,7 @@ impl Adapter {
         self.matrices.iter().flat_map(of).collect()
     }
 
-    /// How many tensors a matrix has.
+    /// The number of tensors per matrix.
     pub(crate) fn tensors_per_matrix(&self) -> usize {
         match self.options {
             AdapterOptions::Lora(_) => 2,
@@ -173,7 +173,7 @@ impl Adapter {
         }
     }
 
-    /// Writes PEFT's two files into a directory, which is made if need be.
+    /// Writes PEFT's two files into a directory, which is created if necessary.
     pub fn write(&self, dir: &Path) -> Result<()> {
         files::create_dir_all(dir)?;
         let named = self.tensors().into_iter().zip(&self.values);
@@ -209,7 +209,7 @@ impl Adapter {
         Ok(files::write(&dir.join("adapter_config.json"), format!("{config:#}\n").as_bytes())?)
     }
 
-    /// The directory of the model that an adapter was trained on.
+    /// Returns the directory of the model that an adapter was trained on.
     pub fn base_of(dir: &Path) -> Result<String> {
         let config = read_config(dir)?;
         let base = config.get("base_model_name_or_path").and_then(Json::as_str);
@@ -224,7 +224,7 @@ impl Adapter {
         Ok(Adapter::read_parts(dir, model, false)?.0)
     }
 
-    /// An adapter with a head for classes beside it, and the number of these.
+    /// Reads an adapter with a classification head; returns the head and the number of classes too.
     pub(crate) fn read_with_head(dir: &Path, model: &Model) -> Result<(Adapter, Vec<f32>, usize)> {
         let (adapter, head) = Adapter::read_parts(dir, model, true)?;
         let file = Checkpoint::open_file(&dir.join("adapter_model.safetensors"))?;
@@ -263,7 +263,7 @@ impl Adapter {
     }
 }
 
-/// The head for classes beside an adapter, as peft names it.
+/// PEFT's name of the classification head of an adapter.
 const HEAD: &str = "base_model.model.score.weight";
 
 fn read_config(dir: &Path) -> Result<Json> {
@@ -280,10 +280,10 @@ pub(crate) fn string_list(config: &Json, field: &str) -> std::result::Result<Vec
     }
 }
 
-/// What PEFT's configuration says, or why it can't be followed.
+/// Parses PEFT's configuration; returns why it is not supported otherwise.
 fn read_options(config: &Json, headed: bool) -> std::result::Result<AdapterOptions, String> {
     let whole = config.get("modules_to_save").filter(|modules| !modules.is_null());
-    // peft names both heads that its classes may have; those of decoders have this one.
+    // PEFT lists both names that a classification head may have; decoders have this one.
     let list = whole.and_then(Json::as_array).cloned().unwrap_or_default();
     let scores =
         list.iter().any(|name| name == "score") && list.iter().all(|name| name == "score" || name == "classifier");
@@ -303,7 +303,7 @@ fn read_options(config: &Json, headed: bool) -> std::result::Result<AdapterOptio
     }
 }
 
-/// Every matrix that the options want, without values.
+/// All matrices that the options select.
 fn find_matrices(model: &Model, options: &AdapterOptions) -> Result<Vec<AdaptedMatrix>> {
     let mut places: Vec<AdaptedMatrix> = Vec::new();
     let mut known = Vec::new();
@@ -340,7 +340,7 @@ fn find_matrices(model: &Model, options: &AdapterOptions) -> Result<Vec<AdaptedM
 }
 
 impl Model {
-    /// The model with an adapter merged into its weights.
+    /// Merges an adapter into the model's weights.
     pub fn merge(&mut self, adapter: &Adapter) -> Result<()> {
         for (place, values) in adapter.matrices.iter().zip(adapter.values.chunks(adapter.tensors_per_matrix())) {
             let width = self.params[place.param].ty.shape[1];
@@ -359,7 +359,7 @@ impl Model {
                 }
             }
             self.set_values(place.param, &weights);
-            // What multiplies a projection's results multiplies its bias too.
+            // A factor of a projection's results multiplies its bias too.
             if let (AdapterOptions::Ia3(options), Some((param, piece))) = (&adapter.options, &place.bias)
                 && !options.is_feedforward(&place.module)
             {
@@ -373,7 +373,7 @@ impl Model {
         Ok(())
     }
 
-    /// Logits of a batch with an adapter beside the weights, not merged into them.
+    /// Computes the logits of a batch with an adapter beside the weights, without merging it.
     pub fn evaluate_adapted(&self, adapter: &Adapter, ids: &[Vec<i32>], backend: &dyn Backend) -> Result<NamedTensor> {
         let steps = self.check_ids(ids)?;
         let options = lang::lower::LowerOptions { dtype: self.dtype, ..Default::default() };

@@ -1,4 +1,4 @@
-//! From a configuration to a model of the standard library and its sizes.
+//! Maps a configuration to a model of the standard library and its sizes.
 
 use crate::budget;
 use crate::config::{Config, constant_from_json};
@@ -16,37 +16,37 @@ use serde_json::Value as Json;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-/// A model of the library with its sizes given.
+/// A model with the values of its constant parameters.
 #[derive(Clone, Debug)]
 pub struct Architecture {
-    /// Its file and what that imports.
+    /// The model's file and its imports.
     pub program: ModuleProgram,
     /// The model's declaration.
     pub item: ItemRef,
-    /// Its name, such as `Llama`.
+    /// The model's name, such as `Llama`.
     pub name: String,
-    /// Values of its parameters, as far as the configuration gives them.
+    /// Values of its constant parameters, as far as the configuration gives them.
     pub constants: BTreeMap<String, ConstValue>,
-    /// Paths of optional weights that are not there.
+    /// Paths of optional weights that are absent.
     pub absent_weights: BTreeSet<String>,
-    /// A recipe in the place of the model's own.
+    /// A precision recipe that replaces the model's own.
     pub recipe: Option<lang::lower::PrecisionRecipe>,
 }
 
-/// Something that a model takes.
+/// An input of a model.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ModelInput {
-    /// Its name; `in` where the model gives none.
+    /// The input's name; `in` where the model gives none.
     pub name: String,
-    /// Whether it may be left out.
+    /// Whether the input is optional.
     pub optional: bool,
 }
 
-/// What the names of classes end in that score the next token.
+/// Suffixes of the class names of causal language models.
 pub(crate) const DECODERS: [&str; 2] = ["ForCausalLM", "LMHeadModel"];
 
 impl Architecture {
-    /// The model that a `config.json` asks for.
+    /// Returns the model that a `config.json` describes.
     pub(crate) fn from_config(config: &Config, path: &Path) -> Result<Architecture> {
         let fault = |reason: String| Error::Config { path: path.to_path_buf(), reason };
         if let Some(own) = config.json.get("tensorloom") {
@@ -58,7 +58,7 @@ impl Architecture {
         let mut known = Vec::new();
         let quoted = format!("\"{wanted}\"");
         for file in models() {
-            // Files that do not name it need not be read as models.
+            // Files that do not contain the name need not be parsed.
             if !lang::library::text(file).is_some_and(|text| text.contains(&quoted)) {
                 let named = lang::library::text(file).unwrap_or_default().lines();
                 let named = named.filter_map(|line| line.trim().strip_prefix("architecture: \""));
@@ -104,13 +104,13 @@ impl Architecture {
         Err(fault(format!("no model for architecture `{wanted}`; known are {}", known.join(", "))))
     }
 
-    /// The model of a program for a checkpoint, by the fields that its `hf_config` reads; what a checkpoint is called does not
-    /// matter.
+    /// Returns the model of a program for a checkpoint, by the fields that its `hf_config` reads;
+    /// the class name of the checkpoint is ignored.
     pub(crate) fn from_program_config(program: ModuleProgram, config: &Config, path: &Path) -> Result<Architecture> {
         let items = program.files.first().map_or(0, |file| file.ast.items.len());
         let models = (0..items).map(|item| ItemRef { file: 0, item });
         let described: Vec<_> = models.filter_map(|item| Some((item, hf_config(&program, item)?))).collect();
-        // Of several models the one with the checkpoint's name, or the first.
+        // Of several models, this is the one with the checkpoint's name, or else the first.
         let own = |(_, entries): &&(ItemRef, Vec<ConfigEntry>)| {
             text(entries, "architecture").is_some_and(|name| Some(name) == config.architecture())
         };
@@ -126,7 +126,7 @@ impl Architecture {
         Architecture::from_program(program, name.as_deref(), given)
     }
 
-    /// A model of the library by its short name, such as `llama`.
+    /// Returns a library model by its short name, such as `llama`.
     pub fn from_library(name: &str, given: BTreeMap<String, ConstValue>) -> Result<Architecture> {
         let path = format!("std/models/{name}");
         if !models().any(|known| known == path) {
@@ -136,7 +136,7 @@ impl Architecture {
         Architecture::from_program(ModuleProgram::load(&path, &LibraryLoader(MemoryLoader::new())), None, given)
     }
 
-    /// A model of a program: the one with this name, or the first.
+    /// Returns the model of a program with this name, or the first.
     pub fn from_program(
         program: ModuleProgram,
         name: Option<&str>,
@@ -166,7 +166,7 @@ impl Architecture {
                 let known = header(&program, item).join(", ");
                 return Err(Error::Input(format!("the model has no parameter `{key}`: there are {known}")));
             }
-            // What numbers of a model of one's own mean is not known here: 0 may well be one of them.
+            // The meaning of a user's own parameters is unknown here: 0 may be a valid value.
             if program.files.first().is_some_and(|file| file.path.starts_with("std/")) {
                 budget::check_value(&key, &key, &value, all.get(&key)).map_err(Error::Input)?;
             }
@@ -176,7 +176,7 @@ impl Architecture {
         Ok(Architecture { program, item, name, constants: all, absent_weights: BTreeSet::new(), recipe: None })
     }
 
-    /// Names of the parameters of a program's first model.
+    /// The parameter names of a program's first model.
     pub(crate) fn parameters(program: &ModuleProgram) -> Vec<String> {
         let items = program.files.first().map_or(0, |file| file.ast.items.len());
         let is_model = |item: &ItemRef| program.decl(*item).is_some_and(|decl| decl.kind == DeclKind::Model);
@@ -184,8 +184,8 @@ impl Architecture {
         found.map_or(Vec::new(), |item| header(program, item))
     }
 
-    /// A configuration that [`Architecture::of`] reads back to this model. Models of the library get HuggingFace's fields;
-    /// others carry their files along.
+    /// Returns a configuration from which [`Architecture::from_config`] restores this model. Library models get HuggingFace's
+    /// fields; others embed their source files.
     pub(crate) fn to_config(&self) -> Json {
         let mut json = serde_json::Map::new();
         let entries = hf_config(&self.program, self.item).unwrap_or_default();
@@ -196,7 +196,7 @@ impl Architecture {
         let usual = defaults(&self.program, self.item);
         for (name, field) in mapped_fields(&entries) {
             let Some(value) = self.constants.get(&name).and_then(to_json) else { continue };
-            // Sizes of 0 mean "by default", as other numbers do whose default is 0.
+            // A size of 0 means "default", as do other numbers whose default is 0.
             let zero = |value: &Json| value.as_f64() == Some(0.0);
             let unset = value == 0 || zero(&value) && usual.get(&name).and_then(to_json).as_ref().is_some_and(zero);
             if !unset {
@@ -209,7 +209,7 @@ impl Architecture {
         Json::Object(json)
     }
 
-    /// A model that is not the library's, as a field of `config.json`: its files and what they were given.
+    /// A model outside the library as a field of `config.json`: its source files and the values of its parameters.
     pub(crate) fn embedded_module(&self) -> Option<Json> {
         let file = self.program.files.first().map_or("", |file| file.path.as_str());
         (!file.starts_with("std/")).then(|| {
@@ -222,12 +222,12 @@ impl Architecture {
         })
     }
 
-    /// The forward graph for a batch of sequences, or one step of decoding with caches.
+    /// Lowers the forward graph for a batch of sequences, or for one decode step with KV caches.
     pub fn lower(&self, batch: usize, steps: usize, dtype: DType, decode: Option<usize>) -> Result<Lowered> {
         self.lower_with(batch, steps, &LowerOptions { dtype, decode, ..LowerOptions::default() })
     }
 
-    /// The same with everything chosen: hooks, probes, stacked parameters.
+    /// [`lower`](Self::lower) with all options: hooks, probes, stacked parameters.
     pub fn lower_with(&self, batch: usize, steps: usize, options: &LowerOptions) -> Result<Lowered> {
         let inputs = self.inputs();
         let optional = inputs.iter().filter(|input| input.optional).map(|input| input.name.clone());
@@ -238,7 +238,7 @@ impl Architecture {
         self.lower_for(&types, &options)
     }
 
-    /// The forward graph for inputs of these types, without those that `absent` of the options names.
+    /// Lowers the forward graph for inputs of these types, without those that `absent` of the options names.
     pub(crate) fn lower_for(&self, inputs: &[Type], options: &LowerOptions) -> Result<Lowered> {
         let absent = self.absent_weights.iter().chain(&options.absent).cloned().collect();
         let recipe = options.recipe.or(self.recipe);
@@ -250,7 +250,7 @@ impl Architecture {
         Error::Language(render_all(&self.program.sources, &[found], ColorStyle::Plain))
     }
 
-    /// What the model takes, in order.
+    /// The model's inputs, in order.
     pub fn inputs(&self) -> Vec<ModelInput> {
         let view = ModuleView::new(&self.program, self.item);
         let slots = view.iter().flat_map(|view| &view.forward.inputs);
@@ -263,14 +263,14 @@ impl Architecture {
             .collect()
     }
 
-    /// Names of what the model gives, in order.
+    /// The names of the model's outputs, in order.
     pub fn outputs(&self) -> Vec<String> {
         let view = ModuleView::new(&self.program, self.item);
         let slots = view.iter().flat_map(|view| &view.forward.outputs);
         slots.map(|slot| slot.name.as_ref().map_or("out", |name| name.name.as_str()).to_string()).collect()
     }
 
-    /// Types of all inputs where every size that nothing gives is `steps`, but for the batch.
+    /// The types of all inputs, with `steps` for every size that is not given, except the batch size.
     pub(crate) fn input_types(&self, batch: usize, steps: usize, dtype: DType) -> Result<Vec<Type>> {
         let free =
             |name: &str, role: Option<&str>| Some(if role == Some("batch_dim") || name == "B" { batch } else { steps });
@@ -278,7 +278,7 @@ impl Architecture {
             .map_err(|found| self.config_error(*found))
     }
 
-    /// What the model's graph says about the sequences that it takes.
+    /// The limits on sequences that follow from the model's graph.
     pub(crate) fn limits(&self, dtype: DType) -> SequenceLimits {
         let inputs = self.inputs();
         let whole = |why: String| SequenceLimits { not_incremental: Some(why), ..SequenceLimits::default() };
@@ -291,21 +291,21 @@ impl Architecture {
             return whole("it takes more than ids".into());
         }
         let found = lang::lower::limits(&self.program, self.item, &self.constants, &types, &options);
-        // What can't be lowered step by step is run whole.
+        // A model that can't be lowered incrementally recomputes the whole sequence.
         found.unwrap_or_else(|found| whole(found.message.clone()))
     }
 
-    /// The tensors of a checkpoint that each parameter is made of, in order.
+    /// The checkpoint tensors that each parameter is assembled from, in order.
     pub fn sources(&self, params: &[Parameter]) -> Result<Vec<ParamSources>> {
         crate::mapping::sources(self, params)
     }
 
-    /// The model's weight mapping, with what it inherits.
+    /// The model's weight mapping, including inherited entries.
     pub(crate) fn mappings(&self) -> Vec<WeightMapping> {
         self.mappings_of(|view| view.mappings)
     }
 
-    /// What the model says about the tensors that it is written as.
+    /// The model's mapping of exported tensors.
     pub(crate) fn exports(&self) -> Vec<WeightMapping> {
         self.mappings_of(|view| view.exports)
     }
@@ -314,13 +314,13 @@ impl Architecture {
         ModuleView::new(&self.program, self.item).map_or(Vec::new(), |view| pick(view).into_iter().cloned().collect())
     }
 
-    /// The longest sequence, where positions are learned; rotations go on for ever.
+    /// The maximum sequence length, if positions are learned; rotary embeddings have none.
     pub(crate) fn max_positions(&self) -> Option<usize> {
         let rotates = header(&self.program, self.item).iter().any(|name| name == "theta");
         self.size("max_seq").filter(|_| !rotates)
     }
 
-    /// Whether rotations may depend on how long the sequence is, by the configuration or by a text of one's own.
+    /// Whether rotary embeddings may depend on the sequence length, by the configuration or by a user's module.
     pub(crate) fn rotates_by_length(&self) -> bool {
         const LENGTH_DEPENDENT_ROPE: [&str; 3] = ["dynamic", "longrope", "su"];
         let named =
@@ -338,7 +338,7 @@ impl Architecture {
             || texts.any(|text| LENGTH_DEPENDENT_ROPE.iter().any(|kind| text.contains(&format!("\"{kind}\""))))
     }
 
-    /// The length above which a sequence gets other rotations from its beginning on.
+    /// The sequence length above which all positions get other rotation factors.
     pub(crate) fn long_rope_threshold(&self) -> Option<usize> {
         let Some(ConstValue::List(fields)) = self.constants.get("rope") else { return None };
         let field = |name: &str| {
@@ -354,13 +354,13 @@ impl Architecture {
         if long { original.and_then(|n| usize::try_from(n).ok()).or_else(|| self.size("max_seq")) } else { None }
     }
 
-    /// An integer parameter, if the configuration gave it.
+    /// Returns an integer parameter, if the configuration gave it.
     pub(crate) fn size(&self, name: &str) -> Option<usize> {
         self.constants.get(name)?.as_int().and_then(|n| usize::try_from(n).ok())
     }
 }
 
-/// What a model says of a configuration, with what it inherits; none where it says nothing.
+/// The `hf_config` of a model, including inherited entries, if it has one.
 fn hf_config(program: &ModuleProgram, item: ItemRef) -> Option<Vec<ConfigEntry>> {
     program.decl(item).filter(|decl| decl.kind == DeclKind::Model)?;
     Some(ModuleView::new(program, item)?.config).filter(|entries| !entries.is_empty())
@@ -393,7 +393,7 @@ fn config_constants(entries: &[ConfigEntry], config: &Config) -> BTreeMap<String
         .collect()
 }
 
-/// The model that `to_config` wrote along with its files.
+/// The model that `to_config` embedded.
 fn embedded_architecture(own: &Json) -> Option<Result<Architecture>> {
     let mut loader = MemoryLoader::new();
     for (path, text) in own.get("files")?.as_object()? {
@@ -416,7 +416,7 @@ fn header(program: &ModuleProgram, item: ItemRef) -> Vec<String> {
         .collect()
 }
 
-/// Parameters whose default is a plain number, word or truth.
+/// Parameters whose default is a plain number, name or boolean.
 fn defaults(program: &ModuleProgram, item: ItemRef) -> BTreeMap<String, ConstValue> {
     let view = ModuleView::new(program, item);
     let params = view.iter().flat_map(|view| &view.header);

@@ -1,11 +1,11 @@
-//! `@assert` (§7.7.1): a run that breaks one is an error with its message.
+//! `@assert` (§7.7.1): a violated assertion makes a run fail with its message.
 
 use crate::error::{Error, Result};
 use crate::session::ProgramSession;
 use ir::{Builder, DType, GraphBuilder, Unary, Value};
 use lang::lower::{Observation, ObservationKind};
 
-/// Looks at the truths among what a run has shown; `first` is the output of the first observation.
+/// Checks the assertions among the observed values of a run; `first` is the output of the first observation.
 pub(crate) fn check_assertions(session: &ProgramSession, observed: &[Observation], first: usize) -> Result<()> {
     for (i, seen) in observed.iter().enumerate() {
         let ObservationKind::Assert { message } = &seen.kind else { continue };
@@ -16,12 +16,12 @@ pub(crate) fn check_assertions(session: &ProgramSession, observed: &[Observation
     Ok(())
 }
 
-/// The tensor and the message of an assertion that does not hold.
+/// The error of a violated assertion, from its tensor and its message.
 pub(crate) fn assertion_error((path, message): &(String, String)) -> Error {
     Error::Assertion { path: path.clone(), message: message.clone() }
 }
 
-/// Tensors and messages of all assertions.
+/// The tensors and messages of all assertions.
 pub(crate) fn list_assertions(observed: &[Observation]) -> Vec<(String, String)> {
     let asserts = observed.iter().filter_map(|seen| match &seen.kind {
         ObservationKind::Assert { message } => Some((seen.path.clone(), message.clone())),
@@ -30,7 +30,7 @@ pub(crate) fn list_assertions(observed: &[Observation]) -> Vec<(String, String)>
     asserts.collect()
 }
 
-/// How often each assertion does not hold, as `f32[n]`, of truths of any shape.
+/// Counts the violations of each assertion as `f32[n]`, from boolean tensors of any shape.
 pub(crate) fn count_violations(b: &mut Builder, truths: &[Value]) -> ir::Result<Value> {
     let mut counts = Vec::new();
     for truth in truths {

@@ -1,18 +1,18 @@
-//! Many prompts continued together: as many at once as there are rows, each as if it were alone.
+//! Batched generation: up to as many prompts at once as there are rows, each with the same result as alone.
 
 use crate::batch_engine::BatchEngine;
 use crate::error::Result;
 use crate::random::SplitMix64;
 use crate::sample::{SamplingOptions, TokenHistory};
 
-/// What is wanted of every prompt.
+/// Options of a batched generation.
 #[derive(Clone, Debug)]
 pub struct BatchGenerateOptions {
-    /// New ids at most.
+    /// Maximum number of new tokens.
     pub max_new_tokens: usize,
-    /// How tokens are chosen; each prompt has a seed of its own, this one and its number.
+    /// The sampling options; each prompt has its own seed, derived from this one and its index.
     pub sampling: SamplingOptions,
-    /// Ids that end a text, and are no part of it.
+    /// Tokens that end a text and are not part of it.
     pub eos_ids: Vec<i32>,
 }
 
@@ -26,8 +26,7 @@ struct Sequence {
 }
 
 impl BatchEngine {
-    /// Continues prompts; each is shown to `done` with its number when it is done, in whatever order that is. The batch must be
-    /// empty.
+    /// Continues prompts; calls `done` with the index of each when it is finished, in any order. The batch must be empty.
     pub fn generate_batch(
         &mut self,
         prompts: &[Vec<i32>],
@@ -82,7 +81,7 @@ impl BatchEngine {
         Ok(())
     }
 
-    /// Chooses a row's next id; says whether the row is done.
+    /// Samples a row's next token; returns whether the row is finished.
     fn sample_row(&self, row: &mut Sequence, mut logits: Vec<f32>, wanted: &BatchGenerateOptions, at: usize) -> bool {
         row.sampling.apply_penalties(&mut logits, &row.history);
         row.next = row.sampling.sample(&logits, &mut row.random) as i32;

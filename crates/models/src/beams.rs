@@ -1,33 +1,33 @@
-//! Beam search: the texts that are most probable as a whole, as transformers finds them.
+//! Beam search: finds the most probable sequences, as transformers does.
 
 use crate::batch_engine::BatchEngine;
 use crate::error::{Error, Result};
 use crate::sample::top_logprobs;
 
-/// What may be chosen about a search.
+/// Options of a beam search.
 #[derive(Clone, Debug)]
 pub struct BeamSearchOptions {
-    /// Texts that are followed at once.
+    /// Number of beams.
     pub num_beams: usize,
-    /// New ids at most.
+    /// Maximum number of new tokens.
     pub max_new_tokens: usize,
     /// Scores are divided by the length to this power.
     pub length_penalty: f64,
-    /// Ids that end a text.
+    /// Tokens that end a sequence.
     pub eos_ids: Vec<i32>,
 }
 
-/// A text that was found: its new ids, the end among them, and its score.
+/// A finished sequence: its new tokens, including the end token, and its score.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BeamResult {
-    /// New ids.
+    /// The new token IDs.
     pub ids: Vec<i32>,
-    /// The sum of the logarithms of its tokens' probabilities, divided by its length to a power.
+    /// The sum of its tokens' log probabilities, divided by its length to a power.
     pub score: f64,
 }
 
 impl BatchEngine {
-    /// The best continuations of a prompt, as many as there are beams, best first. The batch must be empty, with a row for each.
+    /// Returns the best continuations of a prompt, one per beam, best first. The batch must be empty, with a row for each beam.
     pub fn beam_search(&mut self, prompt: &[i32], beams: &BeamSearchOptions) -> Result<Vec<BeamResult>> {
         let (count, most) = (beams.num_beams, beams.max_new_tokens);
         if count == 0 || most == 0 || !self.is_empty() || self.sizes().max_batch < count {
@@ -49,10 +49,10 @@ impl BatchEngine {
         self.admit()?;
         let scored = |sum: f64, length: usize| sum / (length as f64).powf(beams.length_penalty);
         let mut done: Vec<BeamResult> = Vec::new();
-        // Of each text that is followed: ids, sum, and the logits of what comes next.
+        // For each beam: token IDs, sum, and the logits of the next token.
         let mut open: Vec<(Vec<i32>, f64, Vec<f32>)> = vec![(Vec::new(), 0.0, first)];
         for step in 1..=most {
-            // Enough that ends can't leave too few that go on.
+            // Enough candidates that the number of unfinished ones is at least the number of beams.
             let wide = count * (1 + beams.eos_ids.len().max(1));
             let mut candidates: Vec<(f64, usize, i32)> = Vec::new();
             for (beam, (_, sum, logits)) in open.iter().enumerate() {
@@ -64,7 +64,7 @@ impl BatchEngine {
             let mut next: Vec<(f64, usize, i32)> = Vec::new();
             for (rank, (sum, beam, id)) in candidates.into_iter().enumerate() {
                 if beams.eos_ids.contains(&id) {
-                    // An end behind better ones that go on is no find.
+                    // A finished candidate counts only if it is among the best `count`.
                     if rank < count {
                         let ids: Vec<i32> = open[beam].0.iter().copied().chain([id]).collect();
                         done.push(BeamResult { ids, score: scored(sum, step) });

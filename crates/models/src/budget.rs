@@ -1,4 +1,4 @@
-//! Bounds that are checked before any work is done: what a file or a command line asks for must be possible.
+//! Limits that are checked before any work is done: the sizes that a file or a command line gives must be possible.
 
 use crate::error::{Error, Result};
 use ir::DType;
@@ -6,24 +6,24 @@ use lang::consteval::ConstValue;
 use lang::lower::Parameter;
 use std::path::Path;
 
-/// More threads than this are a mistake.
+/// The maximum number of threads; more are a mistake.
 pub const MAX_THREADS: usize = 1024;
-/// More layers, or experts, than this are a mistake: a graph has nodes for each.
+/// The maximum number of layers or experts; more are a mistake: a graph has nodes for each.
 const MAX_LAYERS: i64 = 4096;
 
-/// Sizes above this can't be meant.
+/// The maximum value of a parameter; larger values are a mistake.
 fn max_value(parameter: &str) -> i64 {
     match parameter {
-        // Rotations are tabulated for every dimension of a head.
+        // Rotation angles are tabulated for every dimension of a head.
         "head_dim" => 1 << 16,
         "d_model" => 1 << 24,
-        // Lengths cost nothing where positions are not learned.
+        // Lengths need no memory where positions are not learned.
         "max_seq" | "window" => 1 << 40,
         _ => 1 << 32,
     }
 }
 
-/// Bytes of memory that this process may use, where the system tells.
+/// The memory that this process may use in bytes, where the system reports it.
 pub fn available_memory() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
@@ -34,7 +34,7 @@ pub fn available_memory() -> Option<u64> {
     Some(limit.map_or(all, |limit| limit.min(all)))
 }
 
-/// Refuses what can't fit; `what` needs so many bytes, and `remedy` lowers them.
+/// Fails if `what` needs more bytes than are available; `remedy` tells how to lower them.
 pub(crate) fn check_fits(what: &str, bytes: u128, remedy: &str) -> Result<()> {
     match available_memory() {
         Some(most) if bytes > u128::from(most) => Err(Error::Input(format!(
@@ -46,7 +46,7 @@ pub(crate) fn check_fits(what: &str, bytes: u128, remedy: &str) -> Result<()> {
     }
 }
 
-/// Bytes for people.
+/// Formats a number of bytes.
 pub(crate) fn format_bytes(bytes: u128) -> String {
     let units = [("EB", 1e18), ("PB", 1e15), ("TB", 1e12), ("GB", 1e9), ("MB", 1e6)];
     let unit = units.iter().find(|(_, size)| bytes as f64 >= *size);
@@ -55,12 +55,12 @@ pub(crate) fn format_bytes(bytes: u128) -> String {
 
 /// The product of sizes, if it is a number of elements that memory could have.
 pub(crate) fn checked_product(sizes: &[usize]) -> Option<usize> {
-    // Eight bytes an element, and sums of a few such numbers, must not overflow either.
+    // Eight bytes per element, and sums of a few such numbers, must not overflow either.
     sizes.iter().try_fold(1usize, |all, n| all.checked_mul(*n)).filter(|n| (*n as u64) < 1 << 56)
 }
 
-/// A value that a configuration or the command line gives for a model's parameter, by the name it has there. `default` is
-/// what the model's text says.
+/// Checks a value that a configuration or the command line gives for a model's parameter of this
+/// name. `default` is the default in the model's source.
 pub(crate) fn check_value(
     parameter: &str,
     name: &str,
@@ -106,8 +106,8 @@ pub(crate) fn check_value(
     }
     let Some(n) = value.as_int() else { return Ok(()) };
     let layers = matches!(parameter, "n_layers" | "experts");
-    // Where the text's own value is 0, that means "as usual".
-    // 0 is an id like others, and layers that are unlike the others may be none.
+    // If the parameter's default is 0, that means "default".
+    // Token 0 is valid, and a number of exceptional layers may be 0.
     let counts = matches!(parameter, "padding" | "end" | "first_dense" | "full_layers");
     let positive = !counts && default.and_then(ConstValue::as_int).is_some_and(|n| n > 0);
     match n {
@@ -119,14 +119,14 @@ pub(crate) fn check_value(
     }
 }
 
-/// Numbers of a rotation are factors and lengths: positive, all of them, but for two that 0 switches off.
+/// Parameters of rotary embeddings are factors and lengths: all must be positive, except for two that 0 disables.
 fn check_rope_value(name: &str, value: &ConstValue) -> std::result::Result<(), String> {
     let ConstValue::List(fields) = value else { return Ok(()) };
     for field in fields {
         let ConstValue::List(pair) = field else { continue };
         let [ConstValue::Str(key), value] = &pair[..] else { continue };
         let numbers = match value {
-            // Only these two are lists, one factor for each pair of dimensions.
+            // Only these two are lists, with one factor for each pair of dimensions.
             ConstValue::List(list) if !list.is_empty() && matches!(&key[..], "short_factor" | "long_factor") => {
                 &list[..]
             }
@@ -150,13 +150,13 @@ fn check_rope_value(name: &str, value: &ConstValue) -> std::result::Result<(), S
     Ok(())
 }
 
-/// Refuses parameters that overflow, or that have more elements than the tensors they are made of.
+/// Rejects parameters that overflow, or that have more elements than the tensors they are assembled from.
 pub(crate) fn check_parameters(params: &[Parameter], available: usize, path: &Path) -> Result<()> {
     let total = total_elements(params).map_err(|reason| Error::Config { path: path.to_path_buf(), reason })?;
     if total <= available {
         return Ok(());
     }
-    // The shape of one tensor says more than a sum, but only where the sum is not absurd.
+    // The shape of one tensor is more informative than the sum, except where the sum is absurd.
     match total / 1000 > available {
         false => Ok(()),
         true => Err(Error::Config {
@@ -166,13 +166,13 @@ pub(crate) fn check_parameters(params: &[Parameter], available: usize, path: &Pa
     }
 }
 
-/// Refuses a model that could not even be held: its elements, and the same as f32 while they are drawn.
+/// Rejects a new model that does not fit into memory: its elements, and a copy in f32 during initialization.
 pub(crate) fn check_new_model(params: &[Parameter], dtype: DType) -> Result<()> {
     let total = total_elements(params).map_err(Error::Input)? as u128;
     check_fits("the model", total * (4 + dtype.size() as u128), "give smaller sizes with `--set`")
 }
 
-/// How many elements parameters have, or which of them is too large.
+/// The number of elements of all parameters; the error names one that is too large.
 pub(crate) fn total_elements(params: &[Parameter]) -> std::result::Result<usize, String> {
     let sizes = params.iter().map(|param| {
         checked_product(&param.ty.shape).ok_or_else(|| {

@@ -1,8 +1,8 @@
-//! Calibration: how large the inputs of each matrix are on some text, so that rounding errors count as much as they do there.
+//! Calibration: measures the inputs of each matrix on sample text, so that rounding errors are weighted by them.
 //!
-//! Of a matrix `w` in few bits, a result is wrong by `Σ (ŵ − w)·x`. With inputs that are large in some places and small in others, a
-//! block is better off with scales that fit the numbers which meet large inputs. Its largest numbers are cut off a little, more and
-//! more, and what has the smallest error, weighted by the mean square of each input, is kept.
+//! With a quantized matrix `w`, a result has the error `Σ (ŵ − w)·x`. If some inputs are larger than others, a block has a
+//! smaller error with scales that fit the numbers which are multiplied by large inputs. Its largest numbers are clipped by
+//! increasing amounts, and the one with the smallest error, weighted by the mean square of each input, is selected.
 
 use crate::error::{Error, Result};
 use crate::model::Model;
@@ -16,13 +16,13 @@ use lang::lower::LowerOptions;
 use std::collections::BTreeMap;
 use training::named_tensor::from_bytes;
 
-/// The mean square of each input of the matrices that products read, by parameter.
+/// The mean square of each input of the matrices in products, by parameter.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Calibration {
     mean_squares: BTreeMap<usize, Vec<f32>>,
 }
 
-/// What the largest number of a block is cut to.
+/// Candidate clipping factors of the largest number of a block.
 const CLIP_RATIOS: [f32; 9] = [1.0, 0.97, 0.94, 0.91, 0.88, 0.85, 0.82, 0.78, 0.74];
 
 impl Calibration {
@@ -30,19 +30,19 @@ impl Calibration {
         self.mean_squares.get(&param).map(|all| &all[..])
     }
 
-    /// How many matrices it knows.
+    /// The number of matrices.
     pub fn len(&self) -> usize {
         self.mean_squares.len()
     }
 
-    /// Whether it knows none.
+    /// Whether there are no matrices.
     pub fn is_empty(&self) -> bool {
         self.mean_squares.is_empty()
     }
 }
 
 impl Model {
-    /// Runs sequences of one length and looks at what the matrices are multiplied by.
+    /// Runs sequences of one length and records the inputs of the matrices.
     pub fn calibrate(&self, rows: &[Vec<i32>], backend: &dyn Backend) -> Result<Calibration> {
         if self.is_quantized() {
             return Err(Error::Input(
@@ -76,7 +76,8 @@ impl Model {
     }
 }
 
-/// A graph that gives the sums of squares of what the parameters among its first `count` inputs are multiplied by, and which.
+/// Returns a graph that computes the sums of squares of the inputs of the parameters among the
+/// first `count` inputs, and lists these parameters.
 fn input_square_graph(graph: &Graph, count: usize) -> Result<(Graph, Vec<usize>)> {
     let mut b = Builder::new();
     let args: Vec<Value> = graph.input_types().into_iter().map(|t| b.graph.input(t)).collect();
@@ -98,7 +99,7 @@ fn input_square_graph(graph: &Graph, count: usize) -> Result<(Graph, Vec<usize>)
     Ok((b.finish(&outs), sums.into_keys().collect()))
 }
 
-/// Writes a graph out, through what it calls, and notes left operands of products with parameters `[out, in]`.
+/// Inlines a graph and its calls, and records the left operands of products with parameters `[out, in]`.
 fn walk(
     b: &mut Builder,
     graph: &Graph,
@@ -131,7 +132,7 @@ fn walk(
     })
 }
 
-/// Packs rows of numbers so that errors are small where inputs are large.
+/// Quantizes rows of numbers so that errors are small where inputs are large.
 pub(crate) fn quantize_calibrated(
     packing: QuantScheme,
     shape: &[usize],

@@ -8,12 +8,12 @@ thread_local! {
     static GUARDED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Whether a panic of this thread will be caught and become an error, for hooks that report others.
+/// Whether a panic of this thread will be caught and converted to an error; used by panic hooks.
 pub fn panic_is_caught() -> bool {
     GUARDED.with(Cell::get)
 }
 
-/// What a function of the tokenizer gives; a panic in it is an error like those that it says itself.
+/// Calls a function of the tokenizer; a panic becomes an error like those that it returns.
 pub(crate) fn catch_panic<T>(what: &str, f: impl FnOnce() -> tokenizers::Result<T>) -> Result<T> {
     let before = GUARDED.replace(true);
     let found = catch_unwind(AssertUnwindSafe(f));

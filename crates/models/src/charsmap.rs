@@ -1,9 +1,9 @@
-//! Whether the tables of a `Precompiled` normalizer can be followed.
+//! Validates the tables of a `Precompiled` normalizer.
 //!
-//! SentencePiece writes a trie as a double array of 32-bit units behind its size in bytes, and then the texts that replace what the trie
-//! finds, each ended by a zero. Who follows such a table does not look where it ends: here every unit that can be reached is.
+//! SentencePiece writes a trie as a double array of 32-bit units, preceded by its size in bytes, and then the zero-terminated
+//! replacement texts. Readers of such a table do not check bounds: here every reachable unit is checked.
 
-/// Checks a table as it stands in a `tokenizer.json`, in base64; gives how many times as long it can make a text.
+/// Checks a base64 table of a `tokenizer.json`; returns the factor by which it can lengthen a text.
 pub(crate) fn check_charsmap(text: &str) -> Result<f64, String> {
     let bytes = decode_base64(text).ok_or("its `precompiled_charsmap` is not base64")?;
     let (size, rest) = bytes.split_first_chunk().ok_or("its `precompiled_charsmap` has no size")?;
@@ -18,7 +18,7 @@ pub(crate) fn check_charsmap(text: &str) -> Result<f64, String> {
     let broken = || "its `precompiled_charsmap` leads out of its own table".to_string();
     let offset = |unit: usize| (unit >> 10) << ((unit & (1 << 9)) >> 6);
     let mut seen = vec![false; count];
-    // Nodes, as where their children are, and how many bytes of a text lead to them.
+    // Trie nodes: the offset of their children, and the number of bytes of the text that lead to them.
     let mut open = vec![(offset(*units.first().ok_or_else(broken)?), 0usize)];
     let mut growth = 1f64;
     while let Some((node, depth)) = open.pop() {

@@ -1,8 +1,8 @@
-//! Chat templates: messages to the text that a model was trained to go on with.
+//! Chat templates: render messages to the prompt format that a model was trained on.
 //!
-//! Templates are those of HuggingFace directories, in Jinja: `chat_template.jinja` and `additional_chat_templates/*.jinja`, or the
-//! field `chat_template` of `tokenizer_config.json`. A directory without one gets a plain one. They get the variables that
-//! transformers gives them.
+//! Templates of HuggingFace directories are in Jinja: `chat_template.jinja` and `additional_chat_templates/*.jinja`, or the field
+//! `chat_template` of `tokenizer_config.json`. A directory without one gets a default template.
+//! Templates have the same variables as in transformers.
 
 use crate::chat_files::{self, DEFAULT_NAME};
 use crate::error::{Error, Result};
@@ -12,17 +12,17 @@ use serde_json::{Map, Value as Json};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// For models that bring no template: each message behind the name of who says it.
+/// The default template for models without one: the role of each message, then its content.
 const DEFAULT_TEMPLATE: &str = "{% for message in messages %}{{ message.role }}: {{ message.content }}\n{% endfor %}\
                      {% if add_generation_prompt %}assistant:{% endif %}";
 
 /// The template for messages with tools.
 const TOOL_TEMPLATE: &str = "tool_use";
 
-/// Names of what a message's reasoning is passed under. The first is the one that templates read.
+/// Names under which a message's reasoning is passed. Templates read the first.
 const REASONING_FIELDS: [&str; 3] = ["reasoning_content", "thinking", "reasoning"];
 
-/// A template, or several by name, and the tokens that it may name.
+/// One or several named templates, and the special tokens that they use.
 #[derive(Clone, Debug)]
 pub struct ChatTemplate {
     path: Option<PathBuf>,
@@ -31,8 +31,8 @@ pub struct ChatTemplate {
 }
 
 impl ChatTemplate {
-    /// The template of a HuggingFace directory, of a GGUF file, or the plain one. There can be several by name: that for tools is used
-    /// for messages with tools.
+    /// Reads the template of a HuggingFace directory or of a GGUF file, or returns the default one. There can be several by name:
+    /// the one for tools is used for messages with tools.
     pub fn from_dir(dir: &Path) -> Result<ChatTemplate> {
         let mut template = ChatTemplate::default_template();
         template.tokens = SpecialTokens::from_dir(dir, None)?.named.into_iter().collect();
@@ -43,24 +43,24 @@ impl ChatTemplate {
         template.check()
     }
 
-    /// The template of models that bring none.
+    /// The default template for models without one.
     pub(crate) fn default_template() -> ChatTemplate {
         let sources = [(DEFAULT_NAME.to_string(), DEFAULT_TEMPLATE.to_string())].into();
         ChatTemplate { path: None, sources, tokens: Vec::new() }
     }
 
-    /// A template from its text.
+    /// Parses a template.
     pub fn from_source(source: &str) -> Result<ChatTemplate> {
         let sources = [(DEFAULT_NAME.to_string(), source.to_string())].into();
         ChatTemplate { path: None, sources, tokens: Vec::new() }.check()
     }
 
-    /// A number that changes when the template does.
+    /// A checksum of the template.
     pub(crate) fn fingerprint(&self) -> u32 {
         crc32fast::hash(format!("{:?} {:?}", self.sources, self.tokens).as_bytes())
     }
 
-    /// Whether the model brought it.
+    /// Whether the template comes from the model.
     pub fn is_from_model(&self) -> bool {
         self.path.is_some()
     }
@@ -81,7 +81,7 @@ impl ChatTemplate {
         }
     }
 
-    /// The template for messages with these variables.
+    /// Selects the template for messages with these variables.
     fn source(&self, further: &Map<String, Json>) -> Result<&String> {
         let tools = further.get("tools").is_some_and(|tools| !tools.is_null());
         let special = self.sources.get(TOOL_TEMPLATE).filter(|_| tools);
@@ -92,13 +92,13 @@ impl ChatTemplate {
         })
     }
 
-    /// The text of a conversation, up to where the model is to go on if `open`. Messages are objects with `role` and `content`;
-    /// `further` are variables that the template may know: `tools` (a list of functions' schemas), `documents`, others.
+    /// Renders a conversation; with `open`, the generation prompt is added. Messages are objects with `role` and `content`;
+    /// `further` are other variables of the template: `tools` (a list of function schemas), `documents`, and so on.
     pub fn render(&self, messages: &[Json], open: bool, further: &Map<String, Json>) -> Result<String> {
         Ok(self.render_with_generation_spans(messages, open, further)?.text)
     }
 
-    /// The same with the parts that the template marks as written by the assistant.
+    /// [`render`](Self::render), with the spans that the template marks as generated by the assistant.
     pub(crate) fn render_with_generation_spans(
         &self,
         messages: &[Json],
@@ -117,7 +117,7 @@ impl ChatTemplate {
     }
 }
 
-/// A message as templates get it from transformers: its reasoning under every name. Fields that are null stay null.
+/// Converts a message as transformers does: its reasoning is available under every name. Null fields stay null.
 fn normalize_message(message: &Json) -> Json {
     let Json::Object(fields) = message else { return message.clone() };
     let mut fields = fields.clone();
@@ -163,8 +163,8 @@ mod tests {
         assert!(ChatTemplate::from_source("{% if %}").expect_err("no condition").to_string().contains("line 1"));
     }
 
-    /// Cases of `golden/chat.py`: the same text and the same marks, or an error on both sides. `TENSORLOOM_CHAT_CASES` names a
-    /// further file.
+    /// Cases of `golden/chat.py`: the same text and the same spans, or an error in both. `TENSORLOOM_CHAT_CASES`
+    /// names an additional file.
     #[test]
     fn templates_are_rendered_as_by_transformers() {
         let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/chat/cases.json");
@@ -204,7 +204,7 @@ mod tests {
         }
     }
 
-    /// Templates by name, tokens and fields of messages, as transformers has them.
+    /// Reads templates by name, tokens and message fields as transformers does.
     #[test]
     fn directories_have_templates_by_name() {
         let dir = std::env::temp_dir().join(format!("tensorloom-chat-{}", std::process::id()));
@@ -226,7 +226,7 @@ mod tests {
         assert_eq!(of(json!({})).expect("renders"), "plain <s><mask><image>False");
         assert_eq!(of(json!({ "tools": [{ "b": 1, "a": "<é>" }] })).expect("renders"), r#"[{"b": 1, "a": "<é>"}]"#);
         assert_eq!(of(json!({ "tools": null, "bos_token": "x" })).expect("renders"), "plain x<mask><image>False");
-        // Files come before what the configuration says.
+        // Files take precedence over the configuration.
         write("additional_chat_templates/rag.jinja", "rag");
         assert!(of(json!({})).expect_err("no default").to_string().contains("default"));
         write("chat_template.jinja", "file {{ tools is none }} {{ documents is none }}");

@@ -1,4 +1,4 @@
-//! Where the chat templates of a directory are, as transformers reads them.
+//! Finds the chat templates of a directory, as transformers does.
 
 use crate::error::Result;
 use crate::special_tokens::{dir_with_file, read_object};
@@ -7,13 +7,13 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use training::files;
 
-/// The file of the default template, and the folder of others.
+/// The file of the default template, and the folder of the others.
 const TEMPLATE_FILE: &str = "chat_template.jinja";
 const TEMPLATE_DIR: &str = "additional_chat_templates";
-/// The name of the template that is used where none is asked for.
+/// The name of the default template.
 pub(crate) const DEFAULT_NAME: &str = "default";
 
-/// The templates of a directory by name. Files of their own come before the field of `tokenizer_config.json`.
+/// Reads the templates of a directory by name. Separate files take precedence over the field of `tokenizer_config.json`.
 pub(crate) fn read_templates(dir: &Path) -> Result<BTreeMap<String, String>> {
     if crate::gguf::is_gguf(dir) {
         return Ok(crate::gguf::GgufFile::open(dir)?.templates());

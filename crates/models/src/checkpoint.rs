@@ -1,4 +1,4 @@
-//! Tensors of a directory: one safetensors file or shards with an index.
+//! The tensors of a directory: one safetensors file, or shards with an index.
 
 use crate::error::{Error, Result};
 use crate::export::{PACKED_PREFIX, QUANTIZED_WEIGHTS_FILE, WEIGHTS_FILE};
@@ -18,11 +18,11 @@ use training::named_tensor::from_bytes;
 pub struct Checkpoint {
     dir: PathBuf,
     shards: Vec<MmapTensorFile>,
-    /// Which shard holds a tensor.
+    /// The shard of each tensor.
     shard_of: BTreeMap<String, usize>,
 }
 
-/// One tensor as it is stored.
+/// A tensor as it is stored.
 pub(crate) struct StoredTensor<'a> {
     pub(crate) path: &'a Path,
     pub(crate) shape: Vec<usize>,
@@ -32,8 +32,8 @@ pub(crate) struct StoredTensor<'a> {
 }
 
 impl Checkpoint {
-    /// Opens `model.safetensors`, `tensorloom.safetensors` of a quantised model, or the shards that `model.safetensors.index.json`
-    /// names.
+    /// Opens `model.safetensors`, `tensorloom.safetensors` of a quantized model, or the shards listed in
+    /// `model.safetensors.index.json`.
     pub fn open(dir: &Path) -> Result<Checkpoint> {
         let single =
             [WEIGHTS_FILE, QUANTIZED_WEIGHTS_FILE].map(|name| dir.join(name)).into_iter().find(|path| path.exists());
@@ -73,24 +73,24 @@ impl Checkpoint {
         self.shard_of.keys().map(String::as_str)
     }
 
-    /// A tensor by name. Its elements are read when they are asked for.
+    /// Returns a tensor by name. Its elements are read on request.
     pub(crate) fn get(&self, name: &str) -> Option<StoredTensor<'_>> {
         let file = &self.shards[*self.shard_of.get(name)?];
         let info = file.info(name)?;
         Some(StoredTensor { path: file.path(), shape: info.shape.clone(), dtype: info.dtype, file, info })
     }
 
-    /// A tensor that was there when the model was put together.
+    /// Returns a tensor that existed when the model was loaded.
     pub(crate) fn expect(&self, name: &str) -> Result<StoredTensor<'_>> {
         self.get(name).ok_or_else(|| file_error(&self.dir, format!("the tensor `{name}` is gone")))
     }
 
-    /// Nothing was missing of what programs read where it is.
+    /// Checks that no in-place read of the files failed.
     pub(crate) fn check_in_place_reads(&self) -> Result<()> {
         self.shards.iter().try_for_each(MmapTensorFile::check_in_place_reads)
     }
 
-    /// Reads every byte once; how many tensors there are. Elements must be numbers.
+    /// Reads every byte once; returns the number of tensors. Elements must not be NaN.
     pub fn verify(&self) -> Result<usize> {
         for name in self.shard_of.keys() {
             let Some(stored) = self.get(name) else { continue };
@@ -101,7 +101,7 @@ impl Checkpoint {
         Ok(self.shard_of.len())
     }
 
-    /// Parameters that are stored packed, with how.
+    /// The parameters that are stored quantized, with their formats.
     pub(crate) fn packed(&self) -> Result<BTreeMap<String, QuantScheme>> {
         let mut all = BTreeMap::new();
         for shard in &self.shards {
@@ -120,7 +120,7 @@ impl Checkpoint {
         Ok(all)
     }
 
-    /// A packed parameter.
+    /// Reads a quantized parameter.
     pub(crate) fn read_packed(&self, path: &str, packing: QuantScheme) -> Result<QuantizedWeight> {
         let (mut types, mut parts) = (Vec::new(), Vec::new());
         while let Some(stored) = self.get(&format!("{PACKED_PREFIX}{path}.{}", parts.len())) {
@@ -132,7 +132,7 @@ impl Checkpoint {
             .map_err(|e| file_error(&self.dir, format!("the packed `{path}`: {e}")))
     }
 
-    /// How many elements all tensors have together.
+    /// The number of elements of all tensors.
     pub(crate) fn elements(&self) -> usize {
         self.shard_of
             .keys()
@@ -141,7 +141,7 @@ impl Checkpoint {
             .sum()
     }
 
-    /// A number that changes when names, shapes, dtypes or elements do.
+    /// A checksum of names, shapes, dtypes and elements.
     pub(crate) fn fingerprint(&self) -> Result<u32> {
         let mut hasher = crc32fast::Hasher::new();
         for name in self.shard_of.keys() {
@@ -154,7 +154,7 @@ impl Checkpoint {
 }
 
 impl StoredTensor<'_> {
-    /// Whether [`Stored::floats`] reads this format.
+    /// Checks that [`StoredTensor::to_f32_vec`] supports the dtype.
     pub(crate) fn check_dtype(&self, name: &str) -> Result<()> {
         let readable = dtype_of(self.dtype).is_some() || matches!(self.dtype, Dtype::F8_E8M0 | Dtype::F4);
         if readable { Ok(()) } else { Err(self.unreadable(name)) }
@@ -169,18 +169,18 @@ impl StoredTensor<'_> {
         }
     }
 
-    /// Bytes from an offset on.
+    /// Reads bytes from an offset on.
     pub(crate) fn read(&self, offset: usize, bytes: &mut [u8]) -> Result<()> {
         Ok(self.file.read(self.info, offset, bytes)?)
     }
 
-    /// Where its bytes begin and end, and in which file.
+    /// The file of the tensor, and its byte range there.
     pub(crate) fn byte_range(&self) -> (&MmapTensorFile, usize, usize) {
         let (from, to) = self.file.byte_range(self.info);
         (self.file, from, to)
     }
 
-    /// The error for an element that is no finite number.
+    /// The error for an element that is not a finite number.
     pub(crate) fn not_finite(&self, name: &str, at: usize, x: f32) -> Error {
         Error::Tensor {
             path: self.path.to_path_buf(),
@@ -197,16 +197,16 @@ impl StoredTensor<'_> {
             return Ok(from_bytes(&bytes()?, dtype));
         }
         Ok(match self.dtype {
-            // Powers of two: an exponent alone.
+            // Powers of two: only an exponent.
             Dtype::F8_E8M0 => bytes()?.iter().map(|&e| if e == 255 { f32::NAN } else { exp2(e) }).collect(),
-            // Two elements a byte, the lower half first.
+            // Two elements per byte, the lower half first.
             Dtype::F4 => bytes()?.iter().flat_map(|b| [fp4(b & 15), fp4(b >> 4)]).collect(),
             _ => return Err(self.unreadable(name)),
         })
     }
 }
 
-/// The dtype of a stored tensor, where the graph has it too.
+/// The graph dtype of a stored dtype, if there is one.
 pub(crate) fn dtype_of(stored: Dtype) -> Option<DType> {
     Some(match stored {
         Dtype::BOOL => DType::Bool,
@@ -240,7 +240,7 @@ fn fp4(bits: u8) -> f32 {
     if bits & 8 == 0 { magnitude } else { -magnitude }
 }
 
-/// The first value that a dtype of whole numbers can't hold.
+/// The first value that an integer dtype can't represent.
 pub(crate) fn first_inexact(values: &[f32], dtype: DType) -> Option<f32> {
     let held = |x: &f32| Scalar::from_f64(dtype, f64::from(*x)).to_f64() == f64::from(*x);
     if dtype.is_float() { None } else { values.iter().copied().find(|x| !held(x)) }
@@ -250,7 +250,7 @@ fn file_error(path: &Path, reason: impl std::fmt::Display) -> Error {
     Error::file(path, reason)
 }
 
-/// The files that an index names.
+/// The files that an index lists.
 fn shard_names(index: &Path) -> Result<BTreeSet<String>> {
     let text = files::read_text(index, files::MAX_TEXT_BYTES)?;
     let json: Json = serde_json::from_str(&text).map_err(|e| file_error(index, format!("not valid JSON: {e}")))?;

@@ -1,8 +1,8 @@
-//! Texts to classes: a model whose head scores classes instead of words.
+//! Text classification: models with a head for class scores.
 //!
-//! Three forms are read: a decoder whose last state is scored (`..ForSequenceClassification`, as training for classes and transformers
-//! save it), an adapter with such a head beside it (as peft saves it), and an encoder that the library has with its head.
-//! Texts are padded to few lengths, each of which is compiled once; what stands behind a text is not seen by it.
+//! Three forms are supported: a decoder whose last hidden state is scored (`..ForSequenceClassification`, as classification
+//! training and transformers save it), an adapter with such a head (as PEFT saves it), and a library encoder with its head. Texts
+//! are padded to a few lengths, each of which is compiled once; the padding is masked.
 
 use crate::adapter::Adapter;
 use crate::architecture::{Architecture, DECODERS};
@@ -25,16 +25,16 @@ use training::named_tensor::from_bytes;
 /// Texts are padded to multiples of this.
 const PADDING_BLOCK: usize = 32;
 
-/// Programs that are kept.
+/// Maximum number of cached programs.
 const MAX_PROGRAMS: usize = 8;
 
-/// What the name of a class of transformers ends in.
+/// The suffix of the class names of classifiers in transformers.
 const CLASSIFIER: &str = "ForSequenceClassification";
 
-/// A model that tells classes apart.
+/// A classification model.
 pub struct Classifier {
     model: Model,
-    /// Scores of a state, `[classes, width]`; none where the model gives scores itself.
+    /// The weight of the head, `[classes, width]`; none where the model itself computes scores.
     head: Option<Vec<f32>>,
     classes: Vec<String>,
     scores: ProblemType,
@@ -43,7 +43,7 @@ pub struct Classifier {
 }
 
 impl Classifier {
-    /// Reads a directory, or that of an adapter, whose model may be named.
+    /// Loads a directory, or that of an adapter, whose base model may be given.
     pub fn load(dir: &Path, base: Option<&Path>, dtype: DType) -> Result<Classifier> {
         let (model, head, classes, scores) = match dir.join("adapter_config.json").is_file() {
             true => read_with_adapter(dir, base, dtype)?,
@@ -63,12 +63,12 @@ impl Classifier {
         &self.classes
     }
 
-    /// The ids of a text as the model was trained to read it.
+    /// Tokenizes a text as in training.
     pub fn ids(&self, tokenizer: &Tokenizer, text: &str) -> Result<Vec<i32>> {
         let mut ids = tokenizer.encode_with_special_tokens(text)?;
         let most = self.model.max_sequence().unwrap_or(usize::MAX);
         if ids.len() > most {
-            // What ends every text stays.
+            // Truncation keeps the trailing special tokens.
             let (_, after) = tokenizer.surrounding_ids()?;
             ids.truncate(most.saturating_sub(after.len()));
             ids.extend(after);
@@ -76,7 +76,7 @@ impl Classifier {
         Ok(ids)
     }
 
-    /// The probability of each class for a text; of a model for regression, its numbers.
+    /// Returns the probability of each class for a text; for a regression model, its outputs.
     pub fn classify(&mut self, ids: &[i32], backend: &dyn Backend) -> Result<Vec<f64>> {
         if ids.is_empty() {
             return Err(Error::Input("no ids given: a text needs at least one".into()));
@@ -136,24 +136,24 @@ impl Classifier {
     }
 }
 
-/// What encoders take, in this order.
+/// Inputs of encoders, in this order.
 const ENCODER_INPUTS: [&str; 2] = ["input_ids", "attention_mask"];
 
 type ClassifierParts = (Model, Option<Vec<f32>>, Vec<String>, ProblemType);
 
-/// What the scores of a model mean, as `problem_type` says.
+/// The meaning of a model's scores, by `problem_type`.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum ProblemType {
-    /// One of several classes.
+    /// Exactly one of several classes.
     SingleLabel,
-    /// Each class by itself.
+    /// Each class independently.
     MultiLabel,
-    /// Numbers.
+    /// Regression values.
     Regression,
 }
 
 impl ProblemType {
-    /// As transformers' pipeline reads a configuration.
+    /// Reads a configuration as transformers' pipeline does.
     fn of(config: &Json, classes: usize) -> ProblemType {
         match config.get("problem_type").and_then(Json::as_str) {
             Some("multi_label_classification") => ProblemType::MultiLabel,
@@ -182,7 +182,7 @@ fn load_full(dir: &Path, dtype: DType) -> Result<ClassifierParts> {
     let Some(stem) = name.strip_suffix(CLASSIFIER) else {
         return Err(fault(format!("`{name}` tells no classes apart: its name would end in {CLASSIFIER}")));
     };
-    // The library may have it as it is.
+    // The library may support the model directly.
     if Architecture::from_config(&config, &path).is_ok() {
         let model = Model::load(dir, dtype)?;
         let inputs: Vec<String> = model.architecture.inputs().into_iter().map(|input| input.name).collect();
@@ -207,7 +207,7 @@ fn read_with_adapter(dir: &Path, base: Option<&Path>, dtype: DType) -> Result<Cl
     };
     let path = base.join("config.json");
     let config = if path.is_file() { Config::read(&path)?.json } else { Json::Null };
-    // peft was given a model for classes, whatever the base was saved as; the head of the base is replaced.
+    // PEFT replaces the head of the base model, whatever class the base was saved as.
     let name = config.pointer("/architectures/0").and_then(Json::as_str).unwrap_or_default();
     let mut model = match name.strip_suffix(CLASSIFIER) {
         Some(stem) => load_decoder(&base, dtype, stem)?,
@@ -216,7 +216,7 @@ fn read_with_adapter(dir: &Path, base: Option<&Path>, dtype: DType) -> Result<Cl
     let (adapter, head, count) = Adapter::read_with_head(dir, &model)?;
     model.merge(&adapter)?;
     let object = |dir: &Path, name: &str| Ok::<_, Error>(Json::Object(read_object(dir, name)?.unwrap_or_default()));
-    // peft doesn't save the names of classes: those of the base's configuration are meant, if there are as many.
+    // PEFT doesn't save class names: those of the base's configuration are used, if their number matches.
     let mut names = class_names(&object(dir, "classes.json")?);
     if names.is_empty() {
         names = class_names(&config);
@@ -228,12 +228,12 @@ fn read_with_adapter(dir: &Path, base: Option<&Path>, dtype: DType) -> Result<Cl
     Ok((model, Some(head), names, scores))
 }
 
-/// The decoder below a head for classes.
+/// Loads the decoder below a classification head.
 fn load_decoder(dir: &Path, dtype: DType, stem: &str) -> Result<Model> {
     Model::load_without_lm_head(dir, dtype, &DECODERS.map(|end| format!("{stem}{end}")))
 }
 
-/// Names of classes by their numbers.
+/// Class names by their numbers.
 fn class_names(json: &Json) -> Vec<String> {
     let names = json.get("id2label").and_then(Json::as_object);
     let mut found: Vec<(usize, String)> = names

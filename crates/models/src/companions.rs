@@ -1,6 +1,6 @@
-//! The files beside a model's weights: tokenizer, chat templates, settings of generation, licences and whatever else lies there.
+//! The files beside a model's weights: tokenizer, chat templates, generation config, licences and others.
 //!
-//! What is written from a directory gets all of them, except weights and what belongs to a run.
+//! A model that is written from a directory gets all of them, except weights and the files of a training run.
 
 use crate::chat_files;
 use crate::error::{Error, Result};
@@ -8,18 +8,18 @@ use crate::gguf;
 use std::path::{Path, PathBuf};
 use training::files;
 
-/// Which files are meant.
+/// A selection of these files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FileSelection {
     /// All.
     All,
-    /// Those that make the tokenizer, with its chat templates.
+    /// The files of the tokenizer, with its chat templates.
     Tokenizer,
-    /// All others.
+    /// All other files.
     NonTokenizer,
 }
 
-/// Files of a tokenizer by their names.
+/// File names of a tokenizer.
 const TOKENIZER_FILES: &[&str] = &[
     "tokenizer.json",
     "tokenizer_config.json",
@@ -36,10 +36,10 @@ const TOKENIZER_FILES: &[&str] = &[
     "chat_template.jinja",
     "chat_template.json",
 ];
-/// The folder of further chat templates.
+/// The folder of additional chat templates.
 const TEMPLATE_DIR: &str = "additional_chat_templates";
 
-/// Endings of files that hold weights or their index.
+/// Suffixes of files that hold weights or their index.
 const WEIGHT_SUFFIXES: &[&str] = &[
     ".safetensors",
     ".safetensors.index.json",
@@ -61,7 +61,7 @@ const WEIGHT_SUFFIXES: &[&str] = &[
     ".partial",
 ];
 
-/// What is written anew with every model, and what belongs to the run that wrote a directory.
+/// Files that are written for every model, and those of a training run.
 const GENERATED_FILES: &[&str] = &[
     "config.json",
     "adapter_config.json",
@@ -74,14 +74,14 @@ const GENERATED_FILES: &[&str] = &[
     "trainer_state.json",
 ];
 
-/// Folders of the same kinds: weights in other formats, and runs.
+/// Folders with weights in other formats, and of runs.
 const WEIGHT_DIRS: &[&str] =
     &["onnx", "openvino", "original", "coreml", "checkpoints", "data", "ranks", "runs", "events"];
 
-/// Folders in folders.
+/// Maximum depth of nested folders.
 const MAX_DEPTH: usize = 4;
 
-/// Copies what lies beside a model's weights from one directory to another; a GGUF file gives what it has of it.
+/// Copies the files beside a model's weights from one directory to another; a GGUF file gives those that it contains.
 pub fn copy_companions(from: &Path, to: &Path) -> Result<()> {
     match gguf::is_gguf(from) {
         true => gguf::GgufFile::open(from)?.write_companions(to).map(drop),
@@ -89,11 +89,11 @@ pub fn copy_companions(from: &Path, to: &Path) -> Result<()> {
     }
 }
 
-/// Writes what lies beside a merged model: its base's files, with the tokenizer of the adapter where that has one.
+/// Writes the files beside a merged model: those of its base, with the tokenizer of the adapter if that has one.
 pub fn merge_companions(base: &Path, adapter: &Path, to: &Path) -> Result<()> {
     copy_companions(base, to)?;
     if adapter.join("tokenizer.json").is_file() {
-        // None of the base's tokenizer stays beside the adapter's.
+        // The base's tokenizer files must not be mixed with the adapter's.
         for name in file_names(to)?.into_iter().filter(|name| is_tokenizer(name)) {
             let path = to.join(name);
             std::fs::remove_file(&path).map_err(|e| Error::file(&path, e))?;
@@ -107,7 +107,7 @@ pub fn merge_companions(base: &Path, adapter: &Path, to: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Copies a part of the files; the paths of those that were written.
+/// Copies some of the files; returns the paths of those that were written.
 pub(crate) fn copy(from: &Path, to: &Path, part: FileSelection) -> Result<Vec<PathBuf>> {
     let same = from.canonicalize().ok().is_some_and(|from| to.canonicalize().ok() == Some(from));
     let mut written = Vec::new();
@@ -127,7 +127,7 @@ pub(crate) fn copy(from: &Path, to: &Path, part: FileSelection) -> Result<Vec<Pa
     Ok(written)
 }
 
-/// The files of a directory that a GGUF file has no place for. It has the tokenizer's tokens, its chat templates, and which ids
+/// The files of a directory that a GGUF file can't contain. It has the tokenizer's tokens, its chat templates, and which tokens
 /// begin, end and pad a text.
 pub fn files_without_gguf_form(dir: &Path) -> Result<Vec<PathBuf>> {
     let mut found = file_names(dir)?;
@@ -162,8 +162,8 @@ pub(crate) fn weights_in(dir: &Path) -> Vec<String> {
     found
 }
 
-/// Fails if a directory contains model weights: a single file, shards or an adapter. Another model written there would overwrite them, or
-/// would stand beside weights that programs load first.
+/// Fails if a directory contains model weights: a single file, shards or an adapter. Another model written there would overwrite
+/// them, or would be shadowed by weights that programs load first.
 pub fn ensure_no_model(dir: &Path) -> Result<()> {
     match weights_in(dir).first() {
         Some(file) => Err(Error::Input(format!(
@@ -193,7 +193,7 @@ fn collect_files(dir: &Path, under: &Path, depth: usize, found: &mut Vec<PathBuf
         };
         let path = under.join(name);
         let top = under == Path::new("");
-        // A link to a file is the file; a link to a folder may lead back here.
+        // A link to a file counts as the file; a link to a folder may be a cycle.
         if entry.file_type().map_err(fault)?.is_dir() {
             let run = WEIGHT_DIRS.contains(&name) || name.starts_with("checkpoint-");
             if depth > 0 && !(top && run) {

@@ -1,4 +1,4 @@
-//! Reading `config.json`: fields by the dotted names that `param_mapping` uses.
+//! Reads `config.json`: fields by the dotted names of `param_mapping`.
 
 use crate::error::{Error, Result};
 use lang::ast::{Expr, ExprKind};
@@ -7,7 +7,7 @@ use serde_json::{Map, Value as Json};
 use std::path::Path;
 use training::files;
 
-/// A configuration, with older spellings brought to the newest.
+/// A configuration, with older field names converted to the newest.
 #[derive(Clone, Debug)]
 pub(crate) struct Config {
     pub(crate) json: Json,
@@ -27,13 +27,12 @@ impl Config {
         Ok(Config { json })
     }
 
-    /// `architectures`, of which the first counts.
+    /// The first entry of `architectures`.
     pub(crate) fn architecture(&self) -> Option<&str> {
         self.json.get("architectures")?.get(0)?.as_str()
     }
 
-    /// The value that an expression of `param_mapping` has: a field, a literal, or the first field that is there in
-    /// `first(a, b)`.
+    /// Evaluates an expression of `param_mapping`: a field, a literal, or the first field that is present in `first(a, b)`.
     pub(crate) fn value(&self, expr: &Expr) -> Option<ConstValue> {
         match &expr.peel().kind {
             ExprKind::Int(n) => Some(ConstValue::int(*n)),
@@ -67,7 +66,7 @@ impl Config {
         }
     }
 
-    /// How positions are rotated, with what stands outside of it in some files.
+    /// The parameters of the rotary embedding, with those that some files store outside of it.
     fn rope_parameters(&self) -> Option<Json> {
         let inside = |name: &str| self.json.get(name).and_then(Json::as_object);
         let mut rope = inside("rope_parameters").or_else(|| inside("rope_scaling"))?.clone();
@@ -84,7 +83,7 @@ impl Config {
         Some(Json::Object(rope))
     }
 
-    /// A field by its dotted name; null is as good as absent.
+    /// Returns a field by its dotted name; null counts as absent.
     fn field(&self, path: &str) -> Option<&Json> {
         let direct = path.split('.').try_fold(&self.json, |json, part| json.get(part));
         let found = direct.or_else(|| {
@@ -103,7 +102,7 @@ impl Config {
 /// The key under which transformers writes floats that JSON does not have.
 const FLOAT_KEY: &str = "__float__";
 
-/// A text with Python's `Infinity` and `-Infinity` outside of strings as objects that name them.
+/// Replaces Python's `Infinity` and `-Infinity` outside of strings by objects that represent them.
 fn tag_infinities(text: &str) -> String {
     let mut found = String::new();
     let (mut rest, mut inside) = (text, false);
@@ -123,12 +122,12 @@ fn tag_infinities(text: &str) -> String {
     found
 }
 
-/// A number without a fraction is an int.
+/// Converts a number without a fraction to an integer.
 fn int_if_integral(x: f64) -> ConstValue {
     if x.fract() == 0.0 { ConstValue::int(x as i64) } else { ConstValue::Float(Some(x)) }
 }
 
-/// A field as a constant of the language; an object is a list of pairs.
+/// Converts a field to a constant of the language; an object becomes a list of pairs.
 pub(crate) fn constant_from_json(json: &Json) -> Option<ConstValue> {
     match json {
         Json::Bool(value) => Some(ConstValue::bool(*value)),

@@ -1,7 +1,7 @@
-//! Every field of a `config.json` is used, known not to matter, or refused by its name.
+//! Checks that every field of a `config.json` is used, known to be irrelevant, or rejected by name.
 //!
-//! Used is what the model's `param_mapping` reads. Of what it doesn't, some fields never change what a model computes; some
-//! do, and are taken with the values that mean what the library's model does anyway. Anything else might mean another model.
+//! The model's `param_mapping` reads the used fields. Some of the others never change what a model computes; some do, and are
+//! accepted only with the values that describe the library's model. Anything else might mean a different model.
 
 use crate::config::Config;
 use lang::ast::{ConfigEntry, ConfigValue, Expr, ExprKind};
@@ -9,10 +9,9 @@ use lang::consteval::ConstValue;
 use serde_json::{Value as Json, json};
 use std::collections::BTreeSet;
 
-/// Names, tokens, what the class returns, how weights begin, and dropout: evaluation has none, and training here has what its
-/// own settings say.
+/// Names, tokens, output options, initialization, and dropout: inference has none, and training here uses its own settings.
 const IGNORED_FIELDS: &[&str] = &[
-    // What the files are.
+    // File metadata.
     "_name_or_path",
     "_commit_hash",
     "architectures",
@@ -41,7 +40,7 @@ const IGNORED_FIELDS: &[&str] = &[
     "id2label",
     "label2id",
     "num_labels",
-    // What a call returns or keeps.
+    // Outputs of a call.
     "return_dict",
     "output_attentions",
     "output_hidden_states",
@@ -54,7 +53,7 @@ const IGNORED_FIELDS: &[&str] = &[
     "pretraining_tp",
     "is_decoder",
     "n_ctx",
-    // Tokens, and how texts are drawn.
+    // Tokens and generation options.
     "bos_token_id",
     "eos_token_id",
     "pad_token_id",
@@ -85,7 +84,7 @@ const IGNORED_FIELDS: &[&str] = &[
     "suppress_tokens",
     "begin_suppress_tokens",
     "forced_decoder_ids",
-    // How weights begin.
+    // Initialization.
     "initializer_range",
     "initializer_factor",
     "init_std",
@@ -111,7 +110,7 @@ const IGNORED_FIELDS: &[&str] = &[
     "layerdrop",
     "encoder_layerdrop",
     "decoder_layerdrop",
-    // What training hides of sounds, and how their times are found.
+    // Masking of audio in training, and timestamps.
     "apply_spec_augment",
     "mask_time_prob",
     "mask_time_length",
@@ -126,20 +125,20 @@ const IGNORED_FIELDS: &[&str] = &[
     "summary_proj_to_labels",
     "summary_type",
     "summary_use_proj",
-    // Which of two ways computes the same; sums here are never narrower than f32.
+    // Selects between equivalent implementations; sums here are never narrower than f32.
     "use_mambapy",
     "use_associative_scan",
     "residual_in_fp32",
     "reorder_and_upcast_attn",
-    // Used together with a field that is refused where it is set, or in a loss that is not added.
+    // Only used with a field that is rejected if it is set, or in a loss term that is not added.
     "router_aux_loss_coef",
     "aux_loss_alpha",
     "seq_aux",
-    // How many devices share the experts.
+    // The number of devices that share the experts.
     "ep_size",
 ];
 
-/// Fields of published files that no class of transformers reads, or not for what it computes, each with the reason.
+/// Fields of published files that no class of transformers reads, or that do not affect its results, each with the reason.
 const UNREAD_FIELDS: &[(&str, &str)] = &[
     ("is_llama_config", "a mark of the program that converted the file"),
     ("_num_labels", "the number of classes, which `id2label` says"),
@@ -184,10 +183,10 @@ const UNREAD_FIELDS: &[(&str, &str)] = &[
     ("predict_special_tokens", "OpenAI's first program had it"),
 ];
 
-/// Fields inside of a scaling of rotations that transformers doesn't read: YaRN's `finetuned` says how the weights were made.
+/// Fields inside `rope_scaling` that transformers doesn't read: YaRN's `finetuned` describes how the weights were trained.
 pub(crate) const UNREAD_ROPE_FIELDS: &[&str] = &["finetuned"];
 
-/// Quantised checkpoints by their `quant_method`: what the weights are, and what reads them.
+/// Quantized checkpoints by their `quant_method`: the format of the weights, and what can read them.
 const QUANT_METHODS: &[(&str, &str, &str)] = &[
     ("gptq", "integers of 2 to 8 bits with scales of groups (GPTQ)", "transformers with gptqmodel, vLLM"),
     ("awq", "integers of 4 bits with scales of groups (AWQ)", "transformers with gptqmodel or autoawq, vLLM"),
@@ -218,7 +217,7 @@ const QUANT_METHODS: &[(&str, &str, &str)] = &[
     ("quark", "integers or floats of few bits", "transformers with amd-quark, vLLM"),
 ];
 
-/// Why a quantised checkpoint is refused, and what to do.
+/// Why a quantized checkpoint is rejected, and the remedy.
 fn check_quantization(fields: &serde_json::Map<String, Json>) -> Result<(), String> {
     let names = ["quantization_config", "compression_config"];
     let found = names.iter().find_map(|name| Some((name, fields.get(*name).filter(|value| !value.is_null())?)));
@@ -242,14 +241,14 @@ fn check_quantization(fields: &serde_json::Map<String, Json>) -> Result<(), Stri
     ))
 }
 
-/// Fields that change what is computed, with the values that mean what is computed anyway.
+/// Fields that change the results, with the values that agree with the library's model.
 fn supported_values(architecture: &str, field: &str) -> Option<Vec<Json>> {
     Some(match (architecture, field) {
         ("T5ForConditionalGeneration" | "WhisperForConditionalGeneration", "is_encoder_decoder") => vec![json!(true)],
         (_, "is_encoder_decoder" | "tie_encoder_decoder" | "add_cross_attention") => vec![json!(false)],
         (_, "position_embedding_type") => vec![json!("absolute")],
         ("WhisperForConditionalGeneration", "scale_embedding" | "use_weighted_layer_sum") => vec![json!(false)],
-        // V2 never sums the weights of the chosen experts to 1.
+        // V2 never normalizes the weights of the chosen experts to a sum of 1.
         ("DeepseekV2ForCausalLM", "norm_topk_prob") => vec![json!(false)],
         ("DeepseekV2ForCausalLM", "scoring_func") => vec![json!("softmax")],
         ("DeepseekV3ForCausalLM", "scoring_func") => vec![json!("sigmoid")],
@@ -259,16 +258,16 @@ fn supported_values(architecture: &str, field: &str) -> Option<Vec<Json>> {
         ("MambaForCausalLM" | "Mamba2ForCausalLM", "rms_norm") => vec![json!(true)],
         ("Phi3ForCausalLM", "full_attn_mod" | "interpolate_factor") => vec![json!(1)],
         (_, "use_mrope") => vec![json!(false)],
-        // Pairs of neighbours would be rotated, as GPT-J does; transformers' classes don't.
+        // Adjacent pairs would be rotated, as in GPT-J; transformers' classes don't do this.
         (_, "rope_interleaved" | "rotary_interleaved") => vec![json!(false)],
         ("BertModel" | "BertForSequenceClassification", "directionality") => vec![json!("bidi")],
         (_, "pruned_heads") => vec![json!({}), json!([])],
         (_, "cross_attention_hidden_size") => vec![],
         (_, "use_bidirectional_attention") => vec![json!(false)],
-        // The loss that balances experts is not added.
+        // The load-balancing loss is not added.
         (_, "output_router_logits") => vec![json!(false)],
         (_, "router_jitter_noise") => vec![json!(0.0), json!(0)],
-        // Older files name fields that their class no longer reads.
+        // Older files contain fields that their class no longer reads.
         (_, "attention_bias" | "mlp_bias" | "use_sliding_window" | "use_qk_norm" | "alibi" | "lm_head_bias") => {
             vec![json!(false)]
         }
@@ -282,23 +281,23 @@ fn supported_values(architecture: &str, field: &str) -> Option<Vec<Json>> {
     })
 }
 
-/// Fields that say nothing to one class: they follow from others there, or are about parts that it does not have.
+/// Fields that have no effect for a class: they follow from other fields, or concern parts that it does not have.
 fn is_redundant(architecture: &str, field: &str) -> bool {
     let headless = |name: &str| name.starts_with("ViT") || name.ends_with("SequenceClassification");
     match (architecture, field) {
         ("Mamba2ForCausalLM", "chunk_size" | "time_step_rank") => true,
-        // transformers' class multiplies by the gate first, whatever the file says; it reads neither of these.
+        // transformers' class multiplies by the gate first, whatever the file says; it reads neither field.
         ("Mamba2ForCausalLM", "norm_before_gate" | "fused_add_norm") => true,
-        // Sizes of a pooler that the first authors' program had beside the one that is used.
+        // Sizes of a pooler in the original implementation that differs from the one in use.
         (name, _) if name.starts_with("Bert") && field.starts_with("pooler_") => true,
-        // Other names of sizes, and what only the first authors' program asks.
+        // Alternative names of sizes, and fields that only the original implementation reads.
         ("MambaForCausalLM", "d_inner" | "d_model" | "n_layer" | "ssm_cfg" | "fused_add_norm") => true,
         ("MambaForCausalLM", "pad_vocab_size_multiple") => true,
-        // About windows, which must not be used.
+        // Concerns sliding windows, which must be disabled.
         ("Qwen3MoeForCausalLM", "max_window_layers") => true,
         ("T5ForConditionalGeneration", "n_positions") => true,
         ("DeepseekV2ForCausalLM" | "DeepseekV3ForCausalLM", "qk_head_dim") => true,
-        // Layers that guess further tokens are not read.
+        // Layers for multi-token prediction are not read.
         ("DeepseekV3ForCausalLM", "num_nextn_predict_layers" | "num_mtp_layers") => true,
         ("T5ForConditionalGeneration", "dense_act_fn" | "is_gated_act" | "tie_word_embeddings") => true,
         ("WhisperForConditionalGeneration", "classifier_proj_size" | "num_hidden_layers") => true,
@@ -306,19 +305,19 @@ fn is_redundant(architecture: &str, field: &str) -> bool {
         ("CLIPModel", "text_config.tie_word_embeddings" | "vision_config.tie_word_embeddings") => true,
         ("BertModel" | "RobertaModel" | "CLIPModel", "tie_word_embeddings") => true,
         (name, "tie_word_embeddings") if headless(name) => true,
-        // Pictures are made of it, not read.
+        // Only used for image reconstruction.
         (name, "encoder_stride") if name.starts_with("ViT") => true,
         ("ViTForImageClassification", "pooler_output_size" | "pooler_act") => true,
         _ => false,
     }
 }
 
-/// What a field has to say that nobody reads, if anything.
+/// Returns an error for a field that is not supported, if there is one.
 pub(crate) fn check_fields(config: &Config, architecture: &str, entries: &[ConfigEntry]) -> Result<(), String> {
     let Some(fields) = config.json.as_object() else { return Ok(()) };
     let mut used = read_fields(entries);
     if used.contains("rope_parameters") || used.iter().any(|path| path.starts_with("rope_parameters.")) {
-        // Older spellings of the same.
+        // Older names of the same fields.
         let older = ["rope_parameters", "rope_scaling", "rope_theta", "original_max_position_embeddings"];
         used.extend(older.map(String::from));
         if used.contains("rope_parameters.partial_rotary_factor") {
@@ -327,7 +326,7 @@ pub(crate) fn check_fields(config: &Config, architecture: &str, entries: &[Confi
     }
     check_quantization(fields)?;
     check_duplicates(&config.json)?;
-    // Gemma 3's model extends that of Gemma 2, which has it; transformers' class keeps it and bounds no score.
+    // Gemma 3's configuration inherits the field from Gemma 2; transformers' class ignores it and does not cap the scores.
     let capped = fields.get("attn_logit_softcapping").filter(|value| !value.is_null());
     if let (Some(value), "Gemma3ForCausalLM") = (capped, architecture) {
         return Err(format!(
@@ -337,7 +336,7 @@ pub(crate) fn check_fields(config: &Config, architecture: &str, entries: &[Confi
     unread_fields(config, architecture, "", fields, &used)
 }
 
-/// The same for the fields of an object, whose names begin with `prefix`.
+/// Checks the fields of an object, whose names begin with `prefix`.
 fn unread_fields(
     config: &Config,
     architecture: &str,
@@ -383,12 +382,12 @@ fn unread_fields(
     Ok(())
 }
 
-/// Whether a field is that of a quantised checkpoint, which [`quantized`] has let pass.
+/// Whether a field describes the quantization that `check_quantization` has accepted.
 fn names_quantization(field: &str) -> bool {
     matches!(field, "quantization_config" | "compression_config")
 }
 
-/// Settings of rotations that stand in two places must agree: only one of them is read.
+/// Parameters of rotary embeddings that occur in two places must agree: only one of them is read.
 fn check_duplicates(json: &Json) -> Result<(), String> {
     let field = |name: &str| json.get(name).filter(|value| !value.is_null());
     let Some(rope) = field("rope_parameters") else { return Ok(()) };
@@ -403,7 +402,7 @@ fn check_duplicates(json: &Json) -> Result<(), String> {
     Ok(())
 }
 
-/// Whether a field's value is of the kind that its parameter takes, which the parameter's default shows.
+/// Checks that a field's value has the kind of its parameter's default.
 pub(crate) fn check_value_kind(name: &str, value: &ConstValue, default: Option<&ConstValue>) -> Result<(), String> {
     let number = |value: &ConstValue| value.as_int().is_some() || matches!(value, ConstValue::Float(_));
     let (fits, wanted) = match default {
@@ -416,7 +415,7 @@ pub(crate) fn check_value_kind(name: &str, value: &ConstValue, default: Option<&
     if fits { Ok(()) } else { Err(format!("`{name}` is {value}: it must be {wanted}")) }
 }
 
-/// Kinds of layers say no more than the windows do.
+/// `layer_types` must agree with the sliding window settings.
 fn check_layer_types(config: &Config, value: &Json) -> Result<(), String> {
     let field = |name: &str| config.json.get(name).filter(|value| !value.is_null());
     let windows =

@@ -1,8 +1,8 @@
-//! A sequence that grows: ids go in, the logits of the next one come out.
+//! Incremental decoding of a sequence: append token IDs, get the logits of the next token.
 //!
-//! Where the model's graph allows it (`lang::lower::Limits`), the past stands in caches and new ids alone are run, by programs
-//! that serve every length up to the caches' capacity. Otherwise each call runs the whole sequence. Of several ids only the
-//! last is scored, unless all are asked for.
+//! Where the model's graph allows it (`lang::lower::SequenceLimits`), past positions are kept in caches and only new tokens are
+//! computed, by programs that serve every length up to the caches' capacity. Otherwise each call recomputes the whole sequence.
+//! Of several tokens only the last is scored, unless all are requested.
 
 use crate::adapter::Adapter;
 use crate::asserts;
@@ -22,45 +22,45 @@ use training::named_tensor::from_bytes;
 /// Capacities are multiples of this, so that few programs serve many lengths.
 const CAPACITY_BLOCK: usize = 64;
 
-/// Ids of a prompt that are run at once: products are as fast with so many as with more, and activations of long prompts would take
+/// The prefill chunk size in tokens: products of this size are as fast as larger ones, and activations of long prompts would take
 /// more memory than small models.
 const PREFILL_CHUNK: usize = 256;
 
-/// Ids up to which weights are used where the file has them. That saves a second for each gigabyte before the first token; copies
-/// stand in larger pages, which make each token a tenth faster.
+/// Up to this many tokens, weights are used from the memory-mapped file. That saves a second per gigabyte before the first token;
+/// copied weights are in larger memory pages, which makes each token a tenth faster.
 const MAX_IN_PLACE_TOKENS: usize = 1024;
 
-/// Programs that are kept where they take turns.
+/// Maximum number of cached programs that alternate.
 const MAX_PROGRAMS: usize = 3;
 
-/// A sequence with what is needed to go on with it.
+/// A sequence with the state to continue it.
 pub struct DecodeSession<'a> {
     model: &'a Model,
-    /// Updates that stand beside the model's products; their tensors come before the parameters.
+    /// An adapter beside the model's products; its tensors come before the parameters.
     adapter: Option<&'a Adapter>,
     backend: &'a dyn Backend,
     params: Vec<Buffer>,
     capacity: usize,
     ids: Vec<i32>,
-    /// The program that ran last comes first, and has the caches.
+    /// Compiled programs. The one that ran last comes first, and owns the caches.
     steps: Vec<DecodeProgram>,
-    /// The caches, while no program has them.
+    /// The caches, while no program owns them.
     detached_caches: Option<Vec<Buffer>>,
-    /// Whether several ids are scored now and then.
+    /// Whether several tokens are sometimes scored at once, for speculative decoding.
     speculative: bool,
     last_run_time: Duration,
-    /// How ranks share the model.
+    /// The sharding of the model among ranks.
     sharded: Option<Sharded>,
 }
 
 impl Model {
-    /// An empty sequence that may grow to `most` ids.
+    /// Creates an empty sequence of capacity `most` tokens.
     pub fn decode_session<'a>(&'a self, most: usize, backend: &'a dyn Backend) -> Result<DecodeSession<'a>> {
         self.decode_session_sharded(most, backend, None)
     }
 
-    /// The same as one of several ranks, which share the model as the mesh of `comm` says; the backend must talk through it.
-    /// All ranks make the same calls and get the same logits.
+    /// Creates a sequence as one of several ranks that share the model by the mesh of `comm`; the backend must use it for
+    /// collectives. All ranks make the same calls and get the same logits.
     pub fn decode_session_sharded<'a>(
         &'a self,
         most: usize,
@@ -79,7 +79,7 @@ impl Model {
         Ok(DecodeSession { sharded: divided, ..self.decode_session_on(params, None, most, backend) })
     }
 
-    /// The same with parameters that are on the device already, those of an adapter in front of them.
+    /// Creates a sequence with parameters that are on the device already, preceded by those of an adapter.
     pub(crate) fn decode_session_on<'a>(
         &'a self,
         params: Vec<Buffer>,
@@ -105,7 +105,7 @@ impl Model {
         }
     }
 
-    /// What a sequence runs: the model's graph, with the adapter beside it.
+    /// Lowers the model's graph, with the adapter beside it.
     fn lower_adapted(&self, adapter: Option<&Adapter>, count: usize, options: &LowerOptions) -> Result<Lowered> {
         let Some(adapter) = adapter else { return self.lower_with(1, count, options) };
         let mut lowered = self.architecture.lower_with(1, count, options)?;
@@ -116,27 +116,27 @@ impl Model {
 }
 
 impl DecodeSession<'_> {
-    /// The ids so far.
+    /// The token IDs so far.
     pub fn ids(&self) -> &[i32] {
         &self.ids
     }
 
-    /// How long the last call ran, without compiling.
+    /// The run time of the last call, without compilation.
     pub fn last_run_time(&self) -> Duration {
         self.last_run_time
     }
 
-    /// Whether every call runs the whole sequence.
+    /// Whether every call recomputes the whole sequence.
     pub fn recomputes_prefix(&self) -> bool {
         self.model.limits.not_incremental.is_some()
     }
 
-    /// Compiles what a call with this many ids will need, if it is not there.
+    /// Compiles the program for a call with this many tokens, if it is not cached.
     pub fn prepare(&mut self, count: usize) -> Result<()> {
         if self.recomputes_prefix() { Ok(()) } else { self.select_program(self.prefill_count(count), false) }
     }
 
-    /// How many of so many ids are run at once.
+    /// The prefill chunk size for this many tokens.
     fn prefill_count(&self, count: usize) -> usize {
         if count <= PREFILL_CHUNK || self.recomputes_prefix() || self.model.architecture.rotates_by_length() {
             return count.max(1);
@@ -144,16 +144,16 @@ impl DecodeSession<'_> {
         count.div_ceil(count.div_ceil(PREFILL_CHUNK))
     }
 
-    /// Puts the program for so many ids first.
+    /// Moves the program for this many tokens to the front.
     fn select_program(&mut self, count: usize, all: bool) -> Result<()> {
         let fits = |step: &DecodeProgram| step.count == count && (step.score_all == all || count == 1);
-        // The program of a prompt is not needed again; those of guesses are.
+        // The program of a prompt is not needed again; those of speculative decoding are.
         self.speculative |= all && count > 1;
         let step = match self.steps.iter().position(fits) {
             Some(0) => return Ok(()),
             Some(at) => self.steps.remove(at),
             None => {
-                // One program makes room for the next, which goes on in its caches.
+                // The next program replaces this one, and takes over its caches.
                 if !self.speculative {
                     self.detached_caches = self
                         .steps
@@ -178,7 +178,7 @@ impl DecodeSession<'_> {
         Ok(())
     }
 
-    /// Appends ids; gives the logits of the one that comes next. Many are run part by part, by one program where they divide.
+    /// Appends tokens; returns the logits of the next one. Many tokens are prefilled in chunks, by one program if they divide evenly.
     pub fn append(&mut self, ids: &[i32]) -> Result<Vec<f32>> {
         let (mut rows, mut ran, before) = (Vec::new(), Duration::ZERO, self.ids.len());
         self.model.check_ids(&[ids.to_vec()])?;
@@ -189,7 +189,7 @@ impl DecodeSession<'_> {
             match self.run(part, false) {
                 Ok(found) => rows = found,
                 Err(error) => {
-                    // What was written behind the end is never read.
+                    // Entries after the end are never read.
                     self.ids.truncate(before);
                     return Err(error);
                 }
@@ -200,17 +200,17 @@ impl DecodeSession<'_> {
         Ok(rows.pop().unwrap_or_default())
     }
 
-    /// Appends ids; gives the logits behind each of them.
+    /// Appends tokens; returns the logits after each of them.
     pub fn append_scored(&mut self, ids: &[i32]) -> Result<Vec<Vec<f32>>> {
         self.run(ids, true)
     }
 
-    /// Forgets all but the first ids. Models that keep a state can't.
+    /// Truncates the sequence. Models with a recurrent state don't support this.
     pub fn truncate(&mut self, length: usize) -> Result<()> {
         if self.steps.iter().any(|step| step.caches.is_some() && !step.by_position) && length < self.ids.len() {
             return Err(Error::Input("a model that keeps a state can't go back".into()));
         }
-        // Keys and values behind the end are overwritten before they are read.
+        // Keys and values after the end are overwritten before they are read.
         self.ids.truncate(length);
         Ok(())
     }
@@ -222,7 +222,7 @@ impl DecodeSession<'_> {
             return Err(Error::Input(format!("the sequence was to have at most {} ids", self.capacity)));
         }
         self.ids.extend(ids);
-        // Rotations change for the whole sequence when it grows long: it is run once more.
+        // If rotation factors change at this length, the whole sequence is recomputed.
         let again = self
             .model
             .architecture
@@ -252,25 +252,25 @@ impl DecodeSession<'_> {
     }
 }
 
-/// A program for some ids. Its inputs are parameters, ids and, with caches, position, caches and, where one row alone is scored,
-/// that row; its outputs logits, caches.
+/// A program for a number of tokens. Its inputs are parameters, token IDs and, with caches, position, caches and, if only one row
+/// is scored, that row; its outputs are logits and caches.
 struct DecodeProgram {
     session: ProgramSession,
     count: usize,
     /// Whether all rows are scored.
     score_all: bool,
     params: usize,
-    /// None where the whole sequence is run.
+    /// The number of caches; none if the whole sequence is recomputed.
     caches: Option<usize>,
     by_position: bool,
-    /// Whether its caches are those of the sequence.
+    /// Whether it owns the current caches.
     owns_caches: bool,
-    /// What is shown beside the results, from this output on.
+    /// Observed values, which are outputs from this index on.
     observed: (usize, Vec<Observation>),
 }
 
 impl DecodeProgram {
-    /// Appends `count` ids to caches.
+    /// Builds the program that appends `count` tokens to the caches.
     fn cached(of: &DecodeSession<'_>, count: usize, all: bool) -> Result<DecodeProgram> {
         let DecodeSession {
             model,
@@ -282,7 +282,7 @@ impl DecodeProgram {
             detached_caches: ref held,
             ..
         } = *of;
-        // Nobody asks for derivatives: composites of their own would only be in the way.
+        // No derivatives are needed, so composites with custom derivatives would only block fusion.
         let options = LowerOptions {
             dtype: model.dtype,
             decode: Some(capacity),
@@ -324,7 +324,7 @@ impl DecodeProgram {
         Ok(step)
     }
 
-    /// Runs a sequence of `count` ids from its beginning.
+    /// Builds the program that runs a sequence of `count` tokens from its beginning.
     fn full_sequence(of: &DecodeSession<'_>, count: usize) -> Result<DecodeProgram> {
         let DecodeSession { model, adapter, backend, ref params, sharded: ref divided, .. } = *of;
         let options = LowerOptions { dtype: model.dtype, asserts: true, ..LowerOptions::default() };
@@ -348,7 +348,7 @@ impl DecodeProgram {
         })
     }
 
-    /// Runs ids at a position; gives the logits behind each, or behind the last.
+    /// Runs tokens at a position; returns the logits after each, or after the last.
     fn run(&mut self, ids: &[i32], position: usize) -> Result<Vec<Vec<f32>>> {
         let position = i32::try_from(position).map_err(|_| Error::Input("the sequence is too long".into()))?;
         self.session.write_ints(self.params, ids.iter().copied())?;
@@ -367,13 +367,13 @@ impl DecodeProgram {
         Ok(values.chunks_exact(width).map(<[f32]>::to_vec).collect())
     }
 
-    /// What the sequence has been so far.
+    /// The current caches.
     fn caches(&self) -> Vec<Buffer> {
         let first = self.params + 2;
         self.session.bindings.inputs[first..first + self.caches.unwrap_or(0)].to_vec()
     }
 
-    /// Goes on where another program stopped: caches have the same types.
+    /// Takes over the caches of another program: they have the same types.
     fn take_caches(&mut self, other: &mut DecodeProgram) {
         for i in 0..self.caches.unwrap_or(0) {
             self.session.exchange_input(self.params + 2 + i, &mut other.session, other.params + 2 + i);

@@ -1,4 +1,4 @@
-//! Files of the language on disk, behind the standard library.
+//! Loads files of the language from disk, in addition to the standard library.
 
 use crate::error::{Error, Result};
 use lang::library::LibraryLoader;
@@ -6,14 +6,14 @@ use lang::resolve::{LoadedFile, Loader, ModuleProgram};
 use std::path::{Path, PathBuf};
 use training::files;
 
-/// Files on disk, by path without extension (§4.7.1): beside the program's own file, in the folders above it up to the one
+/// Finds files on disk, by path without extension (§4.7.1): beside the program's own file, in its parent folders up to the one
 /// with `module.lock`, in the current directory, then in the folders of `LOOM_PATH`.
 struct DiskLoader {
     folder: PathBuf,
 }
 
 impl DiskLoader {
-    /// Where paths start, in order.
+    /// The root folders of the search, in order.
     fn roots(&self) -> Vec<PathBuf> {
         let mut roots = vec![self.folder.clone()];
         let above: Vec<&Path> = self.folder.ancestors().skip(1).collect();
@@ -26,7 +26,7 @@ impl DiskLoader {
         roots
     }
 
-    /// A version of a file is a file of its own, `gates.v2.module`; without one, the plain file is read.
+    /// A version of a file is a separate file, `gates.v2.module`; without a version, the plain file is read.
     fn file(&self, path: &str, major: Option<u32>) -> Option<PathBuf> {
         let name = match major {
             None => format!("{path}.module"),
@@ -74,17 +74,17 @@ impl Loader for DiskLoader {
     }
 }
 
-/// FNV-1a: enough to see that a file has changed.
+/// FNV-1a: sufficient to detect that a file has changed.
 fn fnv1a(text: &str) -> u32 {
     text.bytes().fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
 }
 
-/// Loads a file, or a file of the library by its path or a model's name: `std/models/llama`, `llama`.
+/// Loads a file, or a library file by its path or a model's name: `std/models/llama`, `llama`.
 pub fn load_program(name: &str) -> Result<ModuleProgram> {
     let path = name.strip_suffix(".module").unwrap_or(name);
     let file = PathBuf::from(format!("{path}.module"));
     if file.is_file() {
-        // What can't be read is no missing import: say why.
+        // An unreadable file is reported as such, not as a missing import.
         files::read_text(&file, files::MAX_TEXT_BYTES)?;
         let folder = file.parent().unwrap_or(Path::new("")).to_path_buf();
         let stem = file.file_stem().and_then(|stem| stem.to_str()).unwrap_or(path);
@@ -98,11 +98,11 @@ pub fn load_program(name: &str) -> Result<ModuleProgram> {
     }
 }
 
-/// Writes down which versions the imports of a file resolved to, beside the file.
+/// Writes a lock file with the resolved versions of a file's imports beside the file.
 pub fn write_lock(name: &str, program: &ModuleProgram) -> Result<PathBuf> {
     let path = Path::new(name).parent().unwrap_or(Path::new("")).join("module.lock");
     let mut lock = program.lock.clone();
-    // The file itself is no import of its own.
+    // The file itself is not one of its imports.
     if let Some(own) = program.files.first() {
         lock.modules.remove(&own.path.replace('/', "."));
     }

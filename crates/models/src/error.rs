@@ -1,4 +1,4 @@
-//! What can go wrong, with what a person needs to mend it.
+//! Errors, with the details that are needed to fix them.
 
 use std::path::PathBuf;
 
@@ -11,29 +11,29 @@ pub enum Error {
     /// The configuration does not describe a model of the library.
     #[error("{}: {reason}", path.display())]
     Config {
-        /// `config.json`.
+        /// The path of the configuration.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The reason.
         reason: String,
     },
-    /// A tensor that a parameter is made of is not in the checkpoint.
+    /// A tensor that a parameter is assembled from is missing in the checkpoint.
     #[error("{}: no tensor `{tensor}`, which parameter `{parameter}` needs with shape {expected:?}", path.display())]
     MissingTensor {
         /// The file or directory searched.
         path: PathBuf,
-        /// Its name.
+        /// The name of the tensor.
         tensor: String,
         /// The parameter that needs it.
         parameter: String,
-        /// Shape of that parameter.
+        /// The shape of that parameter.
         expected: Vec<usize>,
     },
-    /// A tensor of the checkpoint that the model has no parameter for.
+    /// The checkpoint has a tensor for which the model has no parameter.
     #[error("{}: tensor `{tensor}` belongs to no parameter of the model", path.display())]
     UnusedTensor {
         /// The directory.
         path: PathBuf,
-        /// Its name.
+        /// The name of the tensor.
         tensor: String,
     },
     /// A tensor does not have the shape or dtype that its parameter needs.
@@ -45,10 +45,10 @@ pub enum Error {
         tensor: String,
         /// What was expected.
         expected: String,
-        /// What is there.
+        /// The actual shape or dtype.
         found: String,
     },
-    /// A parameter that the model's mapping does not mention.
+    /// A parameter without an entry in the model's weight mapping.
     #[error("{model}: `hf_mapping` says nothing about parameter `{parameter}`")]
     Unmapped {
         /// The model.
@@ -56,21 +56,21 @@ pub enum Error {
         /// The parameter.
         parameter: String,
     },
-    /// The model's file has mistakes; the text is drawn for people.
+    /// The model's source has errors; the string contains the rendered diagnostics.
     #[error("{0}")]
     Language(String),
-    /// Ids, labels or lengths that the model cannot take.
+    /// Token IDs, labels or lengths that the model does not accept.
     #[error("{0}")]
     Input(String),
-    /// An `@assert` of the model does not hold.
+    /// An `@assert` of the model is violated.
     #[error("`{path}`: {message} (an `@assert` of the model does not hold)")]
     Assertion {
-        /// The tensor that it stands on.
+        /// The tensor of the assertion.
         path: String,
-        /// What it says.
+        /// The message of the assertion.
         message: String,
     },
-    /// A person asked to stop before there was anything to save.
+    /// The user stopped the run before there was anything to save.
     #[error("stopped before the first step: nothing was trained")]
     Stopped,
     /// The compiler or the backend failed.
@@ -81,11 +81,11 @@ pub enum Error {
     Graph(#[from] ir::Error),
 }
 
-/// Results of this crate.
+/// The result type of this crate.
 pub type Result<T> = std::result::Result<T, Error>;
 
 impl Error {
-    /// A file that could not be read or written.
+    /// Returns the error for a file that could not be read or written.
     pub(crate) fn file(path: &std::path::Path, reason: impl std::fmt::Display) -> Error {
         training::Error::file(path, reason).into()
     }

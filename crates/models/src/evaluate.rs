@@ -11,40 +11,40 @@ use lang::lower::{LowerOptions, Lowered, ObservationKind, mean_cross_entropy};
 use training::NamedTensor;
 use training::named_tensor::{from_bytes, to_bytes};
 
-/// What an evaluation gives.
+/// The result of an evaluation.
 #[derive(Clone, Debug)]
 pub struct Evaluation {
     /// `[batch, T, vocabulary]`.
     pub logits: NamedTensor,
     /// The mean loss, if labels were given.
     pub loss: Option<NamedTensor>,
-    /// `grad.<HuggingFace name>` for every tensor of the checkpoint, if labels were given.
+    /// The gradient `grad.<HuggingFace name>` of every tensor of the checkpoint, if labels were given.
     pub gradients: Vec<NamedTensor>,
 }
 
-/// What a probe captured.
+/// A value captured by a probe.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Captured {
     /// The module and the tensor, such as `blocks[3].attention.qkv`.
     pub path: String,
     /// The layer, inside a stack of blocks.
     pub layer: Option<usize>,
-    /// What was captured, such as `stats`: mean, deviation, smallest, largest, norm.
+    /// The kind of capture, such as `stats`: mean, deviation, minimum, maximum, norm.
     pub capture: String,
-    /// It, under the probe's name.
+    /// The captured value, under the probe's name.
     pub value: NamedTensor,
 }
 
-/// Results that are states, as transformers calls them.
+/// Output names that denote hidden states, as in transformers.
 const STATE_OUTPUTS: [&str; 2] = ["last_hidden_state", "pooler_output"];
 
 impl Model {
-    /// The graph from parameters and ids (`i32[batch, steps]`) to logits, and the parameters' values under their paths.
+    /// The graph from parameters and token IDs (`i32[batch, steps]`) to logits, and the parameters' values under their paths.
     pub fn graph(&self, batch: usize, steps: usize) -> Result<(Graph, Vec<NamedTensor>)> {
         self.named_graph(batch, steps).map(|(graph, values, _)| (graph, values))
     }
 
-    /// The same, with the names of the inputs behind the parameters.
+    /// [`graph`](Self::graph), with the names of the inputs after the parameters.
     pub fn named_graph(&self, batch: usize, steps: usize) -> Result<(Graph, Vec<NamedTensor>, Vec<String>)> {
         let options = LowerOptions { dtype: self.dtype, ..LowerOptions::default() };
         let lowered = self.architecture.lower_with(batch, steps, &options)?;
@@ -59,8 +59,8 @@ impl Model {
         Ok((graph, values, lowered.inputs))
     }
 
-    /// Runs a batch of sequences of one length. With labels (as many as ids, shifted here as HuggingFace does: position
-    /// `t` predicts label `t + 1`; -100 does not count) also the loss and its gradients.
+    /// Runs a batch of sequences of one length. With labels (as many as tokens, shifted here as HuggingFace does: position `t`
+    /// predicts label `t + 1`; -100 is ignored) also returns the loss and its gradients.
     pub fn evaluate(&self, ids: &[Vec<i32>], labels: Option<&[Vec<i32>]>, backend: &dyn Backend) -> Result<Evaluation> {
         let steps = self.check_ids(ids)?;
         if let Some(labels) = labels {
@@ -69,7 +69,7 @@ impl Model {
         let options = LowerOptions { dtype: self.dtype, asserts: true, ..LowerOptions::default() };
         let lowered = self.lower_with(ids.len(), steps, &options)?;
         let (n, results) = (self.param_inputs(), lowered.graph.output_types().len());
-        // What is packed has no gradient.
+        // Quantized parameters have no gradient.
         let all = (0..self.params.len()).filter(|&i| self.params[i].ty.dtype.is_float() && self.packed(i).is_none());
         let wide: Vec<usize> = all.collect();
         let floats: Vec<usize> = wide.iter().map(|&i| (0..i).map(|j| self.inputs_of(j)).sum()).collect();
@@ -104,7 +104,7 @@ impl Model {
         Ok(Evaluation { logits: named(&session, 1, "logits")?, loss: Some(named(&session, 0, "loss")?), gradients })
     }
 
-    /// Gradients of these parameters, which are outputs from `first` on, as tensors of the checkpoint.
+    /// Reads the gradients of these parameters, which are outputs from `first` on, as tensors of the checkpoint.
     pub(crate) fn named_gradients(
         &self,
         session: &ProgramSession,
@@ -133,7 +133,7 @@ impl Model {
         Ok(gradients)
     }
 
-    /// The mean loss of predicting each id of some sequences of one length from those before it, `batch` sequences at a time.
+    /// The mean loss of predicting each token of sequences of one length from the preceding ones, `batch` sequences at a time.
     pub fn mean_loss(&self, rows: &[Vec<i32>], batch: usize, backend: &dyn Backend) -> Result<f64> {
         let steps = self.check_ids(rows)?;
         if steps < 2 {
@@ -150,7 +150,7 @@ impl Model {
         let n = params.len();
         let mut session = ProgramSession::new(&alone.finish(&outs[..1]), backend, &params)?;
         let (mut sum, mut count) = (0.0, 0.0);
-        // What doesn't fill a batch is left out.
+        // An incomplete last batch is skipped.
         for rows in rows.chunks_exact(batch) {
             let ids = || rows.iter().flatten().copied();
             session.write_ints(n, ids())?;
@@ -163,8 +163,8 @@ impl Model {
         Ok(sum / count)
     }
 
-    /// What the model's `@probe`s capture on a batch, forward ones first; those of gradients (`grad_stats`, `grad_full`)
-    /// need labels, and are left out without them.
+    /// Returns the values that the model's `@probe`s capture on a batch, forward probes first; gradient probes (`grad_stats`,
+    /// `grad_full`) need labels, and are skipped without them.
     pub fn capture(
         &self,
         ids: &[Vec<i32>],
@@ -207,7 +207,7 @@ impl Model {
         Ok(found)
     }
 
-    /// Whether ids are all that the model needs.
+    /// Checks that token IDs are the model's only required input.
     pub(crate) fn check_takes_token_ids(&self) -> Result<()> {
         let needed: Vec<String> =
             self.architecture.inputs().into_iter().filter(|i| !i.optional).map(|i| format!("`{}`", i.name)).collect();
@@ -222,7 +222,7 @@ impl Model {
         )))
     }
 
-    /// Whether the first result scores ids: an encoder without a head gives states.
+    /// Checks that the first output scores the vocabulary: an encoder without a head returns hidden states.
     pub(crate) fn check_has_lm_head(&self) -> Result<()> {
         match self.architecture.outputs().first().filter(|name| STATE_OUTPUTS.contains(&&name[..])) {
             Some(name) => Err(Error::Input(format!(
@@ -235,7 +235,7 @@ impl Model {
 
     /// The common length of the sequences.
     pub(crate) fn check_ids(&self, ids: &[Vec<i32>]) -> Result<usize> {
-        // A model that decodes step by step takes ids and nothing else.
+        // A model that supports incremental decoding takes only token IDs.
         if self.limits.not_incremental.is_some() {
             self.check_takes_token_ids()?;
         }
@@ -256,7 +256,7 @@ impl Model {
         Ok(steps)
     }
 
-    /// The longest sequence that there are positions for.
+    /// The maximum sequence length with positional embeddings.
     pub(crate) fn max_positions(&self) -> Option<usize> {
         self.architecture.max_positions().into_iter().chain(self.limits.max_positions).min()
     }
@@ -271,13 +271,13 @@ impl Model {
         self.check_labels_in_range(labels.iter().flatten())
     }
 
-    /// Ids and labels of a batch.
+    /// Checks the token IDs and labels of a batch.
     pub(crate) fn check_batch(&self, ids: &[i32], labels: &[i32]) -> Result<()> {
         self.check_token_ids(ids.iter())?;
         self.check_labels_in_range(labels.iter())
     }
 
-    /// Ids must be rows of every table that they are looked up in.
+    /// Token IDs must be valid rows of every embedding table.
     pub(crate) fn check_token_ids<'a>(&self, mut ids: impl Iterator<Item = &'a i32>) -> Result<()> {
         let Some(size) = self.vocabulary().filter(|size| *size > 0) else { return Ok(()) };
         match ids.find(|id| !in_range(**id, size)) {
@@ -288,7 +288,7 @@ impl Model {
         }
     }
 
-    /// Labels must be among what the model scores, or -100.
+    /// Labels must be valid classes of the output, or -100.
     fn check_labels_in_range<'a>(&self, mut labels: impl Iterator<Item = &'a i32>) -> Result<()> {
         let Some(size) = self.limits.classes.or_else(|| self.vocabulary()).filter(|size| *size > 0) else {
             return Ok(());
@@ -307,8 +307,8 @@ fn in_range(id: i32, size: usize) -> bool {
     usize::try_from(id).is_ok_and(|id| id < size)
 }
 
-/// What probes show, from parameters, ids and, for the sizes of labels, labels: forward ones, then gradients. Also how many
-/// of the latter there are.
+/// The graph of the probed values, from parameters, token IDs and, for the sizes of labels, labels: forward probes, then gradient
+/// probes. Also returns the number of the latter.
 fn probe_graph(lowered: &Lowered, params: usize, labels: Option<(usize, usize)>) -> ir::Result<(Graph, usize)> {
     let (results, shown) = (lowered.outputs.len(), lowered.observations.len());
     let mut b = Builder::new();
@@ -322,7 +322,7 @@ fn probe_graph(lowered: &Lowered, params: usize, labels: Option<(usize, usize)>)
         return Ok((b.finish(&outs[results..results + shown]), 0));
     };
     let loss = loss_graph(&lowered.graph, batch, steps)?;
-    // Inputs of the loss: parameters, ids, what is zero, labels.
+    // Inputs of the loss: parameters, token IDs, zeros at the probed values, labels.
     let wrt: Vec<usize> = (params + 1..params + 1 + lowered.gradient_probes.len()).collect();
     let graph = transform::value_and_grad(&loss, &wrt)?;
     let given = b.graph.input(Type::new(DType::I32, &[batch, steps]));
@@ -339,7 +339,7 @@ fn probe_graph(lowered: &Lowered, params: usize, labels: Option<(usize, usize)>)
     Ok((b.finish(&all), wrt.len()))
 }
 
-/// Loss and all results from all inputs and labels behind them: each position predicts the next one's label.
+/// Computes the loss and all outputs from all inputs followed by labels: each position predicts the next label.
 fn loss_graph(forward: &Graph, batch: usize, steps: usize) -> ir::Result<Graph> {
     let mut b = Builder::new();
     let inputs: Vec<Value> = forward.input_types().into_iter().map(|t| b.graph.input(t)).collect();

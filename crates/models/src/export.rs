@@ -1,4 +1,4 @@
-//! Writing a HuggingFace directory: the tensors under their names, in the dtypes they came in.
+//! Writes a HuggingFace directory: the tensors under their names, in their original dtypes.
 
 use crate::checkpoint::dtype_of;
 use crate::companions::weights_in;
@@ -14,15 +14,15 @@ use training::NamedTensor;
 use training::files;
 use training::named_tensor::to_bytes;
 
-/// What names of packed parameters' parts begin with.
+/// The prefix of the names of quantized parameters' parts.
 pub(crate) const PACKED_PREFIX: &str = "packed.";
 
-/// The file of weights, and that of a quantised model. It has another name so that other programs, which would take it for a whole
-/// model and draw the rest at random, find no weights.
+/// The weights file, and that of a quantized model. The latter has another name so that other programs, which would take it for a
+/// complete model and initialize missing weights at random, find no weights.
 pub(crate) const WEIGHTS_FILE: &str = "model.safetensors";
 pub(crate) const QUANTIZED_WEIGHTS_FILE: &str = "tensorloom.safetensors";
 
-/// Removes what an earlier model left under the other name.
+/// Removes a file that an earlier model left under the other name.
 fn remove_if_there(path: &Path) -> Result<()> {
     match path.is_file() {
         true => std::fs::remove_file(path).map_err(|e| Error::file(path, e)),
@@ -31,7 +31,7 @@ fn remove_if_there(path: &Path) -> Result<()> {
 }
 
 impl Model {
-    /// Writes `config.json` and `model.safetensors` into a directory, which is made if need be. What is packed is written wide.
+    /// Writes `config.json` and `model.safetensors` into a directory, which is created if necessary. Quantized weights are dequantized.
     pub fn export(&self, dir: &Path) -> Result<()> {
         files::create_dir_all(dir)?;
         write_tensors(&dir.join(WEIGHTS_FILE), &self.dequantized_tensors(false)?)?;
@@ -39,8 +39,8 @@ impl Model {
         Ok(files::write(&dir.join("config.json"), format!("{:#}\n", self.config).as_bytes())?)
     }
 
-    /// Writes the directory of a quantised model: what is packed stays so, under the names of the parameters, in
-    /// `tensorloom.safetensors`. A model without packed parameters is exported.
+    /// Writes the directory of a quantized model: quantized weights are written as they are, under the names of the parameters,
+    /// in `tensorloom.safetensors`. A model without quantized weights is exported.
     pub fn save_quantized(&self, dir: &Path) -> Result<()> {
         files::create_dir_all(dir)?;
         let mut tensors = self.dequantized_tensors(true)?;
@@ -69,13 +69,13 @@ impl Model {
         remove_if_there(&dir.join(WEIGHTS_FILE))?;
         let mut config = self.config.clone();
         if let Some(fields) = config.as_object_mut() {
-            // transformers skips a method that it doesn't know with a warning; it has to miss the file of weights, too.
+            // transformers ignores an unknown method with a warning; it then fails because the weights file is missing.
             fields.insert("quantization_config".into(), serde_json::json!({ "quant_method": "tensorloom" }));
         }
         Ok(files::write(&dir.join("config.json"), format!("{config:#}\n").as_bytes())?)
     }
 
-    /// The tensors of a HuggingFace directory; without those of packed parameters, if so asked.
+    /// The tensors of a HuggingFace directory; optionally without those of quantized parameters.
     pub(crate) fn dequantized_tensors(&self, without_packed: bool) -> Result<Vec<NamedTensor>> {
         let mut tensors: Vec<NamedTensor> = Vec::new();
         let exports = exports(&self.architecture, &self.params)?;
@@ -83,12 +83,12 @@ impl Model {
             if without_packed && self.stored_packed(i).is_some() {
                 continue;
             }
-            // `hf_export` has the last word; what it does not mention goes back where it came from.
+            // `hf_export` takes precedence; other tensors are written under their original names.
             let written = exports[i].as_ref().map(|sources| self.split_for_export(i, sources)).transpose()?;
             let pieces = written.as_ref().unwrap_or(pieces);
             let values = if self.dtype == DType::F32 { self.values(i)? } else { self.rounded(i)? };
             for piece in pieces {
-                // Formats that are only read come back as f32.
+                // Formats without a writer are written as f32.
                 let dtype = dtype_of(piece.stored).unwrap_or(DType::F32);
                 if tensors.iter().any(|tensor| tensor.name == piece.tensor) {
                     let (tensor, path) = (&piece.tensor, &param.path);
@@ -107,7 +107,7 @@ impl Model {
         Ok(tensors)
     }
 
-    /// The pieces that `hf_export` takes a parameter apart into, in the format that it came in.
+    /// The pieces into which `hf_export` splits a parameter, in the original format.
     fn split_for_export(&self, param: usize, sources: &ParamSources) -> Result<Vec<CheckpointSlice>> {
         let stored = self.pieces[param].first().map(|piece| piece.stored);
         let mut pieces = split_sources(&self.architecture, &self.params[param], sources)?;
@@ -116,13 +116,13 @@ impl Model {
     }
 }
 
-/// Writes tensors as one safetensors file, whole or not at all.
+/// Writes tensors as one safetensors file, atomically.
 pub fn write_tensors(path: &Path, tensors: &[NamedTensor]) -> Result<()> {
-    // transformers asks for the format before it reads.
+    // transformers requires this metadata.
     Ok(mmap_file::write(path, tensors, HashMap::from([("format".to_string(), "pt".to_string())]))?)
 }
 
-/// The tensors of a safetensors file.
+/// Reads the tensors of a safetensors file.
 pub fn read_tensors(path: &Path) -> Result<Vec<NamedTensor>> {
     let file = mmap_file::MmapTensorFile::open(path)?;
     let mut found = Vec::new();

@@ -1,11 +1,11 @@
-//! A model as one program: its parameters are constants, what is left to give are ids.
+//! Freezes a model to one program: its parameters are constants, and only token IDs are inputs.
 
 use crate::error::Result;
 use crate::model::Model;
 use ir::{Builder, DType, Graph, GraphBuilder, Literal, Type};
 
 impl Model {
-    /// The graph from ids (`i32[batch, steps]`) to logits in f32, with the parameters inside of it. For programs that are shipped.
+    /// The graph from token IDs (`i32[batch, steps]`) to logits in f32, with the parameters as constants. For ahead-of-time compilation.
     pub fn frozen(&self, batch: usize, steps: usize) -> Result<Graph> {
         let (graph, values) = self.graph(batch, steps)?;
         let mut b = Builder::new();

@@ -1,4 +1,4 @@
-//! Generation: the prompt in one run, then one token a run, or several that a smaller model has guessed.
+//! Text generation: a prefill of the prompt, then one token per step, or several with speculative decoding.
 
 use crate::adapter::Adapter;
 use crate::constrain::Constraint;
@@ -12,37 +12,37 @@ use dist::Comm;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// New tokens, and how long they took.
+/// The generated tokens and times.
 #[derive(Clone, Debug)]
 pub struct Generation {
-    /// The new ids.
+    /// The new token IDs.
     pub ids: Vec<i32>,
-    /// From the call to the first token, compiling included.
+    /// Time from the call to the first token, compilation included.
     pub time_to_first_token: Duration,
-    /// Running the prompt, without compiling.
+    /// Time of the prefill, without compilation.
     pub prompt_time: Duration,
-    /// Running all tokens after the first, without compiling.
+    /// Time of all tokens after the first, without compilation.
     pub decode_time: Duration,
-    /// Of the tokens that a smaller model guessed, those that were right, and all.
+    /// The number of draft tokens that were accepted, and of all draft tokens.
     pub draft_accepted: (usize, usize),
 }
 
-/// What may be chosen about a generation.
+/// Options of a generation.
 #[derive(Clone, Default)]
 pub struct GenerateOptions<'a> {
-    /// How tokens are chosen.
+    /// The sampling options; none selects greedy decoding.
     pub sampling: Option<SamplingOptions>,
-    /// The form that the text must have.
+    /// The constraint on the generated text.
     pub constraint: Option<Constraint>,
-    /// Ids that end a text, where a form says when it may end.
+    /// Tokens that may end a text, if there is a constraint.
     pub eos_ids: &'a [i32],
-    /// A smaller model with the same vocabulary, and how many tokens it guesses at once.
+    /// A draft model with the same vocabulary, and the number of draft tokens per step.
     pub draft: Option<(&'a Model, usize)>,
-    /// The ranks that share the model, of which this is one; the backend must talk through it.
+    /// The communicator of the ranks that share the model; the backend must use it for collectives.
     pub ranks: Option<Arc<Comm>>,
 }
 
-/// Chooses token after token, whoever computed the logits.
+/// Samples tokens from given logits.
 pub(crate) struct TokenSampler {
     sampling: SamplingOptions,
     random: SplitMix64,
@@ -78,12 +78,12 @@ impl TokenSampler {
 }
 
 impl Model {
-    /// The most probable continuation of a prompt.
+    /// Greedy decoding of a continuation of a prompt.
     pub fn generate(&self, prompt: &[i32], max_new: usize, backend: &dyn Backend) -> Result<Generation> {
         self.generate_with(prompt, max_new, &SamplingOptions::GREEDY, backend, &mut |_| true)
     }
 
-    /// A continuation of a prompt. Each new id is shown to `heard` at once, which says whether to go on.
+    /// Generates a continuation of a prompt. `on_token` receives each new token at once and returns whether to continue.
     pub fn generate_with(
         &self,
         prompt: &[i32],
@@ -96,10 +96,10 @@ impl Model {
         self.generate_with_options(prompt, max_new, &writing, backend, on_token)
     }
 
-    /// The same with everything chosen.
+    /// [`generate_with`](Self::generate_with) with all options.
     ///
-    /// With a draft, tokens are those of the plain run: each is chosen from the model's own logits, in the same order and by
-    /// the same draws, and a guess only saves a run where it was right.
+    /// With a draft model the tokens are unchanged: each is sampled from the model's own logits, in the same order and with the
+    /// same random numbers, and an accepted draft token only saves a step.
     pub fn generate_with_options(
         &self,
         prompt: &[i32],
@@ -111,7 +111,7 @@ impl Model {
         self.generate_on(None, prompt, max_new, writing, backend, heard)
     }
 
-    /// The same, perhaps with parameters that are on the device already, those of an adapter in front of them.
+    /// `generate_with_options`, optionally with parameters that are on the device already, preceded by those of an adapter.
     pub(crate) fn generate_on(
         &self,
         given: Option<(Vec<Buffer>, Option<&Adapter>)>,
@@ -150,7 +150,7 @@ impl Model {
         };
         let mut input = prompt.to_vec();
         while found.ids.len() < max_new {
-            // The prompt alone, then the last token with guesses behind it.
+            // First the prompt alone, then the last token followed by draft tokens.
             let guesses = match &mut guesser {
                 Some(guesser) if !found.ids.is_empty() => {
                     let most = (max_new - found.ids.len() - 1).min(guesser.num_draft_tokens);
@@ -186,7 +186,7 @@ impl Model {
             if !on {
                 break;
             }
-            // What was run behind a wrong guess never happened.
+            // Tokens after a rejected draft token are discarded.
             let known = length + found.ids.len() - 1;
             if decoding.ids().len() > known.max(before) {
                 decoding.truncate(known)?;
@@ -197,7 +197,7 @@ impl Model {
     }
 }
 
-/// A smaller model that runs ahead.
+/// A draft model for speculative decoding.
 struct DraftModel<'a> {
     decoding: crate::decoding::DecodeSession<'a>,
     num_draft_tokens: usize,
@@ -232,13 +232,13 @@ impl<'a> DraftModel<'a> {
         Ok(DraftModel { decoding, num_draft_tokens: count, prompt: prompt.to_vec() })
     }
 
-    /// The tokens that may follow.
+    /// Generates draft tokens.
     fn propose(&mut self, new: &[i32]) -> Result<Vec<i32>> {
         let text: Vec<i32> = self.prompt.iter().chain(new).copied().collect();
         let same = self.decoding.ids().iter().zip(&text).take_while(|(a, b)| a == b).count().min(text.len() - 1);
         self.decoding.truncate(same)?;
         let mut guesses = Vec::new();
-        // One by one, so that few programs are needed; the prompt at once.
+        // One token at a time, so that few programs are needed; the prompt at once.
         let behind = &text[same..];
         let mut logits = match same {
             0 => self.decoding.append(behind)?,

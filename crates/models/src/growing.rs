@@ -1,11 +1,11 @@
-//! A graph whose rows see what stands before them, as a step that adds one row.
+//! Converts a causal graph over whole sequences to a decode step that adds one row.
 //!
-//! Of everything that follows from the ids only the new row is computed. Causal attention among rows keeps keys and values in caches, as
-//! long as the graph has rows; attention to anything else, and all that has nothing to do with the ids, stays as it was: what
-//! has a row for each position (tables of positions, distances to keys) gives the one at hand.
+//! Of everything that depends on the token IDs, only the new row is computed. Causal attention among rows keeps keys and values
+//! in KV caches, with as many rows as the graph; cross-attention and all values that are independent of the token IDs are
+//! unchanged: of those that have a row for each position (position tables, distances to keys) the current row is taken.
 //!
-//! How many rows there are must not be seen: the same model lowered for two rows shows which sizes and numbers follow from that. Sizes may,
-//! as long as nothing is summed over them; a number that does is known only when the sequence is.
+//! The results must not depend on the number of rows: the same model lowered for two rows shows which sizes and constants depend
+//! on it. Sizes may, if no reduction covers them; a constant that depends on it is known only at the end of the sequence.
 
 use crate::error::Result;
 use ir::attr::Attr;
@@ -13,24 +13,24 @@ use ir::ops::{Composite, Op, Semantics, View};
 use ir::{Builder, DType, Graph, GraphBuilder, Literal, Node, Shape, Type, Value, composites};
 use std::collections::BTreeMap;
 
-/// A step that adds a row. Its inputs are those of the graph, of which the ids are one, then the position, then the caches; its outputs
-/// are the row of the graph's first result, then the caches.
+/// A decode step. Its inputs are those of the graph, including the token IDs, then the position, then the caches; its outputs are
+/// the row of the graph's first result, then the caches.
 pub(crate) struct Growing {
     pub(crate) graph: Graph,
     pub(crate) caches: usize,
 }
 
-/// What a value of the graph is in the step.
+/// The counterpart in the step of a value of the graph.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Tracked {
-    /// The same: the ids have nothing to do with it.
+    /// The unchanged value: it is independent of the token IDs.
     Whole(Value),
-    /// Its new row along this axis.
+    /// The new row of the value along this axis.
     Row(Value, usize),
 }
 
-/// The step of a graph whose input `ids` is `[1, rows]`, as `short`'s is `[1, 2]`; none where a row follows from later ones, from how many
-/// there are, or in a way that nobody knows.
+/// Converts a graph whose input `ids` is `[1, rows]`, where `short`'s is `[1, 2]`; returns none if a row depends on later rows,
+/// on the number of rows, or if the dependence is unknown.
 pub(crate) fn growing(graph: &Graph, short: &Graph, ids: usize) -> Result<Option<Growing>> {
     let mut b = Builder::new();
     let rows = |graph: &Graph| graph.ty(graph.inputs()[ids]).shape[1];
@@ -63,15 +63,15 @@ pub(crate) fn growing(graph: &Graph, short: &Graph, ids: usize) -> Result<Option
 struct Step {
     b: Builder,
     rows: usize,
-    /// Rows of the other graph.
+    /// The number of rows of the other graph.
     few: usize,
     position: Value,
-    /// Caches with the new row in them.
+    /// Caches after the new row was written.
     caches: Vec<Value>,
 }
 
 impl Step {
-    /// Gives every live value of a graph what it is in the step; none where it can't be.
+    /// Computes the counterpart of every live value of a graph; none if there is none.
     fn walk(&mut self, graph: &Graph, short: &Graph, have: &mut BTreeMap<Value, Tracked>) -> Result<Option<()>> {
         let live = graph.live_values();
         if graph.nodes().len() != short.nodes().len() {
@@ -101,7 +101,7 @@ impl Step {
         Ok(Some(()))
     }
 
-    /// What has nothing to do with the ids; `long` where a size follows from the number of rows.
+    /// An op that is independent of the token IDs; `long` if a size depends on the number of rows.
     fn whole(&mut self, node: &Node, other: &Node, args: &[Tracked], long: bool) -> Result<Option<Vec<Tracked>>> {
         let row_by_row = match node.op.semantics() {
             Semantics::Elementwise(_) | Semantics::Constant => true,
@@ -116,7 +116,7 @@ impl Step {
         Ok(Some(self.b.emit(node.op.clone(), &args)?.iter().map(|out| Tracked::Whole(*out)).collect()))
     }
 
-    /// An op that stands for a graph.
+    /// An op with a body graph.
     fn inside(&mut self, node: &Node, other: &Node, args: &[Tracked]) -> Result<Option<Vec<Tracked>>> {
         let (Semantics::Inline(body), Semantics::Inline(short)) = (node.op.semantics(), other.op.semantics()) else {
             return Ok(None);
@@ -128,7 +128,7 @@ impl Step {
         Ok(body.outputs().iter().map(|out| inner.get(out).copied()).collect())
     }
 
-    /// Whether two ops differ in nothing but sizes that are numbers of rows.
+    /// Whether two ops differ only in sizes that are numbers of rows.
     fn alike(&self, op: &Op, other: &Op) -> bool {
         if op == other {
             return true;
@@ -198,7 +198,7 @@ impl Step {
                 (x, to)
             }
             (Semantics::DotGeneral(dot), op) => {
-                // A free axis of one side.
+                // A free axis of one operand.
                 let (side, x) = match args {
                     [Tracked::Row(x, _), Tracked::Whole(w)] => (0, [*x, *w]),
                     [Tracked::Whole(w), Tracked::Row(x, _)] => (1, [*w, *x]),
@@ -218,7 +218,7 @@ impl Step {
                 (self.b.one(node.op.clone(), &args)?, axis)
             }
             (_, Op::Gather(gather)) => {
-                // A table that is read by row.
+                // An embedding lookup.
                 let [Tracked::Whole(table), Tracked::Row(indices, _)] = *args else { return Ok(None) };
                 let mut free = (0..out.rank()).filter(|a| !gather.dims.offset.contains(a));
                 let Some(to) = free.nth(axis).filter(|_| axis + 1 < types[1].rank()) else { return Ok(None) };
@@ -232,7 +232,7 @@ impl Step {
         Ok(fits.then(|| vec![Tracked::Row(value, axis)]))
     }
 
-    /// The new row of every operand: rows have it along this axis, whole operands give theirs.
+    /// The new row of every operand: that of tracked rows along this axis, or a row sliced from an unchanged operand.
     fn aligned(&mut self, args: &[Tracked], types: &[&Type], axis: usize) -> Result<Option<Vec<Value>>> {
         let mut found = Vec::new();
         for (arg, ty) in args.iter().zip(types) {
@@ -246,7 +246,7 @@ impl Step {
         Ok(Some(found))
     }
 
-    /// The row of a whole value at the position.
+    /// Slices an unchanged value at the position.
     fn chosen(&mut self, x: Value, axis: usize) -> Result<Value> {
         let mut sizes = self.b.ty(x).shape;
         sizes[axis] = 1;
@@ -255,7 +255,7 @@ impl Step {
         Ok(self.b.dynamic_slice(x, &starts, &sizes)?)
     }
 
-    /// Attention of the new row: to rows before it, which are in caches, or to something else.
+    /// Attention of the new row: causal attention to cached rows, or cross-attention.
     fn attention(&mut self, composite: &Composite, args: &[Tracked]) -> Result<Option<Vec<Tracked>>> {
         let (qkv, further) = args.split_at(3);
         let mut params = composite.params.clone();
@@ -292,7 +292,7 @@ impl Step {
         Ok(Some(self.b.emit(built.into(), &operands)?.iter().map(|out| Tracked::Row(*out, 2)).collect()))
     }
 
-    /// A cache of `[B, H, rows, D]` with the new row at the position.
+    /// A cache of `[B, H, rows, D]` into which the new row is written at the position.
     fn append(&mut self, x: Value) -> Result<Value> {
         let mut ty = self.b.ty(x);
         ty.shape[2] = self.rows;
@@ -304,14 +304,14 @@ impl Step {
     }
 }
 
-/// Where an axis is after a reshape: as many elements before it, as many along it.
+/// The position of an axis after a reshape: with as many elements before it and as many along it.
 fn place_of(axis: usize, from: &Type, to: &Type) -> Option<usize> {
     let before = |ty: &Type, axis: usize| ty.shape[..axis].iter().product::<usize>();
     let wanted = (before(from, axis), from.shape[axis]);
     (0..to.rank()).find(|a| (before(to, *a), to.shape[*a]) == wanted)
 }
 
-/// Numbers of a text, and what stands between them.
+/// Splits a text into numbers and the parts between them.
 fn pieces(text: &str) -> Vec<&str> {
     let number = |c: char| c.is_ascii_digit() || c == '.';
     let mut found = Vec::new();
@@ -324,7 +324,7 @@ fn pieces(text: &str) -> Vec<&str> {
     found
 }
 
-/// Whether constants are equal as far as both go.
+/// Whether two constants are equal in their common prefix.
 fn begin_alike(a: &Literal, b: &Literal) -> bool {
     let (x, y) = (&a.ty().shape, &b.ty().shape);
     if a.ty().dtype != b.ty().dtype || x.len() != y.len() {

@@ -1,22 +1,22 @@
-//! IA³: a vector that multiplies what a projection gives, or what it takes where it stands in the feed-forward.
+//! IA³: a vector that scales the outputs of a projection, or its inputs in the feed-forward block.
 //!
-//! Both are a factor of the weight: of its rows (and the bias), or of its columns.
+//! Both scale the weight: its rows (and the bias), or its columns.
 
 use crate::adapter::{matches_target, string_list};
 use crate::error::{Error, Result};
 use serde_json::Value as Json;
 
-/// What may be chosen about an adapter of factors.
+/// Options of an IA³ adapter.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Ia3Options {
-    /// Modules by the last part of their name, with or without `_proj`: `k`, `down_proj`.
+    /// Target modules by the last part of their name, with or without `_proj`: `k`, `down_proj`.
     pub targets: Vec<String>,
-    /// Those of them whose inputs are multiplied, not their results.
+    /// The targets whose inputs are scaled, not their outputs.
     pub feedforward: Vec<String>,
 }
 
 impl Ia3Options {
-    /// Reads `targets=k,v,down,feedforward=down`; without words, that is what is meant.
+    /// Parses `targets=k,v,down,feedforward=down`, which is also the default.
     pub fn parse(text: &str) -> Result<Ia3Options> {
         let fault = |what: String| Error::Input(format!("{what}: write it as targets=k,v,down,feedforward=down"));
         let mut options = Ia3Options { targets: Vec::new(), feedforward: Vec::new() };
@@ -43,7 +43,7 @@ impl Ia3Options {
         options.checked().map_err(fault)
     }
 
-    /// What PEFT's configuration says.
+    /// Parses PEFT's configuration.
     pub(crate) fn read(config: &Json) -> std::result::Result<Ia3Options, String> {
         let feedforward = match config.get("feedforward_modules") {
             None | Some(Json::Null) => Vec::new(),
@@ -59,12 +59,12 @@ impl Ia3Options {
         }
     }
 
-    /// Whether a module's inputs are multiplied.
+    /// Whether a module's inputs are scaled.
     pub(crate) fn is_feedforward(&self, module: &str) -> bool {
         self.feedforward.iter().any(|name| matches_target(name, module))
     }
 
-    /// A weight at (out, in) times its factor.
+    /// Returns the scaled weight at (out, in).
     pub(crate) fn merged<'a>(
         &self,
         module: &str,

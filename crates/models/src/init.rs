@@ -1,4 +1,4 @@
-//! A model before training: parameters drawn at random, and the HuggingFace tensors they will be saved as.
+//! Initializes a model: random parameters, and the HuggingFace tensors under which they will be saved.
 
 use crate::architecture::Architecture;
 use crate::budget;
@@ -14,7 +14,7 @@ use safetensors::Dtype;
 use training::named_tensor::to_bytes;
 
 impl Model {
-    /// A model with random parameters.
+    /// Creates a model with random parameters.
     pub fn new_random(architecture: Architecture, dtype: DType, seed: u64) -> Result<Model> {
         let params = architecture.lower(1, 1, dtype, None)?.params;
         budget::check_new_model(&params, dtype)?;
@@ -22,7 +22,7 @@ impl Model {
         let mut random = SplitMix64::new(seed, 1);
         let mut weights = Vec::new();
         for param in &params {
-            // Not rounded to the compute dtype: training starts from what was drawn.
+            // Values are not rounded to the compute dtype: training starts from the full-precision values.
             let values = init_values(&architecture, param, layers, &mut random);
             weights.push(Weight::InMemory(DType::F32, to_bytes(&values, DType::F32)));
         }
@@ -46,7 +46,7 @@ impl Model {
     }
 }
 
-/// First values of a parameter, by its name and rank.
+/// Initial values of a parameter, by its name and rank.
 pub(crate) fn init_values(
     architecture: &Architecture,
     param: &Parameter,
@@ -62,7 +62,7 @@ pub(crate) fn init_values(
     let last = param.path.rsplit('.').next().unwrap_or(&param.path);
     let norm = param.ty.rank() == 1 && (last == "weight" || last.ends_with("norm_weight"));
     match (last, param.ty.rank()) {
-        // State-space models: states decay at rates 1, 2, .., and steps begin between 0.001 and 0.1.
+        // State-space models: decay rates of 1, 2, .., and initial step sizes between 0.001 and 0.1.
         ("A_log", 2) => (0..n).map(|i| ((i % param.ty.shape[1] + 1) as f32).ln()).collect(),
         ("D", 1) => vec![1.0; n],
         ("dt_bias", 1) => {
@@ -70,15 +70,15 @@ pub(crate) fn init_values(
             (0..n).map(|_| step(random).exp_m1().ln() as f32).collect()
         }
         ("A_log", 1) => (0..n).map(|i| ((i + 1) as f32).ln()).collect(),
-        // Gemma's norms multiply by one more than their weight.
+        // Gemma's norms multiply by one plus their weight.
         (_, 1) if norm && architecture.constants.get("unit_offset") == Some(&ConstValue::bool(true)) => vec![0.0; n],
         _ if norm || last.ends_with("_factors") => vec![1.0; n],
         (_, 0 | 1) => vec![0.0; n],
         _ => {
-            // The deviation that PyTorch's linear layers begin with: the 0.02 of larger models at a width of 768.
+            // The standard deviation of PyTorch's linear layers: equals the 0.02 of larger models at a width of 768.
             let width = param.ty.shape.last().copied().unwrap_or(1).max(1) as f64;
             let mut deviation = 1.0 / (3.0 * width).sqrt();
-            // What is added to the residual stream starts smaller the deeper the model is.
+            // Projections into the residual stream are scaled down with the depth of the model.
             if matches!(last, "out_weight" | "down_weight") {
                 deviation /= (2.0 * layers as f64).sqrt();
             }
@@ -87,7 +87,7 @@ pub(crate) fn init_values(
     }
 }
 
-/// The HuggingFace tensors of a parameter, with the shapes that they will have.
+/// The HuggingFace tensors of a parameter, with their shapes.
 pub(crate) fn split_sources(
     architecture: &Architecture,
     param: &Parameter,
@@ -122,7 +122,7 @@ pub(crate) fn split_sources(
     Ok(pieces)
 }
 
-/// Sizes of the parts along the dimension they are joined on: queries, keys and values by their heads, others equal.
+/// The sizes of the parts along the dimension in which they are concatenated: queries, keys and values by their heads, others equal.
 fn part_sizes(
     architecture: &Architecture,
     param: &Parameter,
@@ -130,7 +130,7 @@ fn part_sizes(
     slice: &ParamSlice,
 ) -> Result<Vec<usize>> {
     let total = shape.get(slice.dim).copied().unwrap_or(1);
-    // `split` says which part takes what.
+    // `split` gives the ranges of the parts.
     if let Some(ranges) =
         slice.parts.iter().map(|part| part.range).collect::<Option<Vec<_>>>().filter(|r| !r.is_empty())
     {

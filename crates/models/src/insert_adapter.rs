@@ -1,5 +1,5 @@
-//! A model's graph with an adapter: low-rank updates beside the products that read the adapted matrix, so that no gradient
-//! of the whole matrix is needed; factors, and updates of what is read otherwise, on the parameter itself.
+//! Inserts an adapter into a model's graph: low-rank updates are added beside the products with an adapted matrix, so that no
+//! gradient of the full matrix is needed; scaling factors, and updates of matrices with other uses, are applied to the parameter itself.
 
 use crate::adapter::{AdaptedMatrix, Adapter, AdapterOptions};
 use crate::error::{Error, Result};
@@ -11,8 +11,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use training::step::key_type;
 
-/// A forward graph whose first inputs are the adapter's tensors; then come its own. In training, an adapter with dropout
-/// needs a key, the last input, unless the forward graph already ends with one (`keyed`).
+/// Returns a forward graph whose first inputs are the adapter's tensors, followed by its own inputs. In training, an adapter with
+/// dropout needs a random key, the last input, unless the forward graph already ends with one (`keyed`).
 pub(crate) fn insert_adapter(forward: &Graph, keyed: bool, adapter: &Adapter, training: bool) -> Result<Graph> {
     let mut b = Builder::new();
     let tensors: Vec<Value> = adapter.tensors().into_iter().map(|(_, ty)| b.graph.input(ty)).collect();
@@ -49,7 +49,7 @@ pub(crate) fn insert_adapter(forward: &Graph, keyed: bool, adapter: &Adapter, tr
     Ok(b.finish(&outs))
 }
 
-/// Whether a graph reads a value only as the right operand of `[.., in] · [out, in]ᵀ`, inside what it calls too.
+/// Whether a value is only used as the right operand of `[.., in] · [out, in]ᵀ`, also inside called subgraphs.
 pub(crate) fn is_product(graph: &Graph, value: Value) -> bool {
     let reads = graph.nodes().iter().filter(|node| node.args.contains(&value));
     let fits = |node: &Node| match &node.op {
@@ -64,7 +64,7 @@ pub(crate) fn is_product(graph: &Graph, value: Value) -> bool {
     reads.into_iter().all(fits) && !graph.outputs().contains(&value)
 }
 
-/// Whether a graph reads a value only as matrices `[experts, out, in]` of a product by groups, inside what it calls too.
+/// Whether a value is only used as the matrices `[experts, out, in]` of a grouped product, also inside called subgraphs.
 pub(crate) fn is_expert_product(graph: &Graph, value: Value) -> bool {
     let reads = |value: Value| graph.nodes().iter().filter(move |node| node.args.contains(&value));
     let fits = |node: &Node| match &node.op {
@@ -82,23 +82,23 @@ pub(crate) fn is_expert_product(graph: &Graph, value: Value) -> bool {
     reads(value).all(fits) && reads(value).next().is_some() && !graph.outputs().contains(&value)
 }
 
-/// Whether the results of products with a matrix are ranked before any other product reads them: a router of experts.
+/// Whether the products with a matrix are ranked before any other product uses them: an expert router.
 pub(crate) fn is_router(graph: &Graph, matrix: Value) -> bool {
     let given: Vec<MatrixRole> =
         graph.inputs().iter().map(|v| if *v == matrix { MatrixRole::Matrix } else { MatrixRole::Other }).collect();
     propagate_roles(graph, &given).is_none()
 }
 
-/// What a value is to the matrix that is followed.
+/// The relation of a value to the matrix that is traced.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum MatrixRole {
     Other,
     Matrix,
-    /// Made of a product with it, without a further product.
+    /// Computed from a product with it, without a further product.
     Scores,
 }
 
-/// What a graph's results are; none where scores are ranked inside.
+/// The relations of a graph's results; none if scores are ranked inside.
 fn propagate_roles(graph: &Graph, given: &[MatrixRole]) -> Option<Vec<MatrixRole>> {
     let mut parts: BTreeMap<Value, MatrixRole> = graph.inputs().iter().copied().zip(given.iter().copied()).collect();
     let part = |parts: &BTreeMap<Value, MatrixRole>, v: &Value| parts.get(v).copied().unwrap_or(MatrixRole::Other);
@@ -123,7 +123,7 @@ fn is_projection(dot: &Dot, rank: usize) -> bool {
     dot.lhs_batch.is_empty() && dot.rhs_contract[..] == [1] && dot.lhs_contract[..] == [rank - 1]
 }
 
-/// The graph that an op calls with its operands.
+/// The body graph of an op that maps operands to its inputs.
 fn body(op: &Op) -> Option<&Arc<Graph>> {
     match op {
         Op::Composite(composite) => Some(&composite.body),
@@ -137,12 +137,12 @@ fn body(op: &Op) -> Option<&Arc<Graph>> {
 #[derive(Clone)]
 struct LowRankUpdate {
     start: usize,
-    /// Number of its random stream.
+    /// The number of its random stream.
     stream: usize,
     ab: Vec<Value>,
 }
 
-/// Matrices of the graph at hand with their updates.
+/// The matrices of the current graph with their updates.
 #[derive(Clone)]
 struct AdapterUpdates {
     options: Option<LoraOptions>,
@@ -173,7 +173,7 @@ impl AdapterUpdates {
                 }
                 Ok([y].into_iter().collect())
             }
-            // Its derivative knows nothing of the update: what it computes is differentiated instead.
+            // Its custom derivative ignores the update, so the composite is inlined and its body is differentiated.
             Op::Composite(composite) => self.inline(b, &composite.body, operands).map(Values::from_vec),
             Op::Call(call) => {
                 let (inner, further) = self.inline_body(b, &call.body, operands)?;
@@ -188,7 +188,7 @@ impl AdapterUpdates {
         }
     }
 
-    /// The body of a call with its updates, and the operands that it needs beside its own.
+    /// The body of a call with its updates, and the additional operands that it needs.
     fn inline_body(&self, b: &Builder, body: &Graph, operands: &[Value]) -> ir::Result<(Graph, Vec<Value>)> {
         let mut inner = Builder::new();
         let args: Vec<Value> = operands.iter().map(|v| inner.graph.input(b.ty(*v))).collect();
@@ -221,7 +221,7 @@ impl AdapterUpdates {
     }
 }
 
-/// The low-rank update of a parameter itself.
+/// Adds the low-rank update to a parameter itself.
 fn update_weight(
     b: &mut Builder,
     weight: &mut Value,
@@ -237,7 +237,7 @@ fn update_weight(
     Ok(())
 }
 
-/// A matrix times a factor for each row, with its bias, or for each column.
+/// Scales the rows of a matrix and its bias, or its columns.
 fn scale_rows(
     b: &mut Builder,
     inputs: &mut [Value],
@@ -259,7 +259,7 @@ fn scale_rows(
     Ok(())
 }
 
-/// A part at its place along an axis of a larger tensor that is otherwise constant.
+/// Embeds a tensor at a position along an axis of a larger constant tensor.
 fn pad_into(b: &mut Builder, part: Value, whole: Value, axis: usize, start: usize, other: f64) -> ir::Result<Value> {
     let (own, ty) = (b.ty(part), b.ty(whole));
     let (mut low, mut high) = (vec![0; ty.rank()], vec![0; ty.rank()]);

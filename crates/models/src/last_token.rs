@@ -1,15 +1,15 @@
-//! One row of a graph's first result instead of all: of a prompt only the last position is asked for, and the product that
-//! scores the whole vocabulary is the largest of the model.
+//! Computes one row of a graph's first result instead of all: after a prompt only the last position is needed, and the product
+//! with the vocabulary is the largest of the model.
 //!
-//! Choosing a row moves up through what is computed row by row (elementwise ops, products, broadcasts) and stops anywhere
-//! else, where it is a slice.
+//! The slice of a row is moved up through row-wise computations (elementwise ops, products,
+//! broadcasts) and stays a slice at any other op.
 
 use crate::error::Result;
 use ir::ops::{Semantics, View};
 use ir::{Builder, DType, Graph, GraphBuilder, Shape, Type, Value};
 use std::collections::BTreeMap;
 
-/// The graph with one more input, the row (i32), and a first output that has it alone along `axis`.
+/// Returns the graph with an additional input, the row index (i32), whose first output is this row along `axis`.
 pub(crate) fn select_last_token(graph: &Graph, axis: usize) -> Result<Graph> {
     let mut b = Builder::new();
     let inputs: Vec<Value> = graph.input_types().into_iter().map(|ty| b.graph.input(ty)).collect();
@@ -28,7 +28,7 @@ pub(crate) fn select_last_token(graph: &Graph, axis: usize) -> Result<Graph> {
     Ok(b.finish(&outs))
 }
 
-/// What the first result is a product of, whole, as the only output: hidden states, where a head gives logits.
+/// The operand of the product that computes the first result, as the only output: the hidden states before the head.
 pub(crate) fn head_input(graph: &Graph) -> Option<Value> {
     let mut at = *graph.outputs().first()?;
     loop {
@@ -52,19 +52,19 @@ fn is_constant(graph: &Graph, value: Value) -> bool {
     }
 }
 
-/// Deeper chains than this end in a slice.
+/// Maximum depth of a chain of ops that is recomputed for a row.
 const MAX_DEPTH: usize = 32;
 
 struct RowSelector<'a> {
     graph: &'a Graph,
-    /// Whole values in the new graph.
+    /// The full values in the new graph.
     map: &'a BTreeMap<Value, Value>,
     row: Value,
     done: BTreeMap<(Value, usize), Value>,
 }
 
 impl RowSelector<'_> {
-    /// The row of a value along an axis.
+    /// Returns the row of a value along an axis.
     fn select(&mut self, b: &mut Builder, value: Value, axis: usize, depth: usize) -> ir::Result<Value> {
         if let Some(done) = self.done.get(&(value, axis)) {
             return Ok(*done);
@@ -84,7 +84,7 @@ impl RowSelector<'_> {
         Ok(found)
     }
 
-    /// The same by the row of what the value is computed from, where it is.
+    /// Computes the row of a value from the rows of its operands, if possible.
     fn select_operands(
         &mut self,
         b: &mut Builder,
@@ -141,7 +141,7 @@ mod tests {
     use super::*;
     use ir::{Literal, Op, Scalar, interp};
 
-    /// Rows of products, sums and broadcasts are computed alone, and equal those of the whole.
+    /// Tests that the rows of products, sums and broadcasts equal those of the full computation.
     #[test]
     fn a_row_is_that_of_the_whole() {
         let ty = |shape: &[usize]| Type::new(DType::F32, shape);

@@ -1,8 +1,8 @@
-//! HuggingFace directories in and out, training, generation.
+//! Import and export of HuggingFace models, training, generation.
 //!
-//! `config.json` chooses a model of the language's standard library and its sizes; the model's own `hf_mapping` says
-//! which tensors of the checkpoint make up which parameter. Evaluation, gradients and generation run the lowered graph
-//! through `transform`, `compiler` and a backend; export writes the parameters back under their HuggingFace names.
+//! `config.json` selects a model of the language's standard library and its sizes; the model's own `hf_mapping` defines from
+//! which checkpoint tensors each parameter is assembled. Evaluation, gradients and generation run the lowered graph through
+//! `transform`, `compiler` and a backend; export writes the parameters back under their HuggingFace names.
 
 mod adapter;
 mod architecture;
@@ -93,7 +93,7 @@ pub use special_tokens::{SpecialTokens, decoder_start_id, eos_ids};
 pub use tokenizer::{END_OF_TEXT, TextStream, Tokenizer};
 pub use training::{NamedTensor, files};
 
-/// The snippets of the README, the tutorial and the book are compiled and run with the documentation.
+/// The snippets of the README, the tutorial and the book are compiled and run as doctests.
 #[cfg(doctest)]
 mod documents {
     #[doc = include_str!("../../../README.md")]

@@ -6,24 +6,24 @@ use crate::random::SplitMix64;
 use ir::{Builder, Value};
 use serde_json::Value as Json;
 
-/// A higher rank than that of any matrix is a mistake.
+/// The maximum rank; a larger one than that of any matrix is a mistake.
 const MAX_RANK: usize = 1 << 16;
 
-/// What may be chosen about a low-rank adapter.
+/// Options of a LoRA adapter.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LoraOptions {
     /// Rank of the update.
     pub rank: usize,
     /// The update is multiplied by `alpha / rank`.
     pub alpha: f64,
-    /// The share of a projection's inputs that the update does not see in a step of training.
+    /// The dropout probability of the update's inputs during training.
     pub dropout: f64,
-    /// Modules by the last part of their name, with or without `_proj`: `q`, `v_proj`.
+    /// Target modules by the last part of their name, with or without `_proj`: `q`, `v_proj`.
     pub targets: Vec<String>,
 }
 
 impl LoraOptions {
-    /// Reads `rank=8,alpha=16,dropout=0.1,targets=q,v`.
+    /// Parses `rank=8,alpha=16,dropout=0.1,targets=q,v`.
     pub fn parse(text: &str) -> Result<LoraOptions> {
         let fault = |what: String| Error::Input(format!("{what}: write it as rank=8,alpha=16,dropout=0.1,targets=q,v"));
         let mut options = LoraOptions { rank: 8, alpha: 16.0, dropout: 0.0, targets: Vec::new() };
@@ -56,7 +56,7 @@ impl LoraOptions {
         Ok(options)
     }
 
-    /// What PEFT's configuration says.
+    /// Parses PEFT's configuration.
     pub(crate) fn read(config: &Json) -> std::result::Result<LoraOptions, String> {
         for (field, name) in [("use_dora", "DoRA"), ("use_rslora", "rank-stabilised LoRA")] {
             if config.get(field).and_then(Json::as_bool) == Some(true) {
@@ -88,14 +88,14 @@ impl LoraOptions {
         self.alpha / self.rank as f64
     }
 
-    /// A and B before training: B is zero.
+    /// The initial values of A and B: B is zero.
     pub(crate) fn init_matrices(&self, [out, inner]: [usize; 2], random: &mut SplitMix64) -> [Vec<f32>; 2] {
         let bound = 1.0 / (inner as f64).sqrt();
         let a = (0..self.rank * inner).map(|_| (bound * (2.0 * random.uniform() - 1.0)) as f32).collect();
         [a, vec![0.0; out * self.rank]]
     }
 
-    /// A weight at (out, in) with the update added.
+    /// Returns the weight at (out, in) with the update added.
     pub(crate) fn merge_into<'a>(
         &self,
         [_, inner]: [usize; 2],
@@ -109,7 +109,7 @@ impl LoraOptions {
         }
     }
 
-    /// What is added to a projection of `x` `[.., in]`: `[.., out]`.
+    /// The term that is added to a projection of `x` `[.., in]`: `[.., out]`.
     pub(crate) fn delta(&self, b: &mut Builder, x: Value, ab: &[Value]) -> ir::Result<Value> {
         training::lora::delta(b, x, [ab[0], ab[1]], self.scale())
     }

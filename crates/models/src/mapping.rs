@@ -1,4 +1,4 @@
-//! Weight mappings with their placeholders filled in: which tensors make up which parameter.
+//! Weight mappings with resolved placeholders: from which tensors each parameter is assembled.
 
 use crate::architecture::Architecture;
 use crate::error::{Error, Result};
@@ -11,20 +11,20 @@ use lang::template;
 /// A tensor of the checkpoint as part of a parameter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SourceTensor {
-    /// Its HuggingFace name.
+    /// The tensor's HuggingFace name.
     pub tensor: String,
     /// Whether it is stored transposed.
     pub transposed: bool,
-    /// What is done to its elements.
+    /// The transform of its elements.
     pub function: ElementTransform,
-    /// The range of the parameter that it takes, where `split` says so.
+    /// The range of the tensor that the part takes, if `split` gives one.
     pub range: Option<(usize, usize)>,
 }
 
-/// What `transform("tensor", fn: name)` does to each element.
+/// The elementwise transform of `transform("tensor", fn: name)`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ElementTransform {
-    /// Nothing.
+    /// The identity.
     #[default]
     Identity,
     /// `-x`.
@@ -45,7 +45,7 @@ impl ElementTransform {
         })
     }
 
-    /// From the checkpoint to the parameter.
+    /// Converts an element of the checkpoint to the parameter's.
     pub(crate) fn apply(self, x: f32) -> f32 {
         let wide = f64::from(x);
         match self {
@@ -56,7 +56,7 @@ impl ElementTransform {
         }
     }
 
-    /// From the parameter to the checkpoint.
+    /// Converts an element of the parameter to the checkpoint's.
     pub(crate) fn invert(self, y: f32) -> f32 {
         let wide = f64::from(y);
         match self {
@@ -67,7 +67,7 @@ impl ElementTransform {
         }
     }
 
-    /// The slope at the place where the parameter is `y`.
+    /// The derivative at the point where the parameter is `y`.
     pub(crate) fn derivative_at(self, y: f32) -> f32 {
         match self {
             ElementTransform::Identity => 1.0,
@@ -77,28 +77,28 @@ impl ElementTransform {
     }
 }
 
-/// Parts that stand one after the other along a dimension.
+/// Parts that are concatenated along a dimension.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ParamSlice {
-    /// The parts in order.
+    /// The parts, in order.
     pub parts: Vec<SourceTensor>,
-    /// Along which dimension.
+    /// The dimension of the concatenation.
     pub dim: usize,
-    /// Whether a checkpoint may do without it.
+    /// Whether it may be absent from a checkpoint.
     pub optional: bool,
 }
 
-/// What a parameter is made of.
+/// The checkpoint tensors that a parameter is assembled from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ParamSources {
-    /// All of it.
+    /// One slice for the whole parameter.
     Whole(ParamSlice),
     /// One slice for each index of the first dimension, such as an expert.
     Stacked(Vec<ParamSlice>),
 }
 
 impl ParamSources {
-    /// The slices in order.
+    /// The slices, in order.
     pub fn slices(&self) -> &[ParamSlice] {
         match self {
             ParamSources::Whole(slice) => std::slice::from_ref(slice),
@@ -107,8 +107,7 @@ impl ParamSources {
     }
 }
 
-/// The sources of every parameter, in order.
-/// A model without a mapping keeps the names of its text.
+/// The sources of every parameter, in order. A model without a mapping uses the paths of its parameters as tensor names.
 pub(crate) fn sources(architecture: &Architecture, params: &[Parameter]) -> Result<Vec<ParamSources>> {
     let mappings = architecture.mappings();
     if mappings.is_empty() {
@@ -123,7 +122,7 @@ pub(crate) fn sources(architecture: &Architecture, params: &[Parameter]) -> Resu
     }
     let mapped = params.iter().map(|param| match param_source(architecture, &mappings, param)? {
         Some(found) => Ok(found),
-        // What an annotation brings is not in the base model's checkpoint, and goes by its own name.
+        // Parameters of adapters are not in the base model's checkpoint, and use their own names.
         None if param.adapter => {
             let (tensor, function) = (param.path.clone(), ElementTransform::Identity);
             let part = SourceTensor { tensor, transposed: false, function, range: None };
@@ -134,7 +133,7 @@ pub(crate) fn sources(architecture: &Architecture, params: &[Parameter]) -> Resu
     mapped.collect()
 }
 
-/// What `hf_export` makes of each parameter; `None` where it says nothing, no parts where it leaves the parameter out.
+/// The tensors that `hf_export` writes for each parameter; `None` if it has no entry, no parts if it omits the parameter.
 pub(crate) fn exports(architecture: &Architecture, params: &[Parameter]) -> Result<Vec<Option<ParamSources>>> {
     let exports = architecture.exports();
     params.iter().map(|param| param_source(architecture, &exports, param)).collect()
@@ -166,7 +165,7 @@ fn param_source(
     Ok(None)
 }
 
-/// The value of a constant expression of a mapping.
+/// Evaluates a constant expression of a mapping.
 fn constant(architecture: &Architecture, expr: &Expr) -> Result<ConstValue> {
     lang::lower::constant(&architecture.program, architecture.item, &architecture.constants, expr)
         .map_err(|found| Error::Language(render_all(&architecture.program.sources, &[*found], ColorStyle::Plain)))
@@ -174,7 +173,7 @@ fn constant(architecture: &Architecture, expr: &Expr) -> Result<ConstValue> {
 
 type Bindings = Vec<(String, usize)>;
 
-/// Matches a path such as `blocks[3].mlp.up_weight`; a placeholder left at the end runs over the first dimension.
+/// Matches a path such as `blocks[3].mlp.up_weight`; a placeholder that remains unbound iterates over the first dimension.
 fn bind(mapping: &WeightMapping, path: &str) -> Option<(Bindings, Option<String>)> {
     let mut rest = path;
     let mut bound = Vec::new();
@@ -209,7 +208,7 @@ fn bind(mapping: &WeightMapping, path: &str) -> Option<(Bindings, Option<String>
     rest.is_empty().then_some((bound, None))
 }
 
-/// A tensor's name with its expressions filled in: placeholders, and the model's parameters, such as `{2 * layer}` or `{prefix}`.
+/// Substitutes the expressions in a tensor's name: placeholders, and the model's parameters, such as `{2 * layer}` or `{prefix}`.
 fn format_name(architecture: &Architecture, text: &str, values: &Bindings) -> Result<String> {
     let wrong = |words: &str| Error::Input(format!("{}: `{text}` in a weight mapping {words}", architecture.name));
     let mut name = String::new();
@@ -289,7 +288,7 @@ fn build_slice(
             }
             Ok(ParamSlice { parts: vec![part], dim: 0, optional })
         }
-        // Another parameter holds it: the language makes them one, and an export leaves it out.
+        // A tied weight: the language shares the parameter, and an export omits it.
         WeightSpec::TiedTo { .. } => Ok(ParamSlice { parts: Vec::new(), dim: 0, optional }),
     }
 }

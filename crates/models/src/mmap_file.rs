@@ -1,5 +1,5 @@
-//! Safetensors files whose large tensors may be used where they are, as memory ([`cpu::Mapped`]). A file that another process cuts
-//! off is an error, not a signal, either way.
+//! Safetensors files whose large tensors can be memory-mapped ([`cpu::MmapFile`]). If another process truncates the file, this is
+//! an error, not a signal, in both cases.
 
 use crate::error::{Error, Result};
 use cpu::{HostBuffer, MmapFile};
@@ -13,7 +13,7 @@ pub(crate) use safetensors_file::write;
 /// An open file.
 pub(crate) struct MmapTensorFile {
     file: safetensors_file::SafetensorsFile,
-    /// The file as memory, once that was asked for.
+    /// The memory-mapped file, after the first use.
     mapped: OnceLock<Option<Arc<MmapFile>>>,
 }
 
@@ -30,14 +30,14 @@ impl MmapTensorFile {
         Ok(MmapTensorFile { file: safetensors_file::SafetensorsFile::open(path)?, mapped: OnceLock::new() })
     }
 
-    /// Bytes of the file as a buffer, where they are; none where that can't be.
+    /// A range of the file as a memory-mapped buffer; none if mapping is not possible.
     pub(crate) fn in_place(&self, from: usize, to: usize) -> Option<HostBuffer> {
         let (file, all) = self.file.data_section();
         let mapped = self.mapped.get_or_init(|| MmapFile::new(file, all));
         mapped.as_ref()?.part(from, to.checked_sub(from)?)
     }
 
-    /// Nothing was missing of what was read in place.
+    /// Checks that no mapped page was missing.
     pub(crate) fn check_in_place_reads(&self) -> Result<()> {
         match self.mapped.get() {
             Some(Some(mapped)) if !mapped.is_intact() => {

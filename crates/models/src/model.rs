@@ -21,30 +21,30 @@ use std::path::Path;
 use std::sync::Arc;
 use training::named_tensor::to_bytes;
 
-/// A tensor of the checkpoint and its place in a parameter.
+/// A checkpoint tensor and its position in a parameter.
 #[derive(Clone, Debug)]
 pub(crate) struct CheckpointSlice {
-    /// HuggingFace name.
+    /// The HuggingFace name.
     pub(crate) tensor: String,
-    /// HuggingFace shape.
+    /// The HuggingFace shape.
     pub(crate) shape: Vec<usize>,
-    /// The dtype that it was stored in.
+    /// The stored dtype.
     pub(crate) stored: Dtype,
     pub(crate) transposed: bool,
     pub(crate) function: ElementTransform,
-    /// The index of the first dimension that it belongs to, for stacked parameters.
+    /// The index along the first dimension, for stacked parameters.
     pub(crate) index: Option<usize>,
-    /// Where it begins along this dimension of the parameter.
+    /// The dimension along which the parts are concatenated, and the start of the piece there.
     pub(crate) dim: usize,
     pub(crate) start: usize,
 }
 
-/// A model of the library with the weights of a HuggingFace directory.
+/// A model of the library or of a `.module` file, with its weights.
 #[derive(Clone)]
 pub struct Model {
-    /// Which model, of which sizes.
+    /// The model's declaration and sizes.
     pub architecture: Architecture,
-    /// Its parameters in order.
+    /// The parameters, in order.
     pub params: Vec<Parameter>,
     /// The dtype of parameters and activations.
     pub dtype: DType,
@@ -53,18 +53,18 @@ pub struct Model {
     pub(crate) limits: SequenceLimits,
     pub(crate) pieces: Vec<Vec<CheckpointSlice>>,
     pub(crate) config: Json,
-    /// How embeddings are made of states.
+    /// How hidden states are pooled to an embedding.
     pub(crate) pooling: Pooling,
 }
 
 impl Model {
-    /// Reads a directory, or a GGUF file; either everything fits, or nothing is loaded.
+    /// Loads a directory or a GGUF file; fails unless all tensors fit.
     pub fn load(dir: &Path, dtype: DType) -> Result<Model> {
         Model::load_with_module(dir, dtype, None)
     }
 
-    /// The same by a model of one's own: its `hf_config` says which fields of `config.json` are its parameters, its `hf_mapping`
-    /// which tensors. What is exported carries it along.
+    /// Loads a checkpoint with a user's model: its `hf_config` maps fields of `config.json` to parameters, its `hf_mapping` maps
+    /// tensors. Exports embed the module.
     pub fn load_with_module(dir: &Path, dtype: DType, module: Option<ModuleProgram>) -> Result<Model> {
         if crate::gguf::is_gguf(dir) {
             return match module {
@@ -75,8 +75,7 @@ impl Model {
         Model::load_as(dir, dtype, module, None)
     }
 
-    /// A model whose head is none of words: read as the first of these architectures that the library has, with zeros where
-    /// the head would be.
+    /// Loads a model without its language model head: as the first of these architectures that the library has, with zeros for the head.
     pub(crate) fn load_without_lm_head(dir: &Path, dtype: DType, names: &[String]) -> Result<Model> {
         Model::load_as(dir, dtype, None, Some(names))
     }
@@ -84,7 +83,7 @@ impl Model {
     fn load_as(dir: &Path, dtype: DType, module: Option<ModuleProgram>, headless: Option<&[String]>) -> Result<Model> {
         let path = dir.join("config.json");
         let mut config = Config::read(&path)?;
-        // Ours says that weights are packed, which the weights themselves say too.
+        // Our own method marks quantized weights, which is also visible from the weights themselves.
         let ours =
             config.json.pointer("/quantization_config/quant_method").and_then(Json::as_str) == Some("tensorloom");
         if let (true, Some(fields)) = (ours, config.json.as_object_mut()) {
@@ -113,7 +112,7 @@ impl Model {
         drop_absent_params(&mut architecture, &checkpoint, dtype).map_err(wrong)?;
         let params = architecture.lower(1, 1, dtype, None).map_err(wrong)?.params;
         let packed = checkpoint.packed()?;
-        // Packed parameters have fewer bytes than elements, at most eight elements a byte.
+        // Quantized parameters have fewer bytes than elements, with at most eight elements per byte.
         let most = if packed.is_empty() { 1 } else { 8 };
         budget::check_parameters(&params, checkpoint.elements().saturating_mul(most), &path)?;
         let sources = sources(&architecture, &params)?;
@@ -122,7 +121,7 @@ impl Model {
         for (i, (param, sources)) in params.iter().zip(&sources).enumerate() {
             let stacked = matches!(sources, crate::mapping::ParamSources::Stacked(_));
             let mut found = Vec::new();
-            // An adapter beside a base model starts without effect; a checkpoint that has it is read.
+            // An adapter that the checkpoint lacks is initialized without effect; otherwise it is read.
             let parts = sources.slices().iter().flat_map(|slice| &slice.parts);
             if param.adapter && !parts.into_iter().any(|part| checkpoint.get(&part.tensor).is_some()) {
                 let values = init_values(&architecture, param, 1, &mut SplitMix64::new(0, 1 + i as u64));
@@ -167,7 +166,7 @@ impl Model {
         Ok(model)
     }
 
-    /// A parameter of whole numbers holds what the checkpoint has, or there is no model.
+    /// Integer parameters must represent the checkpoint's values exactly.
     fn check_whole_numbers(&self) -> Result<()> {
         for (i, param) in self.params.iter().enumerate().filter(|(_, param)| !param.ty.dtype.is_float()) {
             if let Some(x) = first_inexact(&self.values(i)?, param.ty.dtype) {
@@ -180,17 +179,17 @@ impl Model {
         Ok(())
     }
 
-    /// The longest sequence the model takes, if it has a limit.
+    /// The maximum sequence length, if there is one.
     pub fn max_sequence(&self) -> Option<usize> {
         self.architecture.size("max_seq").into_iter().chain(self.limits.max_positions).min()
     }
 
-    /// Whether sequences may be longer than that, at the price of positions that training has not seen.
+    /// Whether longer sequences are possible, with positions that were not seen in training.
     pub fn can_extrapolate(&self) -> bool {
         self.architecture.max_positions().is_none()
     }
 
-    /// The same model with the elements of every parameter given anew.
+    /// Returns the same model with new values of every parameter.
     pub(crate) fn with_values(&self, values: &[Vec<f32>]) -> Model {
         let held = values.iter().zip(&self.params);
         let weights =
@@ -208,7 +207,7 @@ impl Model {
         }
     }
 
-    /// Names the special tokens of a tokenizer in the configuration.
+    /// Records the special tokens of a tokenizer in the configuration.
     pub(crate) fn set_special_tokens(&mut self, special: &SpecialTokens) {
         let Some(fields) = self.config.as_object_mut() else { return };
         for (name, id) in [("bos_token_id", special.bos), ("eos_token_id", special.eos), ("pad_token_id", special.pad)]
@@ -220,7 +219,7 @@ impl Model {
         }
     }
 
-    /// The model computing as a recipe says, in the place of its own.
+    /// Replaces the model's precision recipe.
     pub fn with_recipe(mut self, recipe: lang::lower::PrecisionRecipe) -> Model {
         self.architecture.recipe = Some(recipe);
         self.limits = self.architecture.limits(self.dtype);
@@ -230,12 +229,12 @@ impl Model {
         self
     }
 
-    /// How many tokens the model knows: the rows of the smallest table that ids are looked up in, whatever it is called.
+    /// The vocabulary size: the number of rows of the smallest embedding table, whatever its name.
     pub fn vocabulary(&self) -> Option<usize> {
         self.limits.vocabulary.or_else(|| self.architecture.size("vocab_size"))
     }
 
-    /// Why each new token runs the whole sequence again, if it does.
+    /// Why each new token recomputes the whole sequence, if it does.
     pub fn full_recompute_reason(&self) -> Option<&str> {
         self.limits.not_incremental.as_deref()
     }
@@ -246,7 +245,7 @@ impl Model {
     }
 }
 
-/// What a model of the library finds wrong is wrong in the configuration that chose its sizes.
+/// Converts a library model's error to one of the configuration that chose its sizes.
 fn config_error(error: Error, path: &Path) -> Error {
     match error {
         Error::Language(text) => {
@@ -257,13 +256,13 @@ fn config_error(error: Error, path: &Path) -> Error {
     }
 }
 
-/// What the first of some findings says, without code and place.
+/// The message of the first diagnostic, without code and location.
 pub(crate) fn first_line(findings: &str) -> &str {
     let first = findings.lines().next().unwrap_or_default();
     first.split_once("]: ").map_or(first, |(_, reason)| reason)
 }
 
-/// Optional parameters none of whose tensors are in the checkpoint are `None`.
+/// Sets optional parameters to `None` if none of their tensors are in the checkpoint.
 fn drop_absent_params(architecture: &mut Architecture, checkpoint: &Checkpoint, dtype: DType) -> Result<()> {
     if !architecture.mappings().iter().any(|mapping| mapping.path.optional) {
         return Ok(());
@@ -280,10 +279,10 @@ fn drop_absent_params(architecture: &mut Architecture, checkpoint: &Checkpoint, 
     Ok(())
 }
 
-/// Heads that score a vocabulary.
+/// Tensor names of language model heads.
 pub(crate) const LM_HEAD_NAMES: &[&str] = &["lm_head.weight", "embed_out.weight"];
 
-/// Tensors that no parameter is made of would be lost silently; buffers and tied heads are no loss.
+/// Rejects tensors that no parameter uses, which would be lost silently; buffers and tied heads are ignored.
 fn reject_unused(checkpoint: &Checkpoint, pieces: &[Vec<CheckpointSlice>], headless: bool) -> Result<()> {
     const BUFFERS: &[&str] = &["inv_freq", ".attn.bias", ".masked_bias", ".attention.bias"];
     let used: BTreeSet<&str> = pieces.iter().flatten().map(|piece| &*piece.tensor).collect();
@@ -300,7 +299,7 @@ fn reject_unused(checkpoint: &Checkpoint, pieces: &[Vec<CheckpointSlice>], headl
     }
 }
 
-/// Finds the tensors of one slice of a parameter and their place in it.
+/// Finds the tensors of one slice of a parameter and their positions in it.
 fn find_slice(
     checkpoint: &Checkpoint,
     param: &Parameter,
@@ -379,7 +378,7 @@ fn find_slice(
 }
 
 impl CheckpointSlice {
-    /// Runs of elements that are consecutive both in the parameter and in the piece: start of each, length.
+    /// Runs of elements that are contiguous both in the parameter and in the piece: the start of each, and their length.
     pub(crate) fn contiguous_runs(&self, whole: &[usize]) -> (impl Iterator<Item = usize> + use<>, usize) {
         let (offset, whole) = match self.index {
             Some(i) => (i * whole[1..].iter().product::<usize>(), &whole[1..]),
@@ -397,7 +396,7 @@ impl CheckpointSlice {
         (starts, size * inner)
     }
 
-    /// Writes the piece's elements into the parameter's.
+    /// Writes the piece's elements into the parameter.
     pub(crate) fn write_into(&self, whole: &[usize], data: &mut [f32], values: &[f32]) {
         let turned;
         let values = if self.transposed {
@@ -414,14 +413,14 @@ impl CheckpointSlice {
         }
     }
 
-    /// The piece's elements, out of the parameter's, in HuggingFace's layout.
+    /// Reads the piece's elements from the parameter, in HuggingFace's layout.
     pub(crate) fn read_from(&self, whole: &[usize], data: &[f32]) -> Vec<f32> {
         let mut values = self.extract(whole, data);
         values.iter_mut().for_each(|value| *value = self.function.invert(*value));
         values
     }
 
-    /// The gradient of the piece, out of the parameter's and the parameter itself.
+    /// Computes the piece's gradient from the gradient and the values of the parameter.
     pub(crate) fn read_gradient_from(&self, whole: &[usize], gradient: &[f32], data: &[f32]) -> Vec<f32> {
         let mut values = self.extract(whole, gradient);
         if self.function != ElementTransform::Identity {

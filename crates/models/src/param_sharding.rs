@@ -1,11 +1,11 @@
-//! How parameters lie on the ranks of a mesh: `@shard` says which axis of a parameter is cut, the mesh by how much.
+//! Sharding of parameters over the ranks of a mesh: `@shard` gives the sharded axis of a parameter, the mesh the number of shards.
 
 use ir::{Graph, Mesh, Type};
 use lang::lower::{Parameter, Shard};
 use training::shard_ranges::for_each_contiguous_run;
 use transform::{DimSharding, Sharding};
 
-/// What is known of an input of a graph that is a parameter.
+/// Properties of a graph input that is a parameter.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ParamInfo {
     pub(crate) shard: Option<Shard>,
@@ -13,14 +13,14 @@ pub(crate) struct ParamInfo {
 }
 
 impl ParamInfo {
-    /// Of a parameter.
+    /// Returns the properties of a parameter.
     pub(crate) fn of(param: &Parameter) -> ParamInfo {
         ParamInfo { shard: param.shard, stacked: param.stacked }
     }
 }
 
-/// How input `i` of a graph is cut: columns, rows and heads by `tp`, experts by `ep`, or by `tp` where the mesh has no `ep`.
-/// What can't be cut into equal parts stays whole.
+/// Returns the sharding of input `i` of a graph: columns, rows and heads along `tp`, experts along `ep`, or along `tp` if the
+/// mesh has no `ep`. A parameter that can't be split into equal shards is replicated.
 pub(crate) fn param_sharding(mesh: &Mesh, graph: &Graph, i: usize, about: ParamInfo) -> Sharding {
     let ty = graph.ty(graph.inputs()[i]);
     let axis = |name: &str| mesh.axes().iter().position(|a| a.name == name && a.size > 1);
@@ -41,7 +41,7 @@ pub(crate) fn param_sharding(mesh: &Mesh, graph: &Graph, i: usize, about: ParamI
     placement
 }
 
-/// A rank's part of a whole tensor.
+/// A rank's shard of a full tensor.
 pub(crate) fn local_part(placement: &Sharding, ty: &Type, mesh: &Mesh, rank: usize, whole: &[u8]) -> Vec<u8> {
     let mut part = vec![0; placement.local_type(mesh, ty).bytes()];
     let size = ty.dtype.size();
@@ -51,7 +51,7 @@ pub(crate) fn local_part(placement: &Sharding, ty: &Type, mesh: &Mesh, rank: usi
     part
 }
 
-/// For each axis of a tensor, which of its indices a rank has, in order.
+/// For each axis of a tensor, the indices that a rank has, in order.
 pub(crate) fn axis_indices(placement: &Sharding, ty: &Type, mesh: &Mesh, rank: usize) -> Vec<Vec<usize>> {
     let mut all = Vec::new();
     for (d, cut) in placement.spec.iter().enumerate() {

@@ -1,28 +1,28 @@
-//! How the states of a text's tokens become one embedding: `modules.json` and the pooling's `config.json` of sentence-transformers.
+//! Pools token states to one embedding: `modules.json` and the pooling's `config.json` of sentence-transformers.
 
 use crate::error::{Error, Result};
 use serde_json::{Map, Value as Json};
 use std::path::Path;
 use training::files;
 
-/// What is made of the states of a text's tokens.
+/// A pooling mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PoolingMode {
-    /// Their mean.
+    /// The mean.
     Mean,
     /// The state of the first token.
     First,
     /// The state of the last token.
     Last,
-    /// The largest number of each dimension.
+    /// The maximum of each dimension.
     Max,
-    /// The sum divided by the square root of their number.
+    /// The sum divided by the square root of the number of tokens.
     MeanSqrt,
-    /// A mean in which later tokens weigh more: the n-th has weight n.
+    /// A weighted mean: the n-th token has weight n.
     WeightedMean,
 }
 
-/// Fields of the older form of the file, which is a list of switches.
+/// Fields of the older file format, which is a list of booleans.
 const MODE_FLAGS: [(&str, PoolingMode); 6] = [
     ("pooling_mode_cls_token", PoolingMode::First),
     ("pooling_mode_mean_tokens", PoolingMode::Mean),
@@ -32,7 +32,7 @@ const MODE_FLAGS: [(&str, PoolingMode); 6] = [
     ("pooling_mode_lasttoken", PoolingMode::Last),
 ];
 
-/// Names of the newer form.
+/// Names in the newer format.
 const MODE_NAMES: [(&str, PoolingMode); 6] = [
     ("cls", PoolingMode::First),
     ("mean", PoolingMode::Mean),
@@ -46,21 +46,21 @@ const MODE_NAMES: [(&str, PoolingMode); 6] = [
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Pooling {
     pub(crate) mode: PoolingMode,
-    /// Whether embeddings get the length 1.
+    /// Whether embeddings are normalized to length 1.
     pub(crate) normalize: bool,
-    /// Why the directory's embeddings can't be computed.
+    /// Why the directory's embeddings are not supported.
     pub(crate) unsupported: Option<String>,
 }
 
 impl Default for Pooling {
-    /// For models that say nothing of it.
+    /// The default, for models without a pooling configuration.
     fn default() -> Pooling {
         Pooling { mode: PoolingMode::Mean, normalize: true, unsupported: None }
     }
 }
 
 impl Pooling {
-    /// The pooling of a directory. A module that is not known is an error of those who ask for embeddings, not of others.
+    /// Reads the pooling of a directory. An unknown module is an error only when an embedding is computed.
     pub(crate) fn of_dir(dir: &Path) -> Result<Pooling> {
         let modules = dir.join("modules.json");
         if !modules.is_file() {
@@ -128,7 +128,7 @@ impl Pooling {
         Ok(found)
     }
 
-    /// Takes in the state of token `n` of `count`; `pooled` is empty before the first.
+    /// Accumulates the state of token `n` of `count`; `pooled` is empty before the first.
     pub(crate) fn add(&self, pooled: &mut Vec<f64>, row: &[f32], n: usize, count: usize) {
         let row = row.iter().map(|x| f64::from(*x));
         let weight = match self.mode {
@@ -144,7 +144,7 @@ impl Pooling {
         }
     }
 
-    /// The embedding of a text whose `count` states were taken in.
+    /// The embedding of a text after `count` states were accumulated.
     pub(crate) fn finish(&self, pooled: &[f64], count: usize) -> Vec<f32> {
         let count = count as f64;
         let divisor = match self.mode {
@@ -166,7 +166,7 @@ fn read(path: &Path) -> Result<Json> {
     serde_json::from_str(&text).map_err(|e| Error::file(path, format!("not valid JSON: {e}")))
 }
 
-/// Whether a path of `modules.json` stays inside of the directory.
+/// Whether a path of `modules.json` stays inside the directory.
 fn is_inside_dir(path: &str) -> bool {
     !path.is_empty() && Path::new(path).components().all(|part| matches!(part, std::path::Component::Normal(_)))
 }
@@ -189,7 +189,7 @@ mod tests {
         types.iter().map(module).collect()
     }
 
-    /// The values are sentence-transformers' formulas, by hand.
+    /// The expected values are sentence-transformers' formulas, computed by hand.
     #[test]
     fn states_are_pooled_as_the_directory_says() {
         let states: [&[f32]; 3] = [&[3.0, -1.0], &[0.0, 5.0], &[1.0, 2.0]];

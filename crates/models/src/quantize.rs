@@ -1,4 +1,4 @@
-//! Quantising a model: which parameters, and into what.
+//! Post-training quantization: selects parameters and their formats.
 
 use crate::calibrate::{self, Calibration};
 use crate::error::{Error, Result};
@@ -11,21 +11,21 @@ use ir::{DType, Op};
 use std::str::FromStr;
 use std::sync::Arc;
 
-/// How a model's matrices are stored.
+/// A quantization format of a model's matrices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QuantizationConfig {
     /// The format.
     pub format: QuantFormat,
-    /// Elements that share a scale; `None` for a scale for each row.
+    /// Elements that share a scale; `None` for one scale per row.
     pub group_size: Option<usize>,
-    /// The dtype of scales, where it is free.
+    /// The dtype of scales, if the format allows a choice.
     pub scale_dtype: DType,
 }
 
 impl FromStr for QuantizationConfig {
     type Err = String;
 
-    /// `q8`, `q4`, `nf4`, `fp8`, or the name of a format that graphs can write.
+    /// Parses `q8`, `q4`, `nf4`, `fp8`, or the name of another format.
     fn from_str(text: &str) -> std::result::Result<QuantizationConfig, String> {
         let scheme = |format, group, scale| QuantizationConfig { format, group_size: group, scale_dtype: scale };
         Ok(match text {
@@ -45,15 +45,15 @@ impl FromStr for QuantizationConfig {
 }
 
 impl Model {
-    /// Packs every matrix that products alone read, and those of experts. A table that ids are looked up in as well is stored in 8 bits: it is read
-    /// row by row, and its errors go through the whole model. A matrix that chooses experts stays as it is: a small error would send
-    /// a token elsewhere. Says which matrices stay as they are, since their rows don't
-    /// divide into groups.
+    /// Quantizes every matrix that only products read, and those of experts. A table that is also used for embedding lookups is
+    /// stored in 8 bits: it is read row by row, and its errors propagate through the whole model. An expert router is not
+    /// quantized: a small error would route a token to another expert. Returns the matrices that are not quantized because their
+    /// rows don't divide into groups.
     pub fn quantize(&mut self, scheme: &QuantizationConfig) -> Result<Vec<String>> {
         self.quantize_with_calibration(scheme, None)
     }
 
-    /// The same with scales that fit what a text showed of the matrices' inputs.
+    /// [`quantize`](Self::quantize) with scales that minimize the error on calibration data.
     pub fn quantize_with_calibration(
         &mut self,
         scheme: &QuantizationConfig,

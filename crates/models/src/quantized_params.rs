@@ -1,7 +1,7 @@
-//! Weights that a model's text, or a recipe, stores in few bits: packed as graphs round them, bit for bit.
+//! Quantizes weights that a module or a recipe stores in low precision, bitwise equal to the rounding in the graph.
 //!
-//! Who trains keeps them wide, and the graph rounds them; who only runs the model reads the packed ones, and nothing is rounded
-//! again. Scales of blocks with several rows stand in each of them.
+//! Training keeps full-precision weights, and the graph rounds them; inference reads the quantized ones, and does not round
+//! again. The scale of a block of several rows is repeated for each of them.
 
 use crate::error::{Error, Result};
 use crate::model::Model;
@@ -13,7 +13,7 @@ use std::sync::Arc;
 use transform::{LowPrecision, Rounding, Scaling};
 
 impl Model {
-    /// The model with the weights packed that are stored in few bits; those whose rows don't divide into its groups stay wide.
+    /// Returns the model with its low-precision weights quantized; those whose rows don't divide into groups are not.
     pub fn with_quantized_params(mut self) -> Result<Model> {
         for i in 0..self.params.len() {
             let (Some(how), None) = (self.params[i].rounding, self.stored_packed(i)) else { continue };
@@ -27,12 +27,12 @@ impl Model {
     }
 }
 
-/// Whether a weight is packed as a rounding gives it, so that a graph needs not round it again.
+/// Whether a quantized weight equals the result of a rounding, so that a graph need not round it again.
 pub(crate) fn matches_rounding(how: &Rounding, packed: &QuantizedWeight) -> bool {
     packing_of(how, &packed.shape) == Some(packed.packing)
 }
 
-/// The layout of what a rounding gives, if rows divide into its groups.
+/// The storage format of a rounding's result, if rows divide into its groups.
 fn packing_of(how: &Rounding, shape: &[usize]) -> Option<QuantScheme> {
     let k = shape.last().copied().filter(|k| *k > 0 && shape.len() == 2)?;
     let group = match how.scaling {
@@ -67,7 +67,7 @@ fn pack(
         Scaling::PerBlock(rows, _) => rows,
     };
     let (groups, top) = (k / packing.group, how.format.max_finite());
-    // The largest magnitude of each block.
+    // The maximum magnitude of each block.
     let mut most = vec![0f32; n.div_ceil(rows) * groups];
     for (i, x) in values.iter().enumerate() {
         let block = i / k / rows * groups + i % k / packing.group;
@@ -116,7 +116,7 @@ fn pack(
     QuantizedWeight::new(packing, types, parts)
 }
 
-/// The code of the nearest number, ties to even.
+/// The code of the nearest number, with ties to even.
 fn code(format: LowPrecision, y: f32) -> u8 {
     let most = format.max_finite() as f32;
     let y = if y.is_nan() { 0.0 } else { y.clamp(-most, most) };
@@ -147,7 +147,7 @@ mod tests {
     use super::*;
     use ir::{Builder, Literal, Type, interp};
 
-    /// What is packed stands for the numbers that a graph rounds to, bit for bit.
+    /// Dequantized weights equal the numbers that the graph rounds to, bit for bit.
     #[test]
     fn packed_weights_are_what_graphs_round_to() {
         let (n, k) = (48, 64);

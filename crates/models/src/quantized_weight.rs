@@ -1,7 +1,7 @@
-//! Packed weights: parameters that are stored in few bits, and graphs that read them so.
+//! Quantized weights: parameters that are stored in low precision, and graphs that read them in this form.
 //!
-//! A packed parameter is several inputs of a graph, its parts. Products read it through `dequantize` in f32, so that a backend
-//! can decode it as it multiplies; an embedding looks up packed rows; whatever else reads it gets the wide tensor.
+//! A quantized parameter is several inputs of a graph, its parts. Products read it through `dequantize` in f32, so that a backend
+//! can decode it during the multiplication; an embedding looks up quantized rows; other ops read the dequantized tensor.
 
 use crate::error::{Error, Result};
 use crate::model::Model;
@@ -17,18 +17,18 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use transform::Rounding;
 
-/// A parameter in few bits.
+/// A quantized parameter.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct QuantizedWeight {
     pub(crate) packing: QuantScheme,
-    /// The shape that it stands for.
+    /// The shape of the dequantized tensor.
     pub(crate) shape: Vec<usize>,
     pub(crate) types: Vec<Type>,
     pub(crate) parts: Vec<Vec<u8>>,
 }
 
 impl QuantizedWeight {
-    /// Parts that fit their packing.
+    /// Creates a weight from parts with matching shapes and dtypes.
     pub(crate) fn new(
         packing: QuantScheme,
         types: Vec<Type>,
@@ -41,7 +41,7 @@ impl QuantizedWeight {
         }
     }
 
-    /// Packs rows of numbers.
+    /// Quantizes rows of numbers.
     pub(crate) fn pack(
         packing: QuantScheme,
         shape: &[usize],
@@ -61,7 +61,7 @@ impl QuantizedWeight {
         QuantizedRows { packing: self.packing, k, scale, data: part(0), scales: part(1), extra_scales: part(2) }
     }
 
-    /// The numbers that it stands for.
+    /// The dequantized numbers.
     pub(crate) fn values(&self) -> Vec<f32> {
         let k = self.shape.last().copied().unwrap_or(1);
         let mut all = vec![0f32; self.shape.iter().product()];
@@ -70,7 +70,7 @@ impl QuantizedWeight {
         all
     }
 
-    /// The same numbers in the layout that products read fastest: GGUF's Q8_0 and Q4_0 with their scales apart.
+    /// Converts to the layout that products read fastest: for GGUF's Q8_0 and Q4_0, scales are stored separately.
     pub(crate) fn with_separate_scales(self) -> QuantizedWeight {
         let (format, block) = match self.packing.format {
             QuantFormat::Q8_0 => (QuantFormat::Int8, 34),
@@ -83,7 +83,7 @@ impl QuantizedWeight {
             if format == QuantFormat::Int8 {
                 codes.extend(&b[2..]);
             } else {
-                // Low halves are the first 16 elements; codes count from 8, not from 0.
+                // Low nibbles are the first 16 elements; codes have an offset of 8.
                 let code = |j: usize| ((b[2 + j % 16] >> (4 * (j / 16))) & 15) ^ 8;
                 codes.extend((0..16).map(|i| code(2 * i) | code(2 * i + 1) << 4));
             }
@@ -95,7 +95,7 @@ impl QuantizedWeight {
         }
     }
 
-    /// The reverse of [`PackedWeight::with_separate_scales`].
+    /// The inverse of [`QuantizedWeight::with_separate_scales`].
     pub(crate) fn with_interleaved_scales(self) -> QuantizedWeight {
         let half = self.types.get(1).is_some_and(|t| t.dtype == DType::F16);
         let format = match (self.packing.format, self.packing.group, half) {
@@ -121,7 +121,7 @@ impl QuantizedWeight {
         }
     }
 
-    /// Some of its rows, in any order.
+    /// Selects rows, in any order.
     pub(crate) fn take_rows(&self, rows: impl Iterator<Item = usize> + Clone) -> QuantizedWeight {
         let count = rows.clone().count();
         let all = self.shape[..self.shape.len() - 1].iter().product::<usize>().max(1);
@@ -141,14 +141,14 @@ impl QuantizedWeight {
         QuantizedWeight { packing: self.packing, shape: vec![count, k], types, parts }
     }
 
-    /// The same rows under another shape.
+    /// Returns the same rows with another shape.
     pub(crate) fn reshape(mut self, shape: &[usize]) -> Option<QuantizedWeight> {
         self.types = self.packing.part_types(shape, self.types.get(1).map_or(DType::F16, |t| t.dtype)).ok()?;
         self.shape = shape.to_vec();
         self.types.iter().zip(&self.parts).all(|(ty, bytes)| ty.bytes() == bytes.len()).then_some(self)
     }
 
-    /// Rows of several, one after the other; none if they are not packed alike.
+    /// Concatenates the rows of several weights; none if their formats differ.
     pub(crate) fn concat(all: &[QuantizedWeight]) -> Option<QuantizedWeight> {
         let (first, rest) = all.split_first()?;
         let mut joined = first.clone();
@@ -177,13 +177,13 @@ impl QuantizedWeight {
 }
 
 impl Model {
-    /// How a parameter is packed where graphs read it so: matrices are. Experts are packed in files alone, since a step that
-    /// needs two of them should not decode all.
+    /// The quantized form that graphs read, if the parameter is a quantized matrix. Experts are quantized only in files, since a
+    /// step that needs two of them should not decode all.
     pub(crate) fn packed(&self, param: usize) -> Option<&Arc<QuantizedWeight>> {
         self.stored_packed(param).filter(|packed| packed.shape.len() == 2)
     }
 
-    /// How a parameter is packed in files, if it is.
+    /// The quantized form in files, if the parameter is quantized.
     pub(crate) fn stored_packed(&self, param: usize) -> Option<&Arc<QuantizedWeight>> {
         match self.weights.get(param) {
             Some(Weight::Packed(packed)) => Some(packed),
@@ -191,12 +191,12 @@ impl Model {
         }
     }
 
-    /// Whether any parameter is packed.
+    /// Whether any parameter is quantized.
     pub fn is_quantized(&self) -> bool {
         (0..self.params.len()).any(|i| self.stored_packed(i).is_some())
     }
 
-    /// The formats that parameters are stored in, with how many elements each has.
+    /// The storage formats of the parameters, with the number of elements of each.
     pub fn storage_formats(&self) -> BTreeMap<String, usize> {
         let mut all = BTreeMap::new();
         for (i, param) in self.params.iter().enumerate() {
@@ -209,24 +209,24 @@ impl Model {
         all
     }
 
-    /// How many inputs of a graph each parameter is.
+    /// The number of graph inputs of a parameter.
     pub(crate) fn inputs_of(&self, param: usize) -> usize {
         self.packed(param).map_or(1, |packed| packed.parts.len())
     }
 
-    /// How many inputs of a graph all parameters are.
+    /// The number of graph inputs of all parameters.
     pub(crate) fn param_inputs(&self) -> usize {
         (0..self.params.len()).map(|i| self.inputs_of(i)).sum()
     }
 
-    /// The model's graph, reading parameters as they are stored.
+    /// Lowers the model's graph with parameters in their storage formats.
     pub(crate) fn lower_with(&self, batch: usize, steps: usize, options: &LowerOptions) -> Result<Lowered> {
         let mut lowered = self.architecture.lower_with(batch, steps, options)?;
         lowered.graph = self.read_packed(&lowered.graph, 0)?;
         Ok(lowered)
     }
 
-    /// A graph whose inputs from `first` on are the parameters, reading them as they are stored.
+    /// Converts a graph whose inputs from `first` on are the parameters to one that reads them in their storage formats.
     pub(crate) fn read_packed(&self, graph: &Graph, first: usize) -> Result<Graph> {
         if !self.is_quantized() {
             return Ok(graph.clone());
@@ -246,7 +246,7 @@ impl Model {
             }
             let parts: Vec<Value> = packed.types.iter().map(|ty| b.graph.input(ty.clone())).collect();
             args.push(parts[0]);
-            // What its text stores in few bits is rounded already.
+            // The module's own rounding to low precision has been applied already.
             let few = i.checked_sub(first).and_then(|param| self.params[param].rounding);
             let few = few.filter(|how| matches_rounding(how, packed));
             let dtype = if few.is_some() { DType::F32 } else { ty.dtype };
@@ -257,14 +257,14 @@ impl Model {
     }
 }
 
-/// A packed value of the graph at hand, known by its first part.
+/// A quantized value of the current graph, identified by its first part.
 #[derive(Clone)]
 struct StoredQuantized {
     packing: QuantScheme,
     parts: Vec<Value>,
-    /// The dtype that the graph thinks it has.
+    /// Its dtype in the original graph.
     dtype: DType,
-    /// The rounding of the graph that it has behind it.
+    /// The graph's rounding that has been applied already.
     rounding: Option<Rounding>,
 }
 
@@ -275,7 +275,7 @@ impl StoredQuantized {
         b.one(composite.into(), &self.parts)
     }
 
-    /// The rows of some ids; NaN where there is none.
+    /// Looks up embedding rows; NaN for invalid indices.
     fn look_up(&self, b: &mut Builder, ids: Value) -> ir::Result<Value> {
         let count = b.ty(self.parts[0]).shape[0];
         let mut parts = Vec::new();
@@ -294,7 +294,7 @@ impl StoredQuantized {
     }
 }
 
-/// Packed values of the graph at hand.
+/// The quantized values of the current graph.
 struct QuantizedReader {
     values: BTreeMap<Value, StoredQuantized>,
 }
@@ -307,7 +307,7 @@ impl QuantizedReader {
             b.loc = here;
             outs
         })?;
-        // A parameter that is a result goes out wide.
+        // A parameter that is a result is dequantized.
         let mut wide = Vec::new();
         for v in outs {
             wide.push(match self.values.get(&v) {
@@ -345,7 +345,7 @@ impl QuantizedReader {
                 let stored = &self.values[&operands[0]];
                 Ok([stored.look_up(b, operands[1])?].into_iter().collect())
             }
-            // What it computes is differentiated instead of its own rule, which knows nothing of packing.
+            // The composite is inlined, because its custom derivative does not support quantized operands.
             Op::Composite(composite) => self.inline(b, &composite.body, operands).map(Values::from_vec),
             Op::Call(call) => {
                 let (inner, args) = self.inline_body(b, &call.body, operands)?;
@@ -368,7 +368,7 @@ impl QuantizedReader {
         }
     }
 
-    /// The body of a call that reads packed operands, and its operands.
+    /// The body of a call that reads quantized operands, and its operands.
     fn inline_body(&self, b: &Builder, body: &Graph, operands: &[Value]) -> ir::Result<(Graph, Vec<Value>)> {
         let mut inner = Builder::new();
         let mut reader = QuantizedReader { values: BTreeMap::new() };

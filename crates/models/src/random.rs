@@ -1,13 +1,13 @@
-//! Pseudo-random numbers whose whole state is one word, so that a checkpoint can hold it.
+//! Pseudo-random numbers with a state of one word, so that a checkpoint can store it.
 
-/// SplitMix64: every state is good, and streams of different seeds don't meet in practice.
+/// SplitMix64: every state is valid, and streams of different seeds don't overlap in practice.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SplitMix64 {
     state: u64,
 }
 
 impl SplitMix64 {
-    /// A generator for a seed; `stream` keeps uses of one seed apart.
+    /// Creates a generator from a seed; `stream` separates several uses of one seed.
     pub fn new(seed: u64, stream: u64) -> SplitMix64 {
         let mut random = SplitMix64 { state: seed ^ stream.wrapping_mul(0xD1B5_4A32_D192_ED03) };
         random.state = random.next();
@@ -24,29 +24,29 @@ impl SplitMix64 {
         z ^ (z >> 31)
     }
 
-    /// A whole number below `bound`, which must not be 0.
+    /// A uniform integer below `bound`, which must not be 0.
     pub fn below(&mut self, bound: usize) -> usize {
-        // The product's high half; its bias is below 2⁻³² for the bounds used here.
+        // The high half of the product; its bias is below 2⁻³² for the bounds used here.
         ((u128::from(self.next()) * bound as u128) >> 64) as usize
     }
 
-    /// A number in [0, 1).
+    /// A uniform number in [0, 1).
     pub fn uniform(&mut self) -> f64 {
         (self.next() >> 11) as f64 / (1u64 << 53) as f64
     }
 
-    /// One of several.
+    /// A random element.
     pub fn choice<T: Copy>(&mut self, from: &[T]) -> T {
         from[self.below(from.len())]
     }
 
-    /// A normal deviate, by Box and Muller.
+    /// A standard normal number, by the Box–Muller transform.
     pub fn normal(&mut self) -> f64 {
         let radius = (-2.0 * (1.0 - self.uniform()).ln()).sqrt();
         radius * (std::f64::consts::TAU * self.uniform()).cos()
     }
 
-    /// Puts items in random order.
+    /// Shuffles the items.
     pub fn shuffle<T>(&mut self, items: &mut [T]) {
         for i in (1..items.len()).rev() {
             items.swap(i, self.below(i + 1));

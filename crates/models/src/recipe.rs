@@ -1,4 +1,4 @@
-//! Recipes by the words of a command: a policy of the language, or a `recipe` of a `.module` file.
+//! Precision recipes by name: a policy of the language, or a `recipe` of a `.module` file.
 
 use crate::disk::load_program;
 use crate::error::{Error, Result};
@@ -6,7 +6,7 @@ use lang::ast::Item;
 use lang::diagnostic::{ColorStyle, render_all};
 use lang::lower::{POLICIES, PrecisionRecipe, TensorFormat};
 
-/// The recipe that words name; none if there are none. Of a file it is the first, or `FILE.module:NAME`.
+/// Returns the recipe with this name; none for an empty name. For a file it is the first recipe, or `FILE.module:NAME`.
 pub fn parse_recipe(text: &str) -> Result<Option<PrecisionRecipe>> {
     if text.is_empty() {
         return Ok(None);
@@ -16,7 +16,7 @@ pub fn parse_recipe(text: &str) -> Result<Option<PrecisionRecipe>> {
     }
     let read = |path: &str, name: Option<&str>| -> Result<Option<PrecisionRecipe>> {
         let recipe = recipe_from_file(path, name)?;
-        // Masters are f32, and a checkpoint has a dtype of its own: wide weights stay what they are.
+        // Master weights are f32, and a checkpoint has its own dtype: the dtype of unquantized weights is not changed.
         Ok(Some(PrecisionRecipe {
             stored: recipe.stored.filter(|stored| matches!(stored, TensorFormat::LowPrecision(_))),
             ..recipe

@@ -1,4 +1,4 @@
-//! Models with any inputs and outputs: encoders, pictures, pairs of sequences.
+//! Runs models with any inputs and outputs: encoders, vision models, sequence pairs.
 
 use crate::asserts;
 use crate::error::{Error, Result};
@@ -10,18 +10,18 @@ use lang::lower::LowerOptions;
 use training::NamedTensor;
 use training::named_tensor::{from_bytes, to_bytes};
 
-/// What a run gives.
+/// The results of a run.
 #[derive(Clone, Debug)]
 pub struct ModelOutputs {
     /// The model's outputs under their names.
     pub outputs: Vec<NamedTensor>,
-    /// `grad.<HuggingFace name>` for every tensor of the checkpoint, where cotangents were given.
+    /// The gradient `grad.<HuggingFace name>` of every tensor of the checkpoint, if cotangents were given.
     pub gradients: Vec<NamedTensor>,
 }
 
 impl Model {
-    /// Runs the model on tensors by the names of its inputs; optional ones may be left out. With cotangents (`d_<output>`, of an
-    /// output's shape) also the gradients of the sum of outputs times cotangents.
+    /// Runs the model on tensors by the names of its inputs; optional ones may be omitted. With cotangents (`d_<output>`, of an
+    /// output's shape) also computes the gradients of the sum of outputs times cotangents.
     pub fn run(
         &self,
         given: &[NamedTensor],
@@ -71,7 +71,7 @@ impl Model {
             session.bindings.inputs[n + i].write(0, &bytes?)?;
         }
         session.run()?;
-        // With cotangents their sum comes first.
+        // With cotangents, the first output is their weighted sum.
         let first = usize::from(!seeds.is_empty());
         asserts::check_assertions(&session, &lowered.observations, first + lowered.outputs.len())?;
         let mut outputs = Vec::new();
@@ -87,7 +87,7 @@ impl Model {
     }
 }
 
-/// The bytes of a tensor in another dtype: floats are rounded, whole numbers must stay what they are.
+/// Converts a tensor's bytes to another dtype: floats are rounded, integers must be preserved.
 pub(crate) fn convert_tensor(tensor: &NamedTensor, dtype: DType) -> Result<Vec<u8>> {
     if tensor.dtype == dtype {
         return Ok(tensor.bytes.clone());
@@ -104,7 +104,7 @@ pub(crate) fn convert_tensor(tensor: &NamedTensor, dtype: DType) -> Result<Vec<u
     Err(Error::Input(format!("`{}` is {}: the model takes {dtype}", tensor.name, tensor.dtype)))
 }
 
-/// Which output each cotangent belongs to.
+/// The output of each cotangent.
 fn match_cotangents<'a>(
     outputs: &[String],
     types: &[Type],
@@ -127,7 +127,7 @@ fn match_cotangents<'a>(
     Ok(found)
 }
 
-/// The sum of outputs times cotangents, which are inputs behind the others, and all outputs.
+/// Returns the sum of outputs times cotangents, which are inputs after the others, and all outputs.
 fn weighted_sum_graph(forward: &Graph, seeds: &[(usize, &NamedTensor)]) -> ir::Result<Graph> {
     let mut b = Builder::new();
     let inputs: Vec<Value> = forward.input_types().into_iter().map(|t| b.graph.input(t)).collect();

@@ -1,50 +1,50 @@
-//! Choosing the next token from logits.
+//! Sampling of the next token from logits.
 //!
-//! The steps and their order are those of transformers: penalties, then temperature, top-k, top-p, min-p, typical. Each of
-//! the last four looks at what the ones before it left.
+//! The steps and their order are those of transformers: penalties, then temperature, top-k, top-p, min-p, typical. Each of the
+//! last four filters the tokens that the previous ones kept.
 
 use crate::random::SplitMix64;
 use std::collections::BTreeMap;
 
-/// How the next token is chosen.
+/// Sampling options.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SamplingOptions {
-    /// Logits are divided by it; 0 takes the most probable token.
+    /// Logits are divided by it; 0 selects the most probable token.
     pub temperature: f64,
-    /// Only so many of the most probable tokens; 0 takes all.
+    /// Keeps only this many of the most probable tokens; 0 keeps all.
     pub top_k: usize,
-    /// Only the fewest most probable tokens whose probabilities reach this sum; 1 takes all.
+    /// Keeps only the fewest most probable tokens whose probabilities reach this sum; 1 keeps all.
     pub top_p: f64,
-    /// Only tokens that have this share of the best one's probability; 0 takes all.
+    /// Keeps only tokens with at least this fraction of the best token's probability; 0 keeps all.
     pub min_p: f64,
-    /// Only the fewest tokens whose surprise is nearest to the expected one and whose probabilities reach this sum; 1 takes all.
+    /// Keeps only the fewest tokens whose surprisal is nearest to the entropy and whose probabilities reach this sum; 1 keeps all.
     pub typical_p: f64,
-    /// Logits of tokens that the text has are divided by it, or multiplied where they are negative; 1 changes nothing.
+    /// Positive logits of tokens in the text are divided by it, negative ones multiplied; 1 disables it.
     pub repetition_penalty: f64,
-    /// Taken off the logits of new tokens that came already.
+    /// Subtracted from the logits of tokens that were generated already.
     pub presence_penalty: f64,
-    /// Taken off the logits of new tokens each time that they came.
+    /// Subtracted from the logits of generated tokens for each occurrence.
     pub frequency_penalty: f64,
-    /// Seed of the draws.
+    /// The seed of the random numbers.
     pub seed: u64,
 }
 
-/// What a text has so far, as far as penalties ask.
+/// The tokens of a text, as far as penalties need them.
 #[derive(Clone, Debug, Default)]
 pub struct TokenHistory {
-    /// Ids of the prompt and new ones.
+    /// Tokens of the prompt and generated ones.
     seen: std::collections::BTreeSet<i32>,
-    /// How often each new id came.
+    /// The number of occurrences of each generated token.
     counts: BTreeMap<i32, u32>,
 }
 
 impl TokenHistory {
-    /// A text that begins with a prompt.
+    /// Creates the history of a prompt.
     pub fn from_prompt(prompt: &[i32]) -> TokenHistory {
         TokenHistory { seen: prompt.iter().copied().collect(), counts: BTreeMap::new() }
     }
 
-    /// One more new id.
+    /// Adds a generated token.
     pub fn push(&mut self, id: i32) {
         self.seen.insert(id);
         *self.counts.entry(id).or_default() += 1;
@@ -52,7 +52,7 @@ impl TokenHistory {
 }
 
 impl SamplingOptions {
-    /// The most probable token, always.
+    /// Greedy decoding: always the most probable token.
     pub const GREEDY: SamplingOptions = SamplingOptions {
         temperature: 0.0,
         top_k: 0,
@@ -65,17 +65,17 @@ impl SamplingOptions {
         seed: 0,
     };
 
-    /// The generator for one text.
+    /// The random number generator for one text.
     pub fn generator(&self) -> SplitMix64 {
         SplitMix64::new(self.seed, 3)
     }
 
-    /// Whether the text so far matters.
+    /// Whether any penalty is set.
     fn has_penalties(&self) -> bool {
         self.repetition_penalty != 1.0 || self.presence_penalty != 0.0 || self.frequency_penalty != 0.0
     }
 
-    /// Lowers the logits of what the text already has.
+    /// Applies the penalties to the logits.
     pub fn apply_penalties(&self, logits: &mut [f32], history: &TokenHistory) {
         if !self.has_penalties() {
             return;
@@ -95,7 +95,7 @@ impl SamplingOptions {
         }
     }
 
-    /// The index that is chosen; among equal logits, the first.
+    /// Samples an index; with temperature 0, the first of the largest logits.
     pub fn sample(&self, logits: &[f32], random: &mut SplitMix64) -> usize {
         if self.temperature <= 0.0 {
             return argmax(logits);
@@ -151,7 +151,7 @@ impl SamplingOptions {
     }
 }
 
-/// The fewest tokens whose surprise is nearest to the entropy and whose probabilities reach `share`.
+/// The fewest tokens whose surprisal is nearest to the entropy and whose probabilities reach `share`.
 fn typical_filter(mut all: Vec<(usize, f64)>, share: f64) -> Vec<(usize, f64)> {
     let entropy: f64 = all.iter().map(|(_, p)| -p * p.ln()).sum();
     let distance = |p: f64| (-p.ln() - entropy).abs();
@@ -174,7 +174,7 @@ fn draw_weighted(from: &[(usize, f64)], random: &mut SplitMix64) -> Option<usize
     found.or(from.first()).map(|(i, _)| *i)
 }
 
-/// Indices by falling logit, sorted only as far as somebody looks: vocabularies are large, and choices are among few.
+/// Indices by descending logit, sorted lazily: vocabularies are large, and few candidates are needed.
 struct RankedLogits<'a> {
     logits: &'a [f32],
     order: Vec<u32>,
@@ -225,7 +225,7 @@ fn argmax(logits: &[f32]) -> usize {
     logits.iter().enumerate().fold((0, f32::NEG_INFINITY), larger).0
 }
 
-/// The `count` most probable tokens with the logarithms of their probabilities, and that of `id`, whatever was chosen how.
+/// The `count` most probable tokens with their log probabilities, and that of `id`, before any sampling options.
 pub fn top_logprobs(logits: &[f32], id: i32, count: usize) -> (f64, Vec<(i32, f64)>) {
     let top = logits.iter().copied().filter(|x| !x.is_nan()).fold(f32::NEG_INFINITY, f32::max);
     let sum: f64 = logits.iter().filter(|x| !x.is_nan()).map(|x| f64::from(x - top).exp()).sum();
@@ -270,7 +270,7 @@ mod tests {
         close(shares(SamplingOptions { min_p: 0.3, ..PLAIN }, &logits), [0.0, 2.0 / 9.0, 5.0 / 9.0, 2.0 / 9.0]);
         close(shares(SamplingOptions { top_k: 3, top_p: 0.7, ..PLAIN }, &logits), [0.0, 2.0 / 7.0, 5.0 / 7.0, 0.0]);
         close(shares(SamplingOptions::GREEDY, &logits), [0.0, 0.0, 1.0, 0.0]);
-        // Entropy 1.2206; surprises 2.30, 1.61, 0.69, 1.61: the two of 0.2 are nearest, then 0.5.
+        // Entropy 1.2206; surprisals 2.30, 1.61, 0.69, 1.61: the two tokens of probability 0.2 are nearest, then 0.5.
         close(shares(SamplingOptions { typical_p: 0.3, ..PLAIN }, &logits), [0.0, 0.5, 0.0, 0.5]);
         close(shares(SamplingOptions { typical_p: 0.8, ..PLAIN }, &logits), [0.0, 2.0 / 9.0, 5.0 / 9.0, 2.0 / 9.0]);
     }
@@ -287,7 +287,7 @@ mod tests {
         SamplingOptions { presence_penalty: 0.5, frequency_penalty: 0.25, ..PLAIN }
             .apply_penalties(&mut found, &history);
         assert_eq!(found, [2.0, 1.0, -2.0, 0.5]);
-        // Ids that are not in the logits don't matter.
+        // Token IDs outside the logits are ignored.
         SamplingOptions { repetition_penalty: 2.0, ..PLAIN }
             .apply_penalties(&mut [0.0], &TokenHistory::from_prompt(&[-1, 7]));
     }

@@ -1,9 +1,9 @@
-//! A text that is written in answer to something else: encoders with decoders.
+//! Sequence-to-sequence generation with encoder-decoder models.
 //!
-//! The model's graph falls apart into what depends on the things that are read alone, which runs once, and the rest, which runs for each
-//! token. What the second needs of the first (keys and values of every layer's look at it) stays where it was computed. The
-//! second has a row for every token. Where the graph shows that rows see only what stands before them (`growing`), a new token computes
-//! its own, and keys and values of those before it stand in caches; otherwise all rows are computed again.
+//! The model's graph is split into the part that depends only on the source, which runs once, and the rest, which runs for each
+//! token. The values that the second part needs of the first (keys and values of cross-attention) stay on the device. The second
+//! part has a row for every token. If the graph is causal (`growing`), a decode step computes only the new row, with KV caches
+//! for the previous rows; otherwise all rows are recomputed.
 
 use crate::error::{Error, Result};
 use crate::generate::{GenerateOptions, Generation, TokenSampler};
@@ -20,31 +20,31 @@ use std::time::{Duration, Instant};
 use training::NamedTensor;
 use training::named_tensor::from_bytes;
 
-/// The input that holds what is written, as transformers calls it.
+/// The input for the decoder's tokens, as in transformers.
 const DECODER_INPUT: &str = "decoder_input_ids";
 
-/// Rows of caches are multiples of this.
+/// Capacities of caches are multiples of this.
 const CACHE_ROWS: usize = 64;
 
-/// Something that was read, and an answer that grows.
+/// A decoder of a source, with the tokens generated so far.
 pub struct Seq2SeqDecoder<'a> {
     model: &'a Model,
     backend: &'a dyn Backend,
     params: Vec<Buffer>,
-    /// What is read: its types with their names, and its bytes.
+    /// The encoder's inputs: their names and types, and their bytes.
     encoder_inputs: Vec<(String, Type, Vec<u8>)>,
-    /// What the decoder needs of it, once it was read.
+    /// The encoder's outputs for the decoder, once it has run.
     encoder_outputs: Option<Vec<Buffer>>,
     max_tokens: usize,
     ids: Vec<i32>,
     step: Option<Seq2SeqStep>,
-    /// Whether every call computes all rows.
+    /// Whether every call recomputes all rows.
     recomputes_prefix: bool,
     last_run_time: Duration,
 }
 
-/// A program for so many rows. With caches its last inputs are the new id, its position and the caches; without them, all ids and
-/// the row that is asked for.
+/// A decoder program for a number of rows. With caches its last inputs are the new token ID, its position and the caches; without
+/// them, all token IDs and the requested row.
 struct Seq2SeqStep {
     rows: usize,
     session: ProgramSession,
@@ -52,13 +52,13 @@ struct Seq2SeqStep {
 }
 
 impl Model {
-    /// Whether the model reads one thing and writes another: what it has written so far is the input `decoder_input_ids`.
+    /// Whether the model is an encoder-decoder: the decoder's tokens are the input `decoder_input_ids`.
     pub fn is_encoder_decoder(&self) -> bool {
         let inputs = self.architecture.inputs();
         inputs.len() > 1 && inputs.iter().any(|input| input.name == DECODER_INPUT && !input.optional)
     }
 
-    /// An empty answer of at most so many ids to tensors by the names of the model's inputs, a batch of one.
+    /// Creates a decoder of at most `most` tokens for the named encoder inputs, with a batch size of one.
     pub fn seq2seq_decoder<'a>(
         &'a self,
         given: &[NamedTensor],
@@ -123,8 +123,8 @@ impl Model {
         })
     }
 
-    /// An answer to tensors by the names of the model's inputs, behind `start`. Each new id is shown to `heard` at once, which says
-    /// whether to go on.
+    /// Generates tokens after `start` for the named encoder inputs. `on_token` receives each
+    /// new token at once and returns whether to continue.
     pub fn generate_seq2seq(
         &self,
         given: &[NamedTensor],
@@ -167,17 +167,17 @@ impl Model {
 }
 
 impl Seq2SeqDecoder<'_> {
-    /// The ids so far.
+    /// The token IDs so far.
     pub fn ids(&self) -> &[i32] {
         &self.ids
     }
 
-    /// How long the last call ran, without compiling.
+    /// The run time of the last call, without compilation.
     pub fn last_run_time(&self) -> Duration {
         self.last_run_time
     }
 
-    /// Appends ids; gives the logits of the one that comes next.
+    /// Appends tokens; returns the logits of the next one.
     pub fn append(&mut self, ids: &[i32]) -> Result<Vec<f32>> {
         self.model.check_token_ids(ids.iter())?;
         let length = self.ids.len() + ids.len();
@@ -187,7 +187,7 @@ impl Seq2SeqDecoder<'_> {
         }
         self.last_run_time = Duration::ZERO;
         if self.step.as_ref().is_none_or(|step| step.caches.is_none() && step.rows != length) {
-            // Caches have room for all that may come, so that they never move.
+            // Caches are allocated at full capacity, so that they never move.
             let most =
                 self.max_tokens.next_multiple_of(CACHE_ROWS).min(self.model.max_positions().unwrap_or(usize::MAX));
             self.step = match self.recomputes_prefix {
@@ -209,7 +209,7 @@ impl Seq2SeqDecoder<'_> {
         };
         self.last_run_time += started.elapsed();
         if let Err(error) = done {
-            // What was written behind the end is never read.
+            // Entries after the end are never read.
             self.ids.truncate(before);
             return Err(error);
         }
@@ -217,12 +217,12 @@ impl Seq2SeqDecoder<'_> {
         Ok(from_bytes(&bytes, ty.dtype))
     }
 
-    /// Whether every call computes all rows again.
+    /// Whether every call recomputes all rows.
     pub fn recomputes_prefix(&self) -> bool {
         self.recomputes_prefix
     }
 
-    /// What reads, and what writes so many rows.
+    /// The graph of the encoder, and that of the decoder for this many rows.
     fn encoder_decoder_graphs(&self, rows: usize) -> Result<(Graph, Graph)> {
         let Seq2SeqDecoder { model, encoder_inputs: read, params, .. } = self;
         let slots = model.architecture.inputs();
@@ -244,11 +244,11 @@ impl Seq2SeqDecoder<'_> {
         split_encoder_decoder(&graph, params.len(), params.len() + place)
     }
 
-    /// The program that writes, for so many rows, with caches if it can; what is read is read the first time.
+    /// Compiles the decoder for this many rows, with caches if possible; at the first call, runs the encoder too.
     fn compile(&mut self, rows: usize, cached: bool) -> Result<Option<Seq2SeqStep>> {
         let (reader, writer) = match self.encoder_decoder_graphs(rows) {
             Ok(graphs) => graphs,
-            // What can't be written so long may be written as it is.
+            // A decoder that can't be lowered at full capacity may be possible at the current length.
             Err(_) if cached => return Ok(None),
             Err(error) => return Err(error),
         };
@@ -291,7 +291,7 @@ impl Seq2SeqDecoder<'_> {
 }
 
 impl Seq2SeqStep {
-    /// Computes the row of an id.
+    /// Computes the row of a token.
     fn append_one(&mut self, caches: usize, id: i32, at: usize) -> Result<()> {
         let first = self.session.bindings.inputs.len() - caches - 2;
         self.session.write_ints(first, std::iter::once(id))?;
@@ -301,7 +301,7 @@ impl Seq2SeqStep {
         Ok(())
     }
 
-    /// Computes all rows, of which the last is shown.
+    /// Recomputes all rows; the last one is the result.
     fn recompute_all(&mut self, ids: &[i32]) -> Result<()> {
         let first = self.session.bindings.inputs.len() - 2;
         self.session.write_ints(first, ids.iter().copied())?;
@@ -310,11 +310,11 @@ impl Seq2SeqStep {
     }
 }
 
-/// Two graphs that together are the first result of one. The first has the parameters and all other inputs but `written`, and gives what
-/// depends on these and is needed beside `written`; the second has the parameters, that, and `written`.
+/// Splits a graph into two that together compute its first result. The first has the parameters and all other inputs but
+/// `written`, and returns the values that the second needs; the second has the parameters, these values, and `written`.
 fn split_encoder_decoder(graph: &Graph, params: usize, written: usize) -> Result<(Graph, Graph)> {
     let at = |v: Value| v.0 as usize;
-    // What each value depends on: things that are read, and what is written.
+    // The dependencies of each value: on encoder inputs, and on the decoder's tokens.
     let mut on = vec![(false, false); graph.num_values()];
     for (i, input) in graph.inputs().iter().enumerate().skip(params) {
         on[at(*input)] = (i != written, i == written);
@@ -341,7 +341,7 @@ fn split_encoder_decoder(graph: &Graph, params: usize, written: usize) -> Result
             map[at(*input)] = Some(b.graph.input(graph.ty(*input).clone()));
         }
         for node in graph.nodes().iter().filter(|node| node.outs.iter().any(|out| live[at(*out)] && wanted(*out))) {
-            // A node may be wanted only as far as its operands are there: what is not was not wanted either.
+            // A node with missing operands is not needed.
             let Some(args) = node.args.iter().map(|arg| map[at(*arg)]).collect::<Option<Vec<Value>>>() else {
                 continue;
             };

@@ -1,4 +1,4 @@
-//! A compiled graph with its buffers: parameters shared between sessions, everything else its own.
+//! A compiled graph with its buffers: parameters are shared between sessions, other buffers are not.
 
 use crate::budget;
 use crate::error::Result;
@@ -9,12 +9,12 @@ use std::sync::Arc;
 
 pub(crate) type Buffer = Arc<dyn DeviceBuffer>;
 
-/// A program ready to run.
+/// A compiled program with bound buffers.
 pub(crate) struct ProgramSession {
     executable: Arc<dyn Executable>,
     pub(crate) bindings: Bindings,
     outputs: Vec<Type>,
-    /// (input, output) pairs that are one buffer, and those that change places after a run.
+    /// Pairs (input, output) that share one buffer, and those that are swapped after a run.
     shared: Vec<(usize, usize)>,
     swapped: Vec<(usize, usize)>,
 }
@@ -25,7 +25,7 @@ impl ProgramSession {
         ProgramSession::donating(graph, backend, params, Vec::new())
     }
 
-    /// The same where outputs replace inputs: in place if they can, otherwise by [`Session::swap`].
+    /// Like `new`, for outputs that replace inputs: in place if possible, otherwise by [`ProgramSession::swap`].
     pub(crate) fn donating(
         graph: &Graph,
         backend: &dyn Backend,
@@ -35,7 +35,7 @@ impl ProgramSession {
         ProgramSession::with_resident_inputs(graph, backend, params, donate, &[])
     }
 
-    /// The same with more inputs that are there already, each with its place.
+    /// Like `donating`, with further inputs that are on the device already, each with its index.
     pub(crate) fn with_resident_inputs(
         graph: &Graph,
         backend: &dyn Backend,
@@ -75,14 +75,14 @@ impl ProgramSession {
         Ok(self.executable.run(&mut self.bindings)?)
     }
 
-    /// Outputs that replace inputs take their places.
+    /// Swaps the buffers of outputs and the inputs that they replace.
     pub(crate) fn swap(&mut self) {
         for &(i, o) in &self.swapped {
             std::mem::swap(&mut self.bindings.inputs[i], &mut self.bindings.outputs[o]);
         }
     }
 
-    /// Exchanges an input with one of another session, with what it shares its buffer with.
+    /// Exchanges an input with one of another session, including the output that shares its buffer.
     pub(crate) fn exchange_input(&mut self, input: usize, other: &mut ProgramSession, theirs: usize) {
         std::mem::swap(&mut self.bindings.inputs[input], &mut other.bindings.inputs[theirs]);
         self.share(input);
@@ -95,7 +95,7 @@ impl ProgramSession {
         }
     }
 
-    /// The bytes of an output with its type.
+    /// Returns the type and the bytes of an output.
     pub(crate) fn read(&self, output: usize) -> Result<(Type, Vec<u8>)> {
         let ty = self.outputs[output].clone();
         let mut bytes = vec![0; ty.bytes()];
@@ -104,7 +104,7 @@ impl ProgramSession {
     }
 }
 
-/// The graph without the derivatives of its composites, which nobody asks a program for: it would keep those of every layer.
+/// Removes the custom derivatives of composites, which the program does not use: it would keep those of every layer.
 fn without_derivatives(graph: &Graph) -> Result<Graph> {
     let mut b = Builder::new();
     let inputs = graph.input_types().into_iter().map(|ty| b.graph.input(ty));
@@ -129,13 +129,13 @@ fn without_derivatives(graph: &Graph) -> Result<Graph> {
     Ok(b.finish(&outs))
 }
 
-/// Bytes that a program works on: inputs, outputs and the arena of what lies between.
+/// Bytes that a program needs: inputs, outputs and the arena of intermediate values.
 pub(crate) fn required_bytes(program: &Program) -> u128 {
     let ends = program.inputs.iter().chain(&program.outputs);
     program.arena_bytes as u128 + ends.map(|ty| ty.bytes() as u128).sum::<u128>()
 }
 
-/// Buffers with these bytes in them.
+/// Uploads tensors to new buffers.
 pub(crate) fn upload(backend: &dyn Backend, tensors: &[Vec<u8>]) -> Result<Vec<Buffer>> {
     let mut buffers = Vec::new();
     for bytes in tensors {

@@ -1,5 +1,5 @@
-//! A model whose parameters and caches ranks share, for generation: each rank runs its part of every program, and all see the
-//! same logits.
+//! Generation with a model whose parameters and KV caches are sharded among ranks: each rank runs its part of every program, and
+//! all ranks get the same logits.
 
 use crate::error::{Error, Result};
 use crate::model::Model;
@@ -12,14 +12,14 @@ use lang::lower::{LowerOptions, Parameter};
 use std::sync::Arc;
 use transform::{DimSharding, Sharding};
 
-/// How a model lies on the ranks of a mesh.
+/// The sharding of a model over the ranks of a mesh.
 pub(crate) struct Sharded {
     comm: Arc<Comm>,
     params: Vec<Sharding>,
 }
 
-/// What one rank of a mesh runs of a graph from (parameters.., inputs..): parameters are cut as their `@shard` says, inputs by
-/// `dp`, `fsdp` and `ep` along their first axis and by `sp` along their second.
+/// Partitions a graph of (parameters.., inputs..) for one rank of a mesh: parameters are sharded by their `@shard`, inputs along
+/// `dp`, `fsdp` and `ep` on their first axis and along `sp` on their second.
 pub fn shard_graph(graph: &Graph, params: &[Parameter], mesh: &Mesh) -> Result<Graph> {
     let about = params.iter().map(ParamInfo::of).enumerate();
     let mut ins: Vec<Sharding> = about.map(|(i, about)| param_sharding(mesh, graph, i, about)).collect();
@@ -43,7 +43,7 @@ pub fn shard_graph(graph: &Graph, params: &[Parameter], mesh: &Mesh) -> Result<G
 }
 
 impl Sharded {
-    /// Divides a model as its `@shard`s say.
+    /// Shards a model by its `@shard` annotations.
     pub(crate) fn new(model: &Model, comm: Arc<Comm>) -> Result<Sharded> {
         let mesh = comm.mesh();
         if let Some(other) = mesh.axes().iter().find(|a| !["tp", "ep"].contains(&a.name.as_str()) && a.size > 1) {
@@ -68,7 +68,7 @@ impl Sharded {
         self.comm.mesh()
     }
 
-    /// This rank's part of each parameter. One after another: a rank never holds the whole model.
+    /// Uploads this rank's shard of each parameter, one after another: a rank never holds the whole model.
     pub(crate) fn upload(&self, model: &Model, backend: &dyn Backend) -> Result<Vec<Buffer>> {
         let mut buffers = Vec::new();
         for (i, (param, placement)) in model.params.iter().zip(&self.params).enumerate() {
@@ -88,8 +88,8 @@ impl Sharded {
         Ok(buffers)
     }
 
-    /// The graph of one rank, from (parameters.., ids, and with caches position, caches.., more) to (results.., caches.., more).
-    /// Caches are cut by heads where ranks can share them; `results` is how many outputs come before them.
+    /// Partitions a graph from (parameters.., token IDs, and with caches position, caches.., more) to (results.., caches.., more)
+    /// for one rank. Caches are sharded by heads if possible; `results` is the number of outputs before them.
     pub(crate) fn local_graph(&self, graph: &Graph, caches: &[Type], results: usize) -> Result<Graph> {
         let (mesh, n) = (self.mesh(), self.params.len());
         let by = mesh.axes().iter().position(|a| a.name == "tp" && a.size > 1);

@@ -1,15 +1,15 @@
-//! Special tokens: which begin, end and pad a text, and which ids stop generation.
+//! Special tokens: those that begin, end and pad a text, and those that stop generation.
 //!
-//! They are what the files of a directory say, as transformers 5 reads them:
+//! They are read from the files of a directory as transformers 5 does:
 //!
 //! - The tokenizer's tokens (`bos_token`, `eos_token`, `pad_token`, ..) are those of `tokenizer_config.json`. If that has no
-//!   `added_tokens_decoder`, `special_tokens_map.json` comes before it. What neither names is the default of the tokenizer's class.
-//! - Generation stops at `eos_token_id` of `generation_config.json`, or else of `config.json`, one id or a list. Where neither has
-//!   one, it stops at the tokenizer's `eos_token`. `bos_token_id` and `pad_token_id` are found in the same order.
-//! - Whether BOS and EOS stand around a text is what the `post_processor` of `tokenizer.json` says; with that file transformers
-//!   reads neither `add_bos_token` nor `add_eos_token`. The class of GPT-NeoX puts nothing there.
+//!   `added_tokens_decoder`, `special_tokens_map.json` takes precedence. The default of the tokenizer's class is used for other tokens.
+//! - Generation stops at `eos_token_id` of `generation_config.json`, or else of `config.json`, one ID or a list. Where neither
+//!   has one, it stops at the tokenizer's `eos_token`. `bos_token_id` and `pad_token_id` are looked up in the same order.
+//! - The `post_processor` of `tokenizer.json` determines whether BOS and EOS are added to a text; with that file transformers
+//!   reads neither `add_bos_token` nor `add_eos_token`. The class of GPT-NeoX adds none.
 //!
-//! In training a document, and the answer to a prompt, ends with the tokenizer's `eos_token`.
+//! In training, a document or the answer to a prompt ends with the tokenizer's `eos_token`.
 
 use crate::error::{Error, Result};
 use crate::tokenizer::Tokenizer;
@@ -18,31 +18,31 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use training::files;
 
-/// The tokens that transformers has names for.
+/// The names of special tokens in transformers.
 pub(crate) const NAMES: [&str; 7] =
     ["bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"];
 
 /// The special tokens of a tokenizer and of its model.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SpecialTokens {
-    /// The tokenizer's tokens as text by their names (`eos_token`); a chat template may use them as variables.
+    /// The tokenizer's special tokens by name (`eos_token`); a chat template may use them as variables.
     pub named: BTreeMap<String, String>,
-    /// The id of the tokenizer's `bos_token`.
+    /// The ID of the tokenizer's `bos_token`.
     pub bos: Option<i32>,
-    /// The id of the tokenizer's `eos_token`, which ends a document in training.
+    /// The ID of the tokenizer's `eos_token`, which ends a document in training.
     pub eos: Option<i32>,
-    /// The id of the tokenizer's `pad_token`.
+    /// The ID of the tokenizer's `pad_token`.
     pub pad: Option<i32>,
-    /// The ids that stop generation.
+    /// The tokens that stop generation.
     pub eos_ids: Vec<i32>,
-    /// The id that generation begins with where there is no prompt.
+    /// The first token of a generation without a prompt.
     pub start: Option<i32>,
-    /// The id that an encoder-decoder's answer begins with.
+    /// The first token of an encoder-decoder's output.
     pub decoder_start: Option<i32>,
 }
 
 impl SpecialTokens {
-    /// The tokens of a directory or a GGUF file. Ids of the tokenizer's tokens need the tokenizer.
+    /// Reads the special tokens of a directory or a GGUF file. The IDs of the tokenizer's tokens need the tokenizer.
     pub fn from_dir(dir: &Path, tokenizer: Option<&Tokenizer>) -> Result<SpecialTokens> {
         if crate::gguf::is_gguf(dir) {
             let gguf = crate::gguf::GgufFile::open(dir)?;
@@ -60,26 +60,26 @@ impl SpecialTokens {
         found.start = one("bos_token_id").or(bos);
         found.decoder_start = one("decoder_start_token_id");
         if found.eos.is_none() && !found.named.contains_key("eos_token") && tokenizer.is_some_and(Tokenizer::is_bare) {
-            // Nothing describes the tokenizer: a text ends where the model says that generation does.
+            // No file describes the tokenizer: a text ends with the token that stops generation.
             found.eos = found.eos_ids.first().copied();
         }
         Ok(found)
     }
 }
 
-/// The ids that stop generation.
+/// The tokens that stop generation.
 pub fn eos_ids(dir: &Path, tokenizer: Option<&Tokenizer>) -> Result<Vec<i32>> {
     Ok(SpecialTokens::from_dir(dir, tokenizer)?.eos_ids)
 }
 
-/// The id that an answer begins with, of a model that reads one sequence and writes another.
+/// The first token of an encoder-decoder's output.
 pub fn decoder_start_id(dir: &Path) -> Result<i32> {
     let none = || Error::file(&dir.join("config.json"), "no `decoder_start_token_id`, with which an answer begins");
     let found = SpecialTokens::from_dir(dir, None)?;
     found.decoder_start.or(found.start).ok_or_else(none)
 }
 
-/// The directory that has a file: this one, or that of an adapter's base model.
+/// The directory that contains a file: this one, or that of an adapter's base model.
 pub(crate) fn dir_with_file(dir: &Path, name: &str) -> PathBuf {
     if !dir.join(name).is_file() && dir.join("adapter_config.json").is_file() {
         let base = crate::adapter::Adapter::base_of(dir).ok().map(PathBuf::from);
@@ -90,7 +90,7 @@ pub(crate) fn dir_with_file(dir: &Path, name: &str) -> PathBuf {
     dir.to_path_buf()
 }
 
-/// A JSON object of a directory, if it is there.
+/// Reads a JSON object of a directory, if the file exists.
 pub(crate) fn read_object(dir: &Path, name: &str) -> Result<Option<Map<String, Json>>> {
     let path = dir.join(name);
     if !path.is_file() {
@@ -104,20 +104,20 @@ pub(crate) fn read_object(dir: &Path, name: &str) -> Result<Option<Map<String, J
     }
 }
 
-/// The files of a directory that say how its model generates, in the order of their precedence.
+/// The generation configs of a directory, in the order of their precedence.
 fn generation_configs(dir: &Path) -> Result<Vec<Map<String, Json>>> {
     let mut found = Vec::new();
     for name in ["generation_config.json", "config.json"] {
         found.extend(read_object(&dir_with_file(dir, name), name)?);
     }
-    // Models of several parts have the ids of their text model inside.
+    // Models of several parts store the IDs in the config of their text model.
     let inner = found.iter().flat_map(|json| ["decoder", "generator", "text_config"].map(|name| json.get(name)));
     let inner: Vec<_> = inner.flatten().filter_map(|json| json.as_object().cloned()).collect();
     found.extend(inner);
     Ok(found)
 }
 
-/// The ids of a field: one or a list.
+/// The token IDs of a field: one or a list.
 fn ids(json: &Map<String, Json>, name: &str) -> Vec<i32> {
     let id = |value: &Json| value.as_i64().and_then(|id| i32::try_from(id).ok()).filter(|id| *id >= 0);
     match json.get(name) {
@@ -127,18 +127,18 @@ fn ids(json: &Map<String, Json>, name: &str) -> Vec<i32> {
     }
 }
 
-/// What the files beside a `tokenizer.json` say of its tokens.
+/// What the files beside a `tokenizer.json` specify about its tokens.
 #[derive(Default)]
 pub(crate) struct TokenizerMetadata {
-    /// Tokens by their names.
+    /// Tokens by name.
     pub(crate) tokens: BTreeMap<String, String>,
-    /// Tokens with their flags, which are put over those of `tokenizer.json`.
+    /// Tokens with flags that override those of `tokenizer.json`.
     pub(crate) added: Vec<Json>,
-    /// Special tokens, which are added if `tokenizer.json` doesn't list them; whether a file names them.
+    /// Special tokens, which are added if `tokenizer.json` doesn't contain them; and whether a file names them explicitly.
     pub(crate) special: Vec<(Json, bool)>,
-    /// Whether some file described the tokenizer.
+    /// Whether any file describes the tokenizer.
     pub(crate) described: bool,
-    /// Whether the class puts nothing around a text, whatever the `post_processor` says.
+    /// Whether the class adds no special tokens, whatever the `post_processor` specifies.
     pub(crate) unframed: bool,
 }
 
@@ -174,7 +174,7 @@ impl TokenizerMetadata {
         let defaults = class.and_then(|class| defaults(&class));
         for name in NAMES {
             let token = match fields.get(name) {
-                // A token that is given as null is none, whatever the class has.
+                // A null token disables the default of the class.
                 Some(value) => text(value),
                 None => defaults.and_then(|of| of.iter().find(|(known, _)| *known == name)).map(|(_, t)| t.to_string()),
             };
@@ -182,7 +182,7 @@ impl TokenizerMetadata {
                 found.tokens.insert(name.to_string(), token);
             }
         }
-        // Names of a model's own, such as `image_token`.
+        // Model-specific names, such as `image_token`.
         let further = fields.iter().filter(|(name, _)| name.ends_with("_token") && !NAMES.contains(&name.as_str()));
         found.tokens.extend(further.filter_map(|(name, value)| Some((name.clone(), text(value)?))));
         if let Some(Json::Object(own)) = fields.get("extra_special_tokens") {
@@ -195,7 +195,7 @@ impl TokenizerMetadata {
             (fields.get(name).cloned().unwrap_or(token.as_str().into()), fields.contains_key(name))
         };
         found.special = named.map(one).collect();
-        // The older name counts only where the newer one is not given.
+        // The older name is only used if the newer one is absent.
         let list = ["extra_special_tokens", "additional_special_tokens"].map(|name| fields.get(name));
         let list = list.into_iter().flatten().find_map(Json::as_array).cloned().unwrap_or_default();
         found.special.extend(list.into_iter().map(|token| (token, true)));
@@ -208,7 +208,7 @@ pub(crate) fn text(value: &Json) -> Option<String> {
     value.as_str().or_else(|| value.get("content")?.as_str()).map(String::from)
 }
 
-/// Tokenizer classes by the model's type, where `tokenizer_config.json` names none.
+/// Tokenizer classes by model type, if `tokenizer_config.json` has none.
 const REGISTERED: &[(&str, &str)] = &[
     ("bart", "RobertaTokenizer"),
     ("bert", "BertTokenizer"),
@@ -251,10 +251,10 @@ const REGISTERED: &[(&str, &str)] = &[
     ("xlm-roberta", "XLMRobertaTokenizer"),
 ];
 
-/// Types of models whose registered class counts, whatever their files say.
+/// Model types whose registered class takes precedence over their files.
 const MISNAMED: &[&str] = &["qwen2"];
 
-/// The class without tokens of its own.
+/// The class without default tokens.
 const BACKEND: &str = "TokenizersBackend";
 
 /// The class of a directory's tokenizer, as transformers' `AutoTokenizer` chooses it.
@@ -265,7 +265,7 @@ fn tokenizer_class(fields: &Map<String, Json>, model: &Map<String, Json>, dir: &
     let kind = name(model, "model_type");
     let registered = REGISTERED.iter().find(|(known, _)| kind.as_deref() == Some(known)).map(|(_, class)| *class);
     match (class, registered) {
-        // Files of these models are known to name a wrong class.
+        // Files of these models are known to contain a wrong class.
         (Some(_), Some(registered)) if MISNAMED.contains(&kind.as_deref().unwrap_or_default()) => {
             Some(registered.into())
         }
@@ -276,7 +276,7 @@ fn tokenizer_class(fields: &Map<String, Json>, model: &Map<String, Json>, dir: &
     }
 }
 
-/// Whether the `tokenizer.json` of a directory decodes bytes as GPT-2's does.
+/// Whether the `tokenizer.json` of a directory has GPT-2's byte-level decoder.
 fn is_byte_level(dir: &Path) -> bool {
     let json = read_object(dir, "tokenizer.json").ok().flatten().unwrap_or_default();
     let says = |json: &Json| json.to_string().contains("\"ByteLevel\"");
@@ -285,7 +285,7 @@ fn is_byte_level(dir: &Path) -> bool {
 
 type Defaults = &'static [(&'static str, &'static str)];
 
-/// The tokens of a class that are given no others.
+/// The default tokens of a class.
 fn defaults(class: &str) -> Option<Defaults> {
     const GPT: Defaults =
         &[("bos_token", "<|endoftext|>"), ("eos_token", "<|endoftext|>"), ("unk_token", "<|endoftext|>")];

@@ -1,4 +1,4 @@
-//! Text to ids and back, by HuggingFace's `tokenizer.json`; byte-pair tokenizers can be trained.
+//! Tokenization with HuggingFace's `tokenizer.json`; BPE tokenizers can be trained.
 
 use crate::catch_panic::catch_panic;
 use crate::companions::{self, FileSelection};
@@ -16,11 +16,11 @@ use training::files;
 
 const UNENCODED: &str = "the text could not be encoded";
 
-/// A tokenizer of the library's from the text of a `tokenizer.json`.
+/// Creates the library's tokenizer from the text of a `tokenizer.json`.
 fn parse_tokenizer(text: impl AsRef<[u8]>) -> Result<tokenizers::Tokenizer> {
     let made = catch_panic("its rules", || tokenizers::Tokenizer::from_bytes(text))?;
     let (count, largest) = made.get_vocab(true).into_values().fold((0, 0), |(n, most), id| (n + 1, id.max(most)));
-    // What is kept for each id is kept for those between, too.
+    // Tables are indexed by ID, so memory grows with the largest ID.
     if largest > 16 * count + (1 << 16) {
         return Err(Error::Input(format!(
             "its {count} tokens have ids up to {largest}: they must lie closer together"
@@ -30,7 +30,7 @@ fn parse_tokenizer(text: impl AsRef<[u8]>) -> Result<tokenizers::Tokenizer> {
     Ok(made)
 }
 
-/// Refuses added tokens that are empty after normalization: the search for them finds one at the same place without end.
+/// Rejects added tokens that are empty after normalization: the search for them would find the same position endlessly.
 fn check_added(tokenizer: &tokenizers::Tokenizer) -> Result<()> {
     let Some(normalizer) = tokenizer.get_normalizer() else { return Ok(()) };
     let added: BTreeMap<_, _> = tokenizer.get_added_tokens_decoder().into_iter().collect();
@@ -45,15 +45,14 @@ fn check_added(tokenizer: &tokenizers::Tokenizer) -> Result<()> {
     Ok(())
 }
 
-/// The token that ends a text.
+/// The end-of-text token of trained tokenizers.
 pub const END_OF_TEXT: &str = "<|endoftext|>";
 
-/// The longest `tokenizer.json`.
+/// Maximum size of a `tokenizer.json`.
 const MAX_FILE_BYTES: u64 = 512 << 20;
-/// The longest word that byte pairs are learned from, in bytes; a longer one is several words there. Learning takes time by the square of
-/// a word's length.
+/// Maximum length in bytes of a word in BPE training; a longer one is split. Training takes time quadratic in a word's length.
 const MAX_WORD_BYTES: usize = 64;
-/// The largest vocabulary that is trained.
+/// Maximum vocabulary size of a trained tokenizer.
 pub(crate) const MAX_VOCABULARY: usize = 1 << 20;
 
 /// A tokenizer.
@@ -61,16 +60,16 @@ pub(crate) const MAX_VOCABULARY: usize = 1 << 20;
 pub struct Tokenizer {
     inner: tokenizers::Tokenizer,
     special: SpecialTokens,
-    /// Whether no file beside `tokenizer.json` describes it.
+    /// Whether only `tokenizer.json` describes it.
     bare: bool,
-    /// How many ids `tokenizer.json` itself has.
+    /// The number of tokens in `tokenizer.json` itself.
     own: usize,
     /// The directory or GGUF file that it was read from.
     from: Option<PathBuf>,
 }
 
 impl Tokenizer {
-    /// Reads a `tokenizer.json`, and the files beside it that name its special tokens.
+    /// Reads a `tokenizer.json`, and the files beside it that specify its special tokens.
     pub fn read(path: &Path) -> Result<Tokenizer> {
         let tokenizer = Tokenizer::read_alone(path)?;
         match path.parent().filter(|_| path.file_name().is_some_and(|name| name == "tokenizer.json")) {
@@ -86,13 +85,13 @@ impl Tokenizer {
         tokenizer_growth::check_expansion(&json).map_err(|what| Error::file(path, what))?;
         drop(json);
         let mut inner = parse_tokenizer(bytes).map_err(|e| fault(e.to_string()))?;
-        // As transformers does: these belong to a call, not to the tokenizer.
+        // As in transformers: truncation and padding are options of a call, not of the tokenizer.
         inner.with_truncation(None).map_err(|e| fault(e.to_string()))?;
         inner.with_padding(None);
         Ok(Tokenizer::of(inner))
     }
 
-    /// The same tokenizer with the tokens that the files of its directory name; `model` has those of its model.
+    /// Adds the tokens that the files of its directory specify; `model` contains those of its model.
     fn described(mut self, dir: &Path, model: &Path) -> Result<Tokenizer> {
         let named = TokenizerMetadata::of_dir(dir)?;
         self.bare = !named.described && named.tokens.is_empty();
@@ -110,12 +109,12 @@ impl Tokenizer {
             .map_err(wrong)?;
         }
         let listed: Vec<String> = self.inner.get_added_tokens_decoder().into_values().map(|t| t.content).collect();
-        // As transformers collects them: texts and objects are never equal, objects are if their flags are, and the last one counts.
+        // As in transformers: strings and objects are never equal, objects are equal if their flags are, and the last one is used.
         let mut further: Vec<(bool, AddedToken)> = Vec::new();
         for (json, given) in &named.special {
             let Some(token) = added(json, true).filter(|token| !listed.contains(&token.content)) else { continue };
             let known = further.iter().any(|(object, known)| *object == json.is_object() && *known == token);
-            // The default of a class that the vocabulary doesn't have is no token of this model.
+            // A default token of the class that is not in the vocabulary is ignored.
             if !known && (*given || self.id(&token.content).is_some()) {
                 further.push((json.is_object(), token));
             }
@@ -129,13 +128,13 @@ impl Tokenizer {
         Ok(self)
     }
 
-    /// Whether the tokenizer lists an added token, with the same flags.
+    /// Whether the tokenizer contains an added token with the same flags.
     fn lists(&self, token: &AddedToken) -> bool {
         let listed = self.inner.get_added_tokens_decoder();
         listed.values().any(|known| known == token)
     }
 
-    /// A tokenizer from the text of a `tokenizer.json` that was made from the file at `path`, with its special tokens.
+    /// Creates a tokenizer from a `tokenizer.json` that was converted from the file at `path`, with its special tokens.
     pub(crate) fn of_json(json: &serde_json::Value, special: SpecialTokens, path: &Path) -> Result<Tokenizer> {
         let fault = |e: String| Error::file(path, format!("its tokenizer can't be used: {e}"));
         tokenizer_growth::check_expansion(json).map_err(fault)?;
@@ -146,7 +145,7 @@ impl Tokenizer {
         Ok(Tokenizer { special, bare: false, from, ..Tokenizer::of(inner) })
     }
 
-    /// The tokenizer as a `tokenizer.json`.
+    /// Converts the tokenizer to a `tokenizer.json`.
     pub(crate) fn to_json(&self) -> Result<serde_json::Value> {
         let text = self.inner.to_string(false).map_err(|e| Error::Input(e.to_string()))?;
         serde_json::from_str(&text).map_err(|e| Error::Input(e.to_string()))
@@ -160,7 +159,7 @@ impl Tokenizer {
         let own = dir_with_file(dir, "tokenizer.json");
         let path = own.join("tokenizer.json");
         if !path.is_file() {
-            // Files of tokenizers in other forms, which transformers makes the one of that is read here.
+            // Tokenizer files in other formats, which transformers can convert to this one.
             let other = ["tokenizer.model", "vocab.json", "vocab.txt", "spiece.model", "sentencepiece.bpe.model"];
             let what = match other.iter().find(|name| own.join(name).is_file()) {
                 Some(name) => format!(
@@ -179,7 +178,7 @@ impl Tokenizer {
         Tokenizer { inner, special: SpecialTokens::default(), bare: true, own, from: None }
     }
 
-    /// Trains a byte-pair tokenizer: any text can be encoded, and decoding gives it back.
+    /// Trains a byte-level BPE tokenizer: it can encode any text, and decoding restores it.
     pub fn train<'a>(texts: impl Iterator<Item = &'a str> + Send, size: usize) -> Result<Tokenizer> {
         let fault = |e: tokenizers::Error| Error::Input(format!("the tokenizer could not be trained: {e}"));
         if size < 257 {
@@ -212,8 +211,8 @@ impl Tokenizer {
         Ok(made)
     }
 
-    /// Writes `tokenizer.json`, and `tokenizer_config.json` with the names of its special tokens; of a tokenizer that was read from
-    /// a directory, the files that lie there.
+    /// Writes `tokenizer.json`, and `tokenizer_config.json` with the names of its special tokens; for a tokenizer that was read
+    /// from a directory, copies the files from there.
     pub fn write(&self, dir: &Path) -> Result<Vec<PathBuf>> {
         if let Some(from) = self.from.as_ref().filter(|from| from.is_dir()) {
             return companions::copy(from, dir, FileSelection::Tokenizer);
@@ -234,61 +233,61 @@ impl Tokenizer {
         Ok(written)
     }
 
-    /// A number that changes when the tokenizer does.
+    /// A checksum of the tokenizer.
     pub(crate) fn fingerprint(&self) -> Result<u32> {
         let text = self.inner.to_string(false).map_err(|e| Error::Input(e.to_string()))?;
         Ok(crc32fast::hash(text.as_bytes()))
     }
 
-    /// How many ids there are.
+    /// The vocabulary size.
     pub fn size(&self) -> usize {
         let ids = self.inner.get_vocab(true).into_values();
         ids.max().map_or(0, |id| id as usize + 1)
     }
 
-    /// How many ids `tokenizer.json` has, without what other files add to them.
+    /// The vocabulary size of `tokenizer.json`, without tokens that other files add.
     pub(crate) fn own_size(&self) -> usize {
         self.own
     }
 
-    /// Its special tokens, and those of the model that it was read with.
+    /// The special tokens of the tokenizer and its model.
     pub fn special_tokens(&self) -> &SpecialTokens {
         &self.special
     }
 
-    /// Whether no file says which of its tokens are special.
+    /// Whether no file specifies its special tokens.
     pub(crate) fn is_bare(&self) -> bool {
         self.bare
     }
 
-    /// The id of `eos_token`, which ends a text in training, if the tokenizer has one.
+    /// The ID of `eos_token`, which ends a text in training, if the tokenizer has one.
     pub fn eos_id(&self) -> Option<i32> {
         self.special.eos
     }
 
-    /// Ids of a text.
+    /// Encodes a text without special tokens.
     pub fn encode(&self, text: &str) -> Result<Vec<i32>> {
         let ids = catch_panic(UNENCODED, || self.inner.encode_fast(text, false))?;
         Ok(ids.get_ids().iter().map(|id| *id as i32).collect())
     }
 
-    /// Tokens of a text, and the bytes of it that each is for.
+    /// Encodes a text; returns the byte range of each token too.
     pub(crate) fn encode_with_offsets(&self, text: &str) -> Result<Vec<(i32, std::ops::Range<usize>)>> {
         let found = catch_panic(UNENCODED, || self.inner.encode(text, false))?;
         Ok(found.get_ids().iter().zip(found.get_offsets()).map(|(id, (from, to))| (*id as i32, *from..*to)).collect())
     }
 
-    /// The same tokenizer without its post-processor, which can leave spaces out of the places of tokens.
+    /// The tokenizer without its post-processor, which can exclude spaces from the offsets of tokens.
     pub(crate) fn without_post_processor(&self) -> Tokenizer {
         let mut plain = self.clone();
         plain.inner.with_post_processor(None::<PostProcessorWrapper>);
         plain
     }
 
-    /// Ids of a text that a model is to go on with: with the tokens in front that the tokenizer puts there.
+    /// Encodes a prompt: adds the tokenizer's leading special tokens.
     pub fn encode_prompt(&self, text: &str) -> Result<Vec<i32>> {
         let mut ids = self.encode_with_special_tokens(text)?;
-        // What ends every text would end this one before it goes on.
+        // Trailing special tokens would end the text before its continuation.
         let (_, after) = self.surrounding_ids()?;
         if !after.is_empty() && after.last().copied() == self.eos_id() {
             ids.pop();
@@ -296,35 +295,35 @@ impl Tokenizer {
         Ok(ids)
     }
 
-    /// Ids of a text that a model reads as a whole: with the tokens that the tokenizer puts around it.
+    /// Encodes a complete text: adds the tokenizer's leading and trailing special tokens.
     pub fn encode_with_special_tokens(&self, text: &str) -> Result<Vec<i32>> {
         let found = catch_panic(UNENCODED, || self.inner.encode_fast(text, true))?;
         Ok(found.get_ids().iter().map(|id| *id as i32).collect())
     }
 
-    /// The ids that the tokenizer puts before and behind every text.
+    /// The tokens that the tokenizer adds before and after every text.
     pub(crate) fn surrounding_ids(&self) -> Result<(Vec<i32>, Vec<i32>)> {
         let (plain, whole) = (self.encode("a")?, self.encode_with_special_tokens("a")?);
         let at = whole.windows(plain.len().max(1)).position(|part| part == plain).unwrap_or(0);
         Ok((whole[..at].to_vec(), whole[(at + plain.len()).min(whole.len())..].to_vec()))
     }
 
-    /// The chat templates beside it, by name.
+    /// The chat templates in its directory, by name.
     pub(crate) fn templates(&self) -> Result<BTreeMap<String, String>> {
         self.from.as_deref().map_or(Ok(BTreeMap::new()), crate::chat_files::read_templates)
     }
 
-    /// A token as it is written in the vocabulary.
+    /// The vocabulary entry of a token ID.
     pub fn token(&self, id: i32) -> Option<String> {
         u32::try_from(id).ok().and_then(|id| self.inner.id_to_token(id))
     }
 
-    /// The id of a token as it is written in the vocabulary.
+    /// The ID of a vocabulary entry.
     pub fn id(&self, token: &str) -> Option<i32> {
         self.inner.token_to_id(token).and_then(|id| i32::try_from(id).ok())
     }
 
-    /// The bytes that each id adds to a text, by id; none for those that are no text.
+    /// The bytes that each token adds to a text, by ID; none for tokens that are not text.
     pub fn token_bytes(&self) -> Vec<Option<Vec<u8>>> {
         let special: std::collections::BTreeSet<u32> = {
             let added = self.inner.get_added_tokens_decoder();
@@ -333,7 +332,7 @@ impl Tokenizer {
             ids
         };
         let by_bytes = byte_characters();
-        // Tokenizers over bytes write each as a character of its own; others mark spaces, and write bytes as <0x0A>.
+        // Byte-level tokenizers write each byte as one character; others mark spaces, and write bytes as <0x0A>.
         let vocabulary = self.inner.get_vocab(false);
         let level = matches!(self.inner.get_decoder(), Some(DecoderWrapper::ByteLevel(_)))
             || vocabulary.contains_key("Ġ") && !vocabulary.contains_key("▁");
@@ -353,35 +352,35 @@ impl Tokenizer {
             .collect()
     }
 
-    /// Ids of several texts, each by itself.
+    /// Encodes several texts independently.
     pub fn encode_all(&self, texts: &[&str]) -> Result<Vec<Vec<u32>>> {
-        // Each thread keeps the ids alone: an encoding has the text of every token too, and those of many texts would be hundreds
-        // of bytes for each byte.
+        // Each thread keeps only the IDs: an encoding also contains the text of every token, which
+        // would need hundreds of bytes for each byte of text.
         let ids = |text: &&str| {
             catch_panic(UNENCODED, || self.inner.encode_fast(*text, false).map(|found| found.get_ids().to_vec()))
         };
         texts.maybe_par_iter().map(ids).collect()
     }
 
-    /// The text of ids.
+    /// Decodes token IDs without special tokens.
     pub fn decode(&self, ids: &[i32]) -> Result<String> {
         let ids: Vec<u32> = ids.iter().map(|id| *id as u32).collect();
         catch_panic("the ids could not be decoded", || self.inner.decode(&ids, true))
     }
 
-    /// The text of ids, that of special tokens too.
+    /// Decodes token IDs with special tokens.
     pub fn decode_all(&self, ids: &[i32]) -> Result<String> {
         let ids: Vec<u32> = ids.iter().map(|id| *id as u32).collect();
         self.inner.decode(&ids, false).map_err(|e| Error::Input(e.to_string()))
     }
 
-    /// Text that grows id by id.
+    /// Creates a streaming decoder.
     pub fn stream(&self) -> TextStream<&Tokenizer> {
         TextStream::new(self)
     }
 }
 
-/// A text in pieces whose words are not too long to learn from: the whole text, unless some are.
+/// Splits a text into pieces with words that are short enough for training: the whole text, unless some are too long.
 fn split_words(text: &str) -> impl Iterator<Item = &str> {
     let mut rest = text;
     std::iter::from_fn(move || {
@@ -398,7 +397,7 @@ fn split_words(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// An added token of JSON: its text, or an object with its flags.
+/// Parses an added token: its text, or an object with its flags.
 fn added(json: &serde_json::Value, special: bool) -> Option<AddedToken> {
     let flag = |name: &str, absent: bool| json.get(name).and_then(serde_json::Value::as_bool).unwrap_or(absent);
     let special = special || flag("special", false);
@@ -408,10 +407,10 @@ fn added(json: &serde_json::Value, special: bool) -> Option<AddedToken> {
     Some(token.normalized(flag("normalized", !special)))
 }
 
-/// Ids of a line that are decoded again with each new one.
+/// Maximum number of tokens of the current line that are decoded again with each new one.
 const DECODE_WINDOW: usize = 64;
 
-/// The bytes that the characters of a byte-level vocabulary stand for.
+/// The byte of each character of a byte-level vocabulary.
 fn byte_characters() -> BTreeMap<char, u8> {
     let plain = |byte: &u32| matches!(byte, 0x21..=0x7E | 0xA1..=0xAC | 0xAE..=0xFF);
     let shifted = (0..256u32).filter(|byte| !plain(byte)).enumerate().map(|(n, byte)| (256 + n as u32, byte));
@@ -419,22 +418,22 @@ fn byte_characters() -> BTreeMap<char, u8> {
     all.filter_map(|(character, byte)| Some((char::from_u32(character)?, byte as u8))).collect()
 }
 
-/// Decodes ids as they come; a character of several ids is shown when it is complete.
+/// Decodes tokens as they are generated; a character of several tokens is returned when it is complete.
 pub struct TextStream<T> {
     tokenizer: T,
     ids: Vec<i32>,
     shown: usize,
-    /// Whether special tokens have a text.
+    /// Whether special tokens are included.
     special: bool,
 }
 
 impl<T: std::borrow::Borrow<Tokenizer>> TextStream<T> {
-    /// An empty text.
+    /// Creates a decoder that skips special tokens.
     pub fn new(tokenizer: T) -> TextStream<T> {
         TextStream { tokenizer, ids: Vec::new(), shown: 0, special: false }
     }
 
-    /// An empty text in which special tokens are written too.
+    /// Creates a decoder that includes special tokens.
     pub fn with_special(tokenizer: T) -> TextStream<T> {
         TextStream { special: true, ..TextStream::new(tokenizer) }
     }
@@ -446,7 +445,7 @@ impl<T: std::borrow::Borrow<Tokenizer>> TextStream<T> {
         }
     }
 
-    /// What is left of a character that was never completed.
+    /// Returns the remaining bytes of an incomplete character.
     pub fn flush(&mut self) -> Result<String> {
         let text = self.text()?;
         let rest = text.get(self.shown..).unwrap_or("").to_string();
@@ -455,7 +454,7 @@ impl<T: std::borrow::Borrow<Tokenizer>> TextStream<T> {
         Ok(rest)
     }
 
-    /// What one more id adds to the text.
+    /// Appends a token; returns the text that it adds.
     pub fn push(&mut self, id: i32) -> Result<String> {
         self.ids.push(id);
         let text = self.text()?;
@@ -463,12 +462,12 @@ impl<T: std::borrow::Borrow<Tokenizer>> TextStream<T> {
         let from = self.shown.min(whole);
         let new = text.get(from..whole).unwrap_or("").to_string();
         self.shown = self.shown.max(whole);
-        // Long texts would make every step slower; words don't reach back over a line's end.
+        // Decoding a long text at each step would be slow; words don't extend over a newline.
         if new.ends_with('\n') {
             self.ids.clear();
             self.shown = 0;
         } else if self.ids.len() > DECODE_WINDOW && whole == text.len() {
-            // A line without end: the last ids are enough to tell what the next adds.
+            // In a long line, the last tokens are sufficient to decode the next one.
             self.ids.drain(..self.ids.len() - DECODE_WINDOW / 4);
             self.shown = self.text()?.len();
         }
@@ -498,7 +497,7 @@ mod tests {
         assert!(Tokenizer::train(texts.into_iter(), usize::MAX).is_err());
     }
 
-    /// Text without spaces, which some languages are written in, is learned from in the time that others take.
+    /// Training on text without spaces, as in some languages, takes no longer than on other text.
     #[test]
     fn words_without_end_are_learned_from() {
         let mut random = crate::SplitMix64::new(3, 1);
@@ -539,7 +538,7 @@ mod tests {
         assert_eq!(grown, text);
     }
 
-    /// Truncation and padding belong to a call: transformers takes them off, and so do we.
+    /// Truncation and padding are options of a call: they are removed, as in transformers.
     #[test]
     fn truncation_and_padding_of_the_file_are_taken_off() {
         let path = std::env::temp_dir().join(format!("tensorloom-tokenizer-{}.json", std::process::id()));

@@ -1,14 +1,14 @@
-//! How much longer a tokenizer's rules can make a text: a chain of replacements may grow without bound.
+//! Bounds how much a tokenizer's rules can lengthen a text: a chain of replacements may grow exponentially.
 
 use crate::charsmap;
 use serde_json::Value as Json;
 
-/// Texts that grow more than this many times are a mistake, or an attack.
+/// The maximum growth factor; more is a mistake, or an attack.
 const MAX_EXPANSION: f64 = 1000.0;
-/// The longest text that a tokenizer may put in front of others.
+/// The maximum length of a text that a tokenizer may prepend.
 const MAX_PREFIX_BYTES: usize = 1000;
 
-/// Whether the rules of a `tokenizer.json` can be applied to any text: why not, if they can't.
+/// Returns why the rules of a `tokenizer.json` can't be applied to any text, if they can't.
 pub(crate) fn check_expansion(json: &Json) -> Result<(), String> {
     for name in ["normalizer", "decoder"] {
         let Some(rule) = json.get(name) else { continue };
@@ -22,7 +22,7 @@ pub(crate) fn check_expansion(json: &Json) -> Result<(), String> {
     Ok(())
 }
 
-/// An upper bound of the growth by a normalizer or a decoder, in bytes a byte.
+/// An upper bound of the growth by a normalizer or a decoder, in bytes per byte.
 fn growth_bound(rule: &Json) -> Result<f64, String> {
     let kind = rule.get("type").and_then(Json::as_str).unwrap_or("");
     let list = |name: &str| rule.get(name).and_then(Json::as_array).map_or(&[][..], Vec::as_slice);
@@ -35,24 +35,24 @@ fn growth_bound(rule: &Json) -> Result<f64, String> {
             let pattern = rule.get("pattern");
             let text = pattern.and_then(|p| p.get("String")).and_then(Json::as_str).map_or(0, str::len);
             match text {
-                // A regular expression may match single bytes, and between all of them.
+                // A regular expression may match single bytes, and the empty string between all of them.
                 0 => 1.0 + content(),
                 n => f64::max(1.0, content() / n as f64),
             }
         }
-        // Canonical and compatible forms of one character: at most 18 of them.
+        // Unicode normalization: at most a factor of 18.
         "NFD" | "NFKD" | "NFC" | "NFKC" | "Nmt" | "BertNormalizer" => 18.0,
         "Precompiled" => {
             charsmap::check_charsmap(rule.get("precompiled_charsmap").and_then(Json::as_str).unwrap_or(""))
                 .map(|n| n.max(1.0))?
         }
-        // A space becomes a sign of three bytes, a byte at most two.
+        // A space becomes a character of three bytes, a byte one of at most two.
         "Metaspace" | "ByteLevel" => 3.0,
         _ => 1.0,
     })
 }
 
-/// What is added in front of every text.
+/// The length of the text that is prepended to every text.
 fn prefix_bytes(rule: &Json) -> usize {
     let own = rule.get("prepend").and_then(Json::as_str).map_or(0, str::len);
     let list = rule.get("normalizers").and_then(Json::as_array).map_or(&[][..], Vec::as_slice);

@@ -1,7 +1,7 @@
-//! Weights of a model: in the files that they came in until they are needed, or in memory.
+//! The weights of a model: in the checkpoint files until they are needed, or in memory.
 //!
-//! A model that was read keeps its files open. What computes gets its weights by [`Model::upload`], converted from the
-//! file to the parameter's dtype on their way, by all threads; what trains gets them as f32 that nobody has rounded.
+//! A loaded model keeps its files open. [`Model::upload`] converts weights from the file to the parameter's dtype in parallel;
+//! training reads them as unrounded f32.
 
 use crate::error::{Error, Result};
 use crate::mapping::ElementTransform;
@@ -15,25 +15,25 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use training::named_tensor::{from_bytes, to_bytes};
 
-/// Where the elements of a parameter are.
+/// The storage of a parameter's elements.
 #[derive(Clone, Debug)]
 pub(crate) enum Weight {
-    /// In the checkpoint, as the parameter's pieces say.
+    /// In the checkpoint, at the positions of the parameter's pieces.
     Stored,
-    /// Here.
+    /// In memory.
     InMemory(DType, Vec<u8>),
-    /// Here, in few bits.
+    /// In memory, quantized.
     Packed(Arc<QuantizedWeight>),
 }
 
-/// Elements that are converted at once: a few fit in a cache.
+/// Number of elements that are converted at once: they fit in a cache.
 const CONVERT_CHUNK: usize = 1 << 16;
 
-/// Bytes of a parameter from which it is used where the file has it: smaller ones are faster read than mapped.
+/// Minimum size in bytes of a parameter that is memory-mapped: smaller ones are faster to read.
 const MIN_IN_PLACE_BYTES: usize = 1 << 18;
 
 impl Model {
-    /// The elements of a parameter, as exact as they are held.
+    /// The elements of a parameter in their stored precision.
     pub(crate) fn values(&self, param: usize) -> Result<Vec<f32>> {
         let checkpoint = match (&self.weights[param], &self.checkpoint) {
             (Weight::InMemory(dtype, bytes), _) => return Ok(from_bytes(bytes, *dtype)),
@@ -54,13 +54,13 @@ impl Model {
         Ok(data)
     }
 
-    /// The elements of a parameter as the model computes with them.
+    /// The elements of a parameter rounded to the compute dtype.
     pub(crate) fn rounded(&self, param: usize) -> Result<Vec<f32>> {
         let (values, dtype) = (self.values(param)?, self.params[param].ty.dtype);
         Ok(if dtype == DType::F32 { values } else { from_bytes(&to_bytes(&values, dtype), dtype) })
     }
 
-    /// Gives the parameter of a path other elements, rounded to its dtype.
+    /// Sets the elements of the parameter with this path, rounded to its dtype.
     pub fn set_parameter(&mut self, path: &str, values: &[f32]) -> Result<()> {
         let Some(param) = self.params.iter().position(|p| p.path == path) else {
             let paths = self.params.iter().map(|p| p.path.as_str());
@@ -75,20 +75,20 @@ impl Model {
         Ok(())
     }
 
-    /// Gives a parameter other elements.
+    /// Sets the elements of a parameter.
     pub(crate) fn set_values(&mut self, param: usize, values: &[f32]) {
         let dtype = self.params[param].ty.dtype;
         self.weights[param] = Weight::InMemory(dtype, to_bytes(values, dtype));
     }
 
-    /// All parameters in the dtypes that they are computed in; packed ones as their parts.
+    /// Uploads all parameters in their compute dtypes; quantized ones as their parts.
     pub(crate) fn upload(&self, backend: &dyn Backend) -> Result<Vec<Buffer>> {
         let all: Vec<usize> = (0..self.params.len()).collect();
         self.upload_some(&all, backend)
     }
 
-    /// The same for one run that begins soon: large parameters that a file has as the host computes with them are used where they
-    /// are, which copies nothing. Who runs with them calls [`Model::check_whole`] before results are believed.
+    /// [`upload`](Self::upload) for a single run: large parameters that the file stores in the host's format are memory-mapped,
+    /// without a copy. The caller must call [`Model::check_in_place_reads`] before it uses the results.
     pub(crate) fn upload_in_place(&self, backend: &dyn Backend) -> Result<Vec<Buffer>> {
         let all: Vec<usize> = (0..self.params.len()).collect();
         let buffers = self.upload_where(&all, backend, backend.target().host_memory)?;
@@ -96,12 +96,12 @@ impl Model {
         Ok(buffers)
     }
 
-    /// Nothing was missing of what was used where it is.
+    /// Checks that no page of a memory-mapped parameter was missing.
     pub(crate) fn check_in_place_reads(&self) -> Result<()> {
         self.checkpoint.as_ref().map_or(Ok(()), |checkpoint| checkpoint.check_in_place_reads())
     }
 
-    /// Some parameters, likewise.
+    /// Uploads some parameters, memory-mapped where possible.
     pub(crate) fn upload_some(&self, chosen: &[usize], backend: &dyn Backend) -> Result<Vec<Buffer>> {
         self.upload_where(chosen, backend, false)
     }
@@ -136,7 +136,7 @@ impl Model {
         Ok(buffers)
     }
 
-    /// Some parameters in dtypes of the caller's, each in memory of its own.
+    /// Uploads some parameters in given dtypes, each into its own memory.
     pub(crate) fn upload_as(&self, chosen: &[(usize, DType)], backend: &dyn Backend) -> Result<Vec<Buffer>> {
         let (mut buffers, mut slots) = (Vec::new(), Vec::new());
         for (slot, &(param, dtype)) in chosen.iter().enumerate() {
@@ -147,7 +147,7 @@ impl Model {
         Ok(buffers)
     }
 
-    /// Writes parameters into buffers, or looks at those that are there, by all threads.
+    /// Fills buffers with parameters, or checks memory-mapped ones, in parallel.
     fn fill(&self, buffers: &[Buffer], slots: &[UploadSlot]) -> Result<()> {
         let mut jobs = Vec::new();
         for &UploadSlot { slot, param, dtype, in_place: there } in slots {
@@ -184,7 +184,7 @@ impl Model {
         }
     }
 
-    /// What fills a buffer, cut into parts that threads can share.
+    /// Divides the work of filling a buffer into jobs for threads.
     fn jobs<'a>(&'a self, slot: usize, param: usize, dtype: DType, jobs: &mut Vec<FillJob<'a>>) {
         let whole = |from| FillJob { slot, param, dtype, from };
         if !matches!(self.weights[param], Weight::Stored) {
@@ -201,7 +201,7 @@ impl Model {
         }
         for piece in &self.pieces[param] {
             let (starts, length) = piece.contiguous_runs(&self.params[param].ty.shape);
-            // Short runs go together, long ones are cut.
+            // Short runs are combined, long ones are split.
             let many = (CONVERT_CHUNK / length.max(1)).max(1);
             let starts: Vec<usize> = starts.collect();
             for (i, group) in starts.chunks(many).enumerate() {
@@ -214,7 +214,7 @@ impl Model {
         }
     }
 
-    /// A parameter where the file has it, if its pieces stand there one behind the other in its own dtype.
+    /// A memory-mapped parameter, if its pieces are contiguous in the file and have its dtype.
     fn in_place(&self, param: usize, dtype: DType) -> Option<HostBuffer> {
         let (Weight::Stored, Some(checkpoint)) = (&self.weights[param], &self.checkpoint) else { return None };
         let shape = &self.params[param].ty.shape;
@@ -223,7 +223,7 @@ impl Model {
             let (mut starts, length) = piece.contiguous_runs(shape);
             let start = starts.next()?;
             let straight = !piece.transposed && piece.function == ElementTransform::Identity;
-            // Runs of one piece that follow each other are one.
+            // Adjacent runs of one piece are merged.
             let runs = starts.try_fold(1, |n, next| (next == start + n * length).then_some(n + 1))?;
             let stored = checkpoint.get(&piece.tensor)?;
             if !straight || crate::checkpoint::dtype_of(stored.dtype) != Some(dtype) {
@@ -245,7 +245,7 @@ impl Model {
         stored.byte_range().0.in_place(first, end)
     }
 
-    /// Looks at elements that are used where they are.
+    /// Checks memory-mapped elements.
     fn check_finite(
         &self,
         job: &FillJob<'_>,
@@ -258,7 +258,7 @@ impl Model {
             scratch.read.resize((from + count - at).min(4 * CONVERT_CHUNK), 0);
             buffer.read(at, &mut scratch.read)?;
             if !all_finite(&scratch.read, job.dtype) {
-                // Which tensor, and where, is said by who reads the values.
+                // Reading the values gives an error with the tensor and the position.
                 self.values(job.param)?;
                 return Err(Error::Input(format!("`{}` changed while it was being read", self.params[job.param].path)));
             }
@@ -309,11 +309,11 @@ struct UploadSlot {
     slot: usize,
     param: usize,
     dtype: DType,
-    /// Whether its elements are there already.
+    /// Whether it is memory-mapped.
     in_place: bool,
 }
 
-/// Bytes on their way.
+/// Temporary buffers for conversions.
 #[derive(Default)]
 struct Scratch {
     read: Vec<u8>,
@@ -329,19 +329,19 @@ struct FillJob<'a> {
 }
 
 enum FillSource<'a> {
-    /// Nothing: it is there. So many bytes from here on are to be looked at.
+    /// Check this many bytes of a memory-mapped parameter, from this offset on.
     InPlace(usize, usize),
-    /// The whole parameter, by its values.
+    /// Convert the whole parameter from its values.
     Values,
-    /// Runs of a piece: where they begin in the parameter, where the first begins in the piece, how many elements of each to
-    /// skip and to take, how many each has.
+    /// Convert runs of a piece: their starts in the parameter, the start of the first in the piece, the number of elements of
+    /// each to skip and to take, and the length of each.
     Runs(&'a CheckpointSlice, Vec<usize>, usize, usize, usize, usize),
 }
 
-/// Whether no exponent says infinity or NaN.
+/// Whether no exponent is that of infinity or NaN.
 fn all_finite(bytes: &[u8], dtype: DType) -> bool {
     let halves = |ones: u16| {
-        // Without an early end, so that it is done many at a time.
+        // Without early exit, so that the loop is vectorized.
         let bad = |b: &[u8]| u16::from_le_bytes([b[0], b[1]]) & ones == ones;
         !bytes.chunks_exact(2).fold(false, |found, b| found | bad(b))
     };

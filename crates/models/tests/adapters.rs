@@ -1,4 +1,4 @@
-//! Adapters against peft: beside the weights and merged into them, of peft's making and of ours; training one.
+//! Compares adapters with PEFT: beside the weights and merged, written by PEFT and by this crate; trains one.
 //!
 //! `golden/lora.py` makes the data.
 
@@ -33,7 +33,7 @@ fn difference(a: &[f32], b: &[f32]) -> f32 {
     })
 }
 
-/// Logits with the adapter beside the weights and merged into them equal peft's.
+/// Logits with the adapter beside the weights and merged equal PEFT's.
 fn check(adapter: &str, base: &str) {
     let folder = data(adapter);
     let bytes = std::fs::read(folder.join("expected.safetensors")).expect("golden tensors");
@@ -72,7 +72,7 @@ fn a_projection_that_is_fused_there_too_equals_peft() {
     check("lora/phi3", "phi3");
 }
 
-/// `ours` was trained and written by this crate; peft read it and said what it computes.
+/// `ours` was trained and written by this crate; the expected logits are PEFT's.
 #[test]
 fn peft_reads_what_we_write() {
     check("lora/ours", "llama");
@@ -93,7 +93,7 @@ fn factors_of_transposed_weights_equal_peft() {
     check("ia3/gpt2", "gpt2");
 }
 
-/// `ia3/ours` was trained and written by this crate; peft read it and said what it computes.
+/// `ia3/ours` was trained and written by this crate; the expected logits are PEFT's.
 #[test]
 fn peft_reads_the_factors_that_we_write() {
     check("ia3/ours", "llama");
@@ -101,7 +101,7 @@ fn peft_reads_the_factors_that_we_write() {
 
 const ADAM: AdamW = AdamW { beta1: 0.9, beta2: 0.95, eps: 1e-8, weight_decay: 0.1, max_grad_norm: 1.0 };
 
-/// Losses, norms and tensors after steps of PyTorch's AdamW on peft's adapter.
+/// Losses, norms and tensors after steps of PyTorch's AdamW on PEFT's adapter.
 fn check_steps(kind: &str) {
     let folder = data(kind);
     let text = std::fs::read_to_string(folder.join("steps/expected.json")).expect("golden data");
@@ -153,12 +153,12 @@ fn steps_on_factors_equal_pytorch() {
     check_steps("ia3");
 }
 
-/// Dropout leaves out what the update sees, another part in every step; validation and the saved adapter know nothing of it.
+/// Dropout differs in every step; validation and the saved adapter have none.
 #[test]
 fn dropout_is_random_in_steps_and_absent_otherwise() {
     let batch = Batch { ids: IDS[0][..7].to_vec(), labels: IDS[0][1..].to_vec() };
     let sizes = StepSizes { micro_batch_size: 1, seq_len: 7, gradient_accumulation_steps: 1 };
-    // With a rate of 0 nothing is learnt, so that losses differ by what was left out alone.
+    // With a learning rate of 0, losses differ only by dropout.
     let losses = |dropout: f64, seed: u64| -> (Vec<f32>, f32) {
         let model = Model::load(&data("llama"), DType::F32).unwrap_or_else(|e| panic!("{e}"));
         let mut adapter = Adapter::read(&data("lora/llama"), &model).unwrap_or_else(|e| panic!("{e}"));
@@ -180,12 +180,12 @@ fn dropout_is_random_in_steps_and_absent_otherwise() {
     assert_eq!(different.len(), 40);
     assert_eq!(dropped, losses(0.3, 1).0, "equal seeds draw equally");
     assert_ne!(dropped, losses(0.3, 2).0);
-    // The smaller the share, the nearer the loss stays to the plain one.
+    // The smaller the probability, the nearer the loss is to the one without dropout.
     let far = |losses: &[f32]| losses.iter().map(|loss| (loss - plain[0]).abs()).sum::<f32>();
     assert!(far(&losses(0.001, 1).0) < 0.3 * far(&dropped));
 }
 
-/// Trains an adapter of the tiny Llama on a few words; merging gives the model that was trained.
+/// Trains an adapter of the tiny Llama on a few words; merging gives the trained model.
 fn check_training(kind: &str, options: &str, rate: &str, count: usize) {
     let out = temporary(&format!("train-{kind}"));
     std::fs::create_dir_all(&out).expect("a folder");
@@ -218,7 +218,7 @@ fn check_training(kind: &str, options: &str, rate: &str, count: usize) {
     let last = f64::from(finished.valid_loss.expect("held-out data"));
     assert!(last < 0.6 * first, "{first} to {last}");
 
-    // The adapter changes nothing but itself, and merging it gives the model that was trained.
+    // Training changes only the adapter, and merging it gives the trained model.
     let ids: Vec<Vec<i32>> = IDS.iter().map(|row| row.to_vec()).collect();
     let mut model = Model::load(&base, DType::F32).unwrap_or_else(|e| panic!("{e}"));
     let adapter = Adapter::read(&out.join("run"), &model).unwrap_or_else(|e| panic!("{e}"));
@@ -229,7 +229,7 @@ fn check_training(kind: &str, options: &str, rate: &str, count: usize) {
     let again = Model::load(&out.join("merged"), DType::F32).unwrap_or_else(|e| panic!("{e}"));
     let merged = again.evaluate(&ids, None, &cpu).unwrap_or_else(|e| panic!("{e}")).logits.to_f32_vec();
     assert!(difference(&beside, &merged) < 1e-3);
-    // How `ours` was made.
+    // Regenerates `ours`.
     if let Some(keep) = std::env::var_os("KEEP_ADAPTER") {
         let mut adapter = adapter;
         adapter.base = "llama".into();
@@ -270,7 +270,7 @@ fn adapters_that_we_do_not_know_are_refused() {
         let error = read(config);
         assert!(error.contains(word), "{error}");
     }
-    // A tensor of the wrong shape, and one that nothing reads.
+    // A tensor of the wrong shape, and an unused one.
     for (from, targets, word) in
         [("ia3/llama", r#"["q_proj"]"#, "q_proj.ia3_l"), ("ia3/llama", r#"["k_proj", "v_proj"]"#, "down_proj.ia3_l")]
     {

@@ -1,5 +1,5 @@
-//! Data of every kind through whole runs: many files, packed ones, Parquet, several sets with weights, examples; resuming in
-//! the middle of a pass; memory that doesn't grow with the data.
+//! Whole runs with every kind of data: many files, compressed ones, Parquet, weighted mixtures, examples; resuming in the middle
+//! of an epoch; memory that doesn't grow with the data.
 
 use cpu::Cpu;
 use ir::DType;
@@ -18,7 +18,7 @@ fn temporary(name: &str) -> PathBuf {
     path
 }
 
-/// Stops after so many steps.
+/// An observer that stops after this many steps.
 struct Until(usize, usize);
 
 impl TrainObserver for Until {
@@ -61,7 +61,7 @@ fn gzipped(text: &str) -> Vec<u8> {
     encoder.finish().expect("packed")
 }
 
-/// Twenty files of stories, every third packed, and a Parquet file as a second set.
+/// Twenty files of stories, every third compressed, and a Parquet file as a second data set.
 fn corpus(folder: &Path) -> String {
     let many = folder.join("many");
     std::fs::create_dir_all(&many).expect("made");
@@ -81,7 +81,7 @@ fn corpus(folder: &Path) -> String {
     format!("{}=0.8,{}=0.2", many.display(), rows.display())
 }
 
-/// A run that is stopped in the middle of a pass over many files and goes on has the bits of one that never stopped.
+/// A run that is resumed in the middle of an epoch over many files is bitwise equal to an uninterrupted one.
 #[test]
 fn resuming_in_the_middle_of_many_files_changes_nothing() {
     let folder = temporary("resume");
@@ -96,7 +96,7 @@ fn resuming_in_the_middle_of_many_files_changes_nothing() {
     assert!(again.complete);
     let read = |folder: &Path| std::fs::read(folder.join("model.safetensors")).expect("a model");
     assert!(read(&whole) == read(&parts));
-    // Another file, and it is other data.
+    // With an additional file the data differs.
     std::fs::write(folder.join("many/extra.txt"), "one more").expect("written");
     let more = settings(&parts, &[("data", &data), ("steps", "14")]);
     let error = run(&more, true, &[], &Cpu::new(1), &mut NoProgress).expect_err("other data").to_string();
@@ -104,7 +104,7 @@ fn resuming_in_the_middle_of_many_files_changes_nothing() {
     let _ = std::fs::remove_dir_all(&folder);
 }
 
-/// Records of every objective train, and what they leave behind can be read.
+/// Records of every objective can be trained on, and the results can be loaded.
 #[test]
 fn examples_of_every_objective_are_trained_on() {
     let folder = temporary("examples");
@@ -181,7 +181,7 @@ fn examples_of_every_objective_are_trained_on() {
             let config = std::fs::read_to_string(out.join("config.json")).expect("a configuration");
             assert!(config.contains("LlamaForSequenceClassification") && config.contains("\"bird\""), "{config}");
             told_apart(&out);
-            // The same with an adapter beside the model that training for the next token made.
+            // With an adapter of the model from next-token training.
             let (base, beside) = (folder.join("next"), folder.join("beside"));
             let base = base.to_str().expect("a path");
             let mut wanted = TrainSettings { out: beside.clone(), ..TrainSettings::default() };
@@ -198,7 +198,7 @@ fn examples_of_every_objective_are_trained_on() {
     let _ = std::fs::remove_dir_all(&folder);
 }
 
-/// A run for classes is a classifier that knows their names.
+/// A classification run writes a classifier with the class names.
 fn told_apart(dir: &Path) {
     let mut classifier = Classifier::load(dir, None, DType::F32).unwrap_or_else(|e| panic!("{e}"));
     let tokenizer = Tokenizer::from_dir(dir).unwrap_or_else(|e| panic!("{e}"));
@@ -214,7 +214,7 @@ fn high_water() -> u64 {
     line.and_then(|rest| rest.split_whitespace().next()?.parse::<u64>().ok()).unwrap_or(0) * 1024
 }
 
-/// The child of the next test: makes so many bytes of data ready and prints its highest memory.
+/// The child process of the next test: prepares this many bytes of data and prints its peak memory.
 #[test]
 #[ignore = "started by `memory_does_not_grow_with_the_data`"]
 fn child() {
@@ -247,7 +247,7 @@ fn child() {
     let _ = std::fs::remove_dir_all(&folder);
 }
 
-/// `TENSORLOOM_DATA_BYTES=5000000000` makes a set of five gigabytes, which takes long.
+/// `TENSORLOOM_DATA_BYTES=5000000000` makes a data set of five gigabytes, which takes long.
 #[test]
 #[cfg(target_os = "linux")]
 fn memory_does_not_grow_with_the_data() {

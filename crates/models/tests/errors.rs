@@ -1,10 +1,10 @@
-//! Bad directories: the error names the file, the tensor, what was expected and what was found.
+//! Invalid directories: the error names the file, the tensor, the expected and the actual value.
 
 use ir::DType;
 use models::{Model, NamedTensor, write_tensors};
 use std::path::{Path, PathBuf};
 
-/// A copy of the golden Llama to damage.
+/// A copy of the golden Llama to be damaged.
 struct Copy(PathBuf);
 
 impl Copy {
@@ -25,7 +25,7 @@ impl Copy {
         }
     }
 
-    /// Writes the checkpoint again, with its tensors changed.
+    /// Rewrites the checkpoint with modified tensors.
     fn rewrite(&self, change: impl Fn(&mut Vec<NamedTensor>)) {
         let path = self.0.join("model.safetensors");
         let bytes = std::fs::read(&path).expect("the checkpoint");
@@ -110,7 +110,7 @@ fn a_config_without_a_model_says_which_there_are() {
     check(&copy.error(), &["config.json", "JSON"]);
 }
 
-/// A mapping that leaves out a parameter, or names a tensor that isn't there, is a mistake of the model's file.
+/// A mapping that omits a parameter, or names a missing tensor, is an error in the model's source.
 #[test]
 fn a_parameter_without_a_mapping_is_named() {
     let copy = Copy::new("mapping");
@@ -133,7 +133,7 @@ fn a_parameter_without_a_mapping_is_named() {
     check(&copy.error(), &["model.nothing.weight", "`b`", "[32]"]);
 }
 
-/// A header that says this much, and these bytes behind it.
+/// A file with a header length, a header and these bytes after it.
 fn raw(header: &str, data: &[u8]) -> Vec<u8> {
     let mut bytes = (header.len() as u64).to_le_bytes().to_vec();
     bytes.extend(header.as_bytes());
@@ -186,7 +186,7 @@ fn an_index_that_lies_is_refused() {
     }
 }
 
-/// Small whole numbers are the same in every dtype: the model is the same, and so are the bytes after an export.
+/// Small integers are exact in every dtype: the model is the same, and so are the bytes after an export.
 #[test]
 fn tensors_of_every_dtype_are_read_and_written_back() {
     let copy = Copy::new("dtypes");

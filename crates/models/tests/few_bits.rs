@@ -1,4 +1,4 @@
-//! Training in few bits: delayed scaling, stochastic rounding and moments in 8 bits, and that a run goes on bit for bit.
+//! Low-precision training: delayed scaling, stochastic rounding and 8-bit moments, with bitwise-reproducible resume.
 
 use cpu::Cpu;
 use ir::DType;
@@ -10,7 +10,7 @@ use std::path::PathBuf;
 
 const ADAM: AdamW = AdamW { beta1: 0.9, beta2: 0.95, eps: 1e-8, weight_decay: 0.1, max_grad_norm: 1.0 };
 
-/// Large enough that some moments have 8 bits, and others have not.
+/// Large enough that some moments are stored in 8 bits, and others are not.
 fn model(dtype: DType) -> Model {
     let sizes = [
         ("d_model", 64),
@@ -53,7 +53,7 @@ fn steps(trainer: &mut LanguageModelTrainer, steps: std::ops::Range<usize>, accu
     steps.map(|step| trainer.step(&batch(step, accumulate), 3e-3, step).expect("runs").loss).collect()
 }
 
-/// Stopped after three steps and put together anew, a run has every bit of one that went on: histories, codes, scales, draws.
+/// A run that is resumed after three steps is bitwise equal to an uninterrupted one: histories, codes, scales, random numbers.
 #[test]
 fn runs_go_on_bit_for_bit() {
     let delayed = recipe("delayed", &format!("{HYBRID}  scaling_strategy: delayed\n  amax_history_len: 4\n"));
@@ -90,7 +90,7 @@ fn runs_go_on_bit_for_bit() {
         );
         let packed = state.iter().filter(|t| t.name.starts_with("first.") && t.dtype == DType::U8).count();
         assert_eq!(packed > 0, eight_bits, "{name}");
-        // What is kept of a run without a history or in other bits is not enough.
+        // The state of a run without amax histories, or with other moments, can't be restored.
         if eight_bits || recipe.is_some_and(|r| r.operand_rounding.is_some_and(|few| few.lhs.delayed_scaling.is_some()))
         {
             let plain = trainer(&ObjectiveOptions::default(), accumulate, DType::F32).state().expect("read");
@@ -99,7 +99,7 @@ fn runs_go_on_bit_for_bit() {
     }
 }
 
-/// The first step of delayed scaling has no history, and is that of dynamic scaling; later ones are near it.
+/// The first step of delayed scaling has no history and equals dynamic scaling; later ones are close to it.
 #[test]
 fn delayed_scaling_is_near_dynamic_scaling() {
     let dynamic = recipe("now", HYBRID);
@@ -118,7 +118,7 @@ fn delayed_scaling_is_near_dynamic_scaling() {
     }
 }
 
-/// Moments in 8 bits follow those of f32.
+/// Training with 8-bit moments is close to training with f32 moments.
 #[test]
 fn moments_in_eight_bits_train_as_wide_ones() {
     let losses = |eight_bits: bool| {
@@ -132,11 +132,11 @@ fn moments_in_eight_bits_train_as_wide_ones() {
     for (a, b) in few.iter().zip(&wide) {
         assert!((a - b).abs() < 0.02 * b, "{few:?} {wide:?}");
     }
-    // A byte and a little instead of four, twice for each trained number.
+    // About one byte instead of four, twice per trainable element.
     assert!(small < large, "{small} {large}");
 }
 
-/// A model computes as a recipe says wherever it runs: logits and the same tokens step by step as at once.
+/// A recipe also applies to evaluation and generation: logits are the same, step by step and at once.
 #[test]
 fn models_follow_recipes_outside_of_training() {
     let ids: Vec<Vec<i32>> = vec![(0..12).map(|i| (i * 7 % 96) as i32).collect()];
@@ -152,7 +152,7 @@ fn models_follow_recipes_outside_of_training() {
     }
 }
 
-/// A model whose text stores its weights in few bits: rounded by the graph, and packed, it gives the same.
+/// A model with low-precision weights: rounding in the graph and quantized storage give the same results.
 #[test]
 fn weights_of_few_bits_are_packed_where_a_model_only_runs() {
     let text = "model M(vocab_size: int = 64, n: int = 32):\n  params:\n    table: [vocab_size, n]\n    a: [96, n] {a}\n    b: [n, 96] {b}\n    head: [vocab_size, n] {c}\n\n  \

@@ -1,5 +1,5 @@
-//! Every field of every configuration class that transformers has for the library's models is used, known not to matter, or
-//! refused by its name; `golden/hf_fields.py` lists them.
+//! Every field of every configuration class in transformers for the library's models is used, known to be irrelevant, or rejected
+//! by name; `golden/hf_fields.py` lists them.
 
 use cpu::Cpu;
 use ir::DType;
@@ -13,7 +13,7 @@ fn data(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data").join(name)
 }
 
-/// Golden checkpoints, by the class that they are of.
+/// Golden checkpoints, by class.
 const GOLDEN: &[(&str, &str)] = &[
     ("GemmaForCausalLM", "gemma"),
     ("GPT2LMHeadModel", "gpt2"),
@@ -39,7 +39,7 @@ impl Copy {
         Copy(dir, serde_json::from_str(&text).expect("JSON"))
     }
 
-    /// Loads with these fields set; the logits, or what went wrong.
+    /// Loads the model with these fields; returns the logits, or the error.
     fn with(&self, fields: &[(&str, Json)]) -> Result<Vec<f32>, String> {
         let mut config = self.1.clone();
         config.extend(fields.iter().map(|(name, value)| (name.to_string(), value.clone())));
@@ -56,7 +56,7 @@ impl Drop for Copy {
     }
 }
 
-/// Another value of the same type.
+/// Other values of the same type.
 fn other(value: &Json) -> Vec<Json> {
     match value {
         Json::Null => vec![json!(3), json!(true), json!("other")],
@@ -69,8 +69,8 @@ fn other(value: &Json) -> Vec<Json> {
     }
 }
 
-/// Set to another value, a field changes the logits, is refused by its name, or is one of those below, which say nothing about
-/// what a model computes. The list is this test's own: what the library holds for irrelevant is checked by it.
+/// With another value, a field changes the logits, is rejected by name, or is in the list below of fields without effect on the
+/// results. The list is independent of the library's list of irrelevant fields, which it checks.
 #[test]
 fn each_field_of_each_class_counts_is_refused_or_says_nothing() {
     const NOTHING: &[&str] = &[
@@ -115,7 +115,7 @@ fn each_field_of_each_class_counts_is_refused_or_says_nothing() {
         "router_aux_loss_coef",
         "pretraining_tp",
         "is_decoder",
-        // Longer sequences, and windows that nothing looks through, need longer inputs than this test's.
+        // These have an effect only with longer inputs than this test's.
         "max_position_embeddings",
         "max_window_layers",
         "use_sliding_window",
@@ -132,14 +132,14 @@ fn each_field_of_each_class_counts_is_refused_or_says_nothing() {
         let plain = copy.with(&[]).unwrap_or_else(|e| panic!("{name}: {e}"));
         for (field, default) in classes[*class].as_object().expect("fields") {
             let value = copy.1.get(field).unwrap_or(default).clone();
-            // What the class writes by default is taken, where the model is not of another size.
+            // The default of the class is accepted, if the model's size does not differ.
             if !["architectures", "rope_parameters", "layer_types"].contains(&field.as_str()) && value.is_null() {
                 assert!(copy.with(&[(field, value.clone())]).is_ok(), "{name}: {field}");
             }
             for value in other(&value) {
                 match copy.with(&[(field, value.clone())]) {
                     Err(error) => {
-                        // Sizes and windows may be refused for what they are.
+                        // Sizes and windows may be rejected because of their value.
                         let sizes = ["architectures", "window", "position"];
                         let expected = !NOTHING.contains(&&**field) || sizes.iter().any(|word| field.contains(word));
                         assert!(expected, "{name}: {error}");
@@ -147,7 +147,7 @@ fn each_field_of_each_class_counts_is_refused_or_says_nothing() {
                     }
                     Ok(found) if found != plain => counted += 1,
                     Ok(_) => {
-                        // Qwen's window is one only where `use_sliding_window` says so.
+                        // Qwen uses its window only with `use_sliding_window`.
                         let silent =
                             NOTHING.contains(&&**field) || name.starts_with("qwen") && field == "sliding_window";
                         assert!(silent, "{name}: `{field}` = {value} changes nothing, without a word");
@@ -185,7 +185,7 @@ fn what_is_not_supported_is_refused_by_name() {
     }
 }
 
-/// A quantised checkpoint is refused with what its format is and what reads it; leaving the field out would not help.
+/// A quantized checkpoint is rejected with its format and a program that reads it; removing the field would not help.
 #[test]
 fn quantised_checkpoints_are_refused_with_what_reads_them() {
     for (value, words) in [
@@ -208,7 +208,7 @@ fn quantised_checkpoints_are_refused_with_what_reads_them() {
     assert!(Copy::new("quantised", "llama").with(&[("quantization_config", Json::Null)]).is_ok());
 }
 
-/// Rotations of neighbours are not what any class does: the field is taken only with the value that says so.
+/// No class rotates adjacent pairs: the field is accepted only with the value that disables it.
 #[test]
 fn fields_that_nobody_reads_are_taken_with_the_values_that_say_nothing() {
     let copy = Copy::new("unread", "llama");
@@ -232,7 +232,7 @@ fn fields_that_nobody_reads_are_taken_with_the_values_that_say_nothing() {
     assert!(yarn(&[]).is_ok() && yarn(&[("unheard", json!(true))]).is_err());
 }
 
-/// As the files of Phi-2, StableLM and others have it that were written before transformers 5.
+/// The form in files of Phi-2, StableLM and others from before transformers 5.
 #[test]
 fn the_share_of_a_head_that_is_rotated_may_stand_outside() {
     for name in ["phi3", "gpt_neox"] {
@@ -256,7 +256,7 @@ fn the_share_of_a_head_that_is_rotated_may_stand_outside() {
     }
 }
 
-/// Sizes that make any model of the library small, where it has them.
+/// Small values of the sizes of all library models.
 const SMALL: &[(&str, i64)] = &[
     ("vocab_size", 48),
     ("d_model", 32),
@@ -300,7 +300,7 @@ const SMALL: &[(&str, i64)] = &[
     ("vision_ff", 40),
 ];
 
-/// Sizes that must fit others.
+/// Sizes that must be consistent with others.
 const OWN: &[(&str, &str, i64)] = &[
     ("deepseek_v2", "kv_heads", 0),
     ("deepseek_v3", "kv_heads", 0),
@@ -316,14 +316,14 @@ fn what_a_fresh_model_of_the_library_writes_reads_back() {
     let names: Vec<&str> = lang::library::files().filter_map(|file| file.strip_prefix("std/models/")).collect();
     assert!(names.len() > 25, "{names:?}");
     let mut scored = 0;
-    // What takes other things than ids is not trained from its beginning.
+    // Models with other inputs than token IDs can't be trained from scratch.
     let others = ["bert", "clip", "roberta", "t5", "vit", "whisper"];
     for name in names.into_iter().filter(|name| !others.contains(name)) {
         let none = BTreeMap::from([("nothing".to_string(), ConstValue::int(1))]);
         let known = Architecture::from_library(name, none).err().map_or(String::new(), |e| e.to_string());
         let known: Vec<&str> = known.rsplit("there are ").next().unwrap_or("").split(", ").collect();
         let own = OWN.iter().filter(|own| own.0 == name).map(|own| (own.1, own.2));
-        // The others could have experts, but no configuration of theirs says so.
+        // The others could have experts, but their configurations have no field for them.
         let sparse = ["mixtral", "qwen3_moe", "deepseek_v2", "deepseek_v3", "llama4"].contains(&name);
         let fits = |size: &str| match size {
             "experts" | "top_k" => sparse,

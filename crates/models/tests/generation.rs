@@ -1,4 +1,4 @@
-//! Generation beside the plain kind: beams against transformers, guesses of a smaller model, prompts together, forms.
+//! Beam search compared with transformers, speculative decoding, batched and constrained generation.
 
 use cpu::Cpu;
 use ir::DType;
@@ -27,7 +27,7 @@ fn ints(json: &Json) -> Vec<i32> {
     json.as_array().expect("a list").iter().map(|n| n.as_i64().expect("an int") as i32).collect()
 }
 
-/// `golden/beams.py`.
+/// `golden/beams.py` generates the expected values.
 #[test]
 fn beams_find_what_transformers_finds() {
     let text = std::fs::read_to_string(data().join("beams.json")).expect("golden");
@@ -59,7 +59,7 @@ fn beams_find_what_transformers_finds() {
     }
 }
 
-/// A long prompt is run part by part, and what follows is what the whole sequence gives.
+/// A long prompt that is prefilled in chunks gives the same results as the whole sequence.
 #[test]
 fn long_prompts_in_parts_are_the_whole() {
     let cpu = Cpu::new(2);
@@ -81,7 +81,7 @@ fn long_prompts_in_parts_are_the_whole() {
     }
 }
 
-/// A good guesser, a bad one, and the model itself: the tokens are those of the plain run, greedy and drawn.
+/// With a good draft model, a bad one, and the model itself, the tokens are unchanged, greedy and sampled.
 #[test]
 fn guesses_change_nothing() {
     let cpu = Cpu::new(2);
@@ -166,7 +166,7 @@ fn a_form_is_kept() {
     }
 }
 
-/// Two checkpoints whose architecture the library doesn't have, by modules of one's own.
+/// Two checkpoints with unsupported architectures, loaded with user modules.
 #[test]
 fn a_module_of_ones_own_reads_a_checkpoint() {
     let root = std::env::temp_dir().join(format!("tensorloom-module-{}", std::process::id()));
@@ -177,7 +177,7 @@ fn a_module_of_ones_own_reads_a_checkpoint() {
         for part in ["config.json", "model.safetensors"] {
             std::fs::copy(data().join(name).join(part), dir.join(part)).expect("copied");
         }
-        // A name that nobody knows, and a field of its own for the width.
+        // An unknown class name, and a custom field for the width.
         let text = std::fs::read_to_string(dir.join("config.json")).expect("read");
         let mut config: Json = serde_json::from_str(&text).expect("JSON");
         let width = if name == "gpt2" { "n_embd" } else { "hidden_size" };
@@ -189,7 +189,7 @@ fn a_module_of_ones_own_reads_a_checkpoint() {
         assert!(Model::load(&dir, DType::F32).is_err());
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../lang/std/models/{file}.module"));
         let source = std::fs::read_to_string(source).expect("read");
-        // Llama has the field from the decoder that it extends: its own word goes before.
+        // Llama inherits the field from the decoder that it extends: its own mapping takes precedence.
         let fields = "    param_mapping:\n";
         let own = match source.contains("extends") {
             true => source.replace(fields, &format!("{fields}      d_model: my_width\n")),
@@ -203,13 +203,13 @@ fn a_module_of_ones_own_reads_a_checkpoint() {
         let (plain, prompt) = (golden(name), [1, 5, 7]);
         let want = plain.generate(&prompt, 12, &cpu).expect("runs").ids;
         assert_eq!(model.generate(&prompt, 12, &cpu).expect("runs").ids, want);
-        // An export needs the module no more.
+        // An export can be loaded without the module.
         let out = root.join(format!("{name}-out"));
         model.export(&out).unwrap_or_else(|e| panic!("{e}"));
         let again = Model::load(&out, DType::F32).unwrap_or_else(|e| panic!("{e}"));
         assert_eq!(again.generate(&prompt, 12, &cpu).expect("runs").ids, want);
     }
-    // A module without `hf_config` can't read one.
+    // A module without `hf_config` can't load a checkpoint.
     let module = root.join("bare.module");
     std::fs::write(&module, "model Bare(d: int = 4):\n  params:\n    w: [d, d]\n\n  forward:\n    in: [B, T, d]\n    out: [B, T, d]\n    graph:\n      in -> matmul(w, transpose=NT) -> out\n").expect("written");
     let program = models::load_program(&module.to_string_lossy()).unwrap_or_else(|e| panic!("{e}"));

@@ -1,6 +1,6 @@
-//! GGUF files that are damaged in every way: an error, never a panic.
+//! Fuzzes the GGUF reader with damaged files: an error, never a panic.
 //!
-//! A few seconds in the suite; `GGUF_FUZZ_SECONDS=600` looks longer.
+//! A few seconds by default; `GGUF_FUZZ_SECONDS=600` runs longer.
 
 use ir::DType;
 use models::{Model, Tokenizer, gguf};
@@ -25,7 +25,7 @@ impl Dice {
     }
 }
 
-/// Numbers that hurt.
+/// Boundary values.
 const EVIL: [u64; 10] = [0, 1, 2, 9, 255, 0x7FFF_FFFF, 0xFFFF_FFFF, u64::MAX, 1 << 40, i64::MAX as u64];
 
 fn mutate(bytes: &mut Vec<u8>, head: usize, dice: &mut Dice) {
@@ -65,7 +65,7 @@ fn mutate(bytes: &mut Vec<u8>, head: usize, dice: &mut Dice) {
                     }
                 }
             }
-            // Where sizes, kinds and offsets of tensors are: some number moves a little.
+            // Sizes, types and offsets of tensors change by one.
             _ => bytes[at] = bytes[at].wrapping_add(dice.below(3) as u8).wrapping_sub(1),
         }
     }
@@ -75,7 +75,7 @@ fn seconds() -> u64 {
     std::env::var("GGUF_FUZZ_SECONDS").ok().and_then(|s| s.parse().ok()).unwrap_or(3)
 }
 
-/// A model of the golden ones as a file, quantised if a format is named.
+/// A golden model as a file, quantized if a format is named.
 fn written(name: &str, format: &str) -> Vec<u8> {
     let texts = ["the cat sat on the mat", "a dog ran"];
     let tokenizer = Tokenizer::train(texts.into_iter().cycle().take(20), 270).expect("trains");
@@ -92,7 +92,7 @@ fn written(name: &str, format: &str) -> Vec<u8> {
     bytes
 }
 
-/// Each tensor under every kind that fits into its place: vectors in blocks and rows that orders don't expect among them.
+/// Each tensor with every type of the same size, including quantized vectors and unexpected row counts.
 #[test]
 fn tensors_of_another_kind_are_read_or_refused() {
     let path = std::env::temp_dir().join(format!("tensorloom-kinds-{}.gguf", std::process::id()));
@@ -100,7 +100,7 @@ fn tensors_of_another_kind_are_read_or_refused() {
     for (name, format) in [("qwen2", ""), ("llama3", "q8"), ("gpt_neox", "")] {
         let good = written(name, format);
         let header = gguf::parse(&good, good.len() as u64).expect("good");
-        // One layer says what all of them would.
+        // One layer is sufficient.
         for tensor in header.tensors.iter().filter(|t| !t.name.starts_with("blk.") || t.name.starts_with("blk.0.")) {
             let text = tensor.name.as_bytes();
             let at = good.windows(text.len()).position(|w| w == text).expect("there") + text.len();
@@ -124,7 +124,7 @@ fn tensors_of_another_kind_are_read_or_refused() {
 fn damaged_files_are_errors() {
     let seed = std::env::var("GGUF_FUZZ_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or(0x5DEE_CE66u64);
     let mut dice = Dice(seed | 1);
-    // Families with names, orders and tensors of their own; experts and matrices in blocks.
+    // Families with special names, orders and tensors; experts and quantized matrices.
     let sources = [
         ("llama", ""),
         ("llama3", "q8"),
@@ -152,7 +152,7 @@ fn damaged_files_are_errors() {
         let mut changed = bytes.clone();
         mutate(&mut changed, *head, &mut dice);
         heads += 1;
-        // The head alone, and the same when more of the file is spoken of than is there.
+        // The header alone, and with a declared file length beyond the actual one.
         let found = gguf::parse(&changed, changed.len() as u64);
         let _ = gguf::parse(&changed[..changed.len().min(200)], changed.len() as u64);
         if let Ok(header) = &found {
@@ -160,7 +160,7 @@ fn damaged_files_are_errors() {
             let length = changed.len() as u64;
             assert!(header.tensors.iter().all(|t| header.data + t.offset + t.bytes <= length));
         }
-        // Whatever can be read so far is put together as a model and a tokenizer.
+        // If the header is valid, the model and the tokenizer are loaded.
         if found.is_ok() || dice.below(50) == 0 {
             std::fs::write(&path, &changed).expect("written");
             models += 1;
@@ -173,7 +173,7 @@ fn damaged_files_are_errors() {
     assert!(heads > 50 && good > 0 && models > 10);
 }
 
-/// What the mutations must meet is met for certain.
+/// Cases that mutations should find, tested explicitly.
 #[test]
 fn wrong_counts_kinds_and_places_are_named() {
     let good = std::fs::read(data("gguf/kinds.gguf")).expect("golden file");
@@ -194,7 +194,7 @@ fn wrong_counts_kinds_and_places_are_named() {
     assert!(why(&set(16, u64::MAX, 8), length).contains("more than any model"));
     assert!(why(&set(24, 1 << 60, 8), length).contains("a text of"));
     assert!(why(&good, length - 1000).contains("beyond the file"));
-    // The first tensor's entry: name, rank, sizes, kind, place.
+    // The first tensor's entry: name, rank, sizes, type, offset.
     let name = header.tensors[0].name.as_bytes();
     let at = good.windows(name.len()).position(|w| w == name).expect("there") + name.len();
     assert!(why(&set(at, 0, 4), length).contains("0 dimensions"));

@@ -1,4 +1,4 @@
-//! Every model of the library against what transformers computes: logits, loss, gradients, greedy tokens, export.
+//! Compares every library model with transformers: logits, loss, gradients, greedy tokens, export.
 //!
 //! `golden/hf.py` makes the data.
 
@@ -113,9 +113,9 @@ fn shards_give_the_same_model() {
     let _ = std::fs::remove_dir_all(&out);
 }
 
-/// In bf16 every step rounds, and where it rounds is a choice. What the rounded weights mean is what transformers makes of
-/// them in f32; our logits must lie as near to that as the ones it computes in bf16, give or take. Tokens whose experts hang
-/// on the rounding are left out on both sides: there either choice is right (`golden/bf16.py` marks them).
+/// In bf16 every step rounds, and implementations may round at different places. The reference is transformers' result in f32
+/// with the rounded weights; our bf16 logits must be about as near to it as those of transformers in bf16. Tokens whose expert
+/// routing depends on the rounding are excluded (`golden/bf16.py` marks them).
 #[test]
 fn bf16_is_as_good_as_that_of_transformers() {
     for name in ["llama", "qwen3", "gemma", "gpt2", "mixtral", "mamba"] {

@@ -1,4 +1,4 @@
-//! Runs whose disk fails at every moment: what is left is always a run that goes on to the same bits.
+//! Runs with failing disk operations: a run can always be resumed with bitwise equal results.
 //!
 //! `LOOM_FAULTS=all` lets every single operation fail; without it, some of each kind.
 
@@ -38,7 +38,7 @@ fn settings(out: &Path, pairs: &[(&str, &str)]) -> TrainSettings {
     settings
 }
 
-/// Lets one operation fail, for once or with all that follow, as a disk that is full or a power cut would.
+/// Lets one operation fail, alone or with all that follow, like a full disk or a power failure.
 #[derive(Default)]
 struct Failing {
     at: Option<usize>,
@@ -61,7 +61,7 @@ fn model(out: &Path) -> Vec<u8> {
     std::fs::read(out.join("model.safetensors")).expect("a model")
 }
 
-/// Runs, or resumes where there is something to resume.
+/// Starts a run, or resumes it if there is something to resume.
 fn go_on(out: &Path, cpu: &Cpu) {
     let resume = !checkpoint::list_checkpoints(&out.join("checkpoints")).is_empty();
     run(&settings(out, &[]), resume, &[], cpu, &mut NoProgress).unwrap_or_else(|e| panic!("resume {resume}: {e}"));
@@ -77,7 +77,7 @@ fn whatever_fails_a_run_goes_on_to_the_same_bits() {
     let expected = model(&out);
     let seen = layer.seen.borrow().clone();
     assert!(seen.len() > 60, "{seen:?}");
-    // Places where each kind of operation fails: all of them, or the first, one in the middle, and the last.
+    // The operations that fail: all of each kind, or the first, a middle one, and the last.
     let all = std::env::var_os("LOOM_FAULTS").is_some();
     let mut places = Vec::new();
     for kind in [
@@ -127,8 +127,8 @@ fn whatever_fails_a_run_goes_on_to_the_same_bits() {
     let _ = std::fs::remove_dir_all(&out);
 }
 
-/// Every subset of a stopped run's checkpoints damaged: it goes on from the newest good one to the same bits, or says what
-/// it found.
+/// Every subset of a stopped run's checkpoints is damaged: it resumes from the latest valid one
+/// with bitwise equal results, or reports the faults.
 #[test]
 fn any_good_checkpoint_is_enough() {
     let cpu = Cpu::new(1);
@@ -160,7 +160,7 @@ fn any_good_checkpoint_is_enough() {
                 {
                     assert!(error.contains(word), "{error}");
                 }
-                // Nothing was touched.
+                // Nothing was changed.
                 assert_eq!(checkpoint::list_checkpoints(&stopped.join("checkpoints")).len(), 3);
             }
         }
@@ -169,7 +169,7 @@ fn any_good_checkpoint_is_enough() {
     let _ = std::fs::remove_dir_all(&stopped);
 }
 
-/// Stops after so many steps.
+/// An observer that stops after this many steps.
 struct StopAt(usize, usize);
 
 impl TrainObserver for StopAt {
@@ -184,7 +184,7 @@ impl TrainObserver for StopAt {
     }
 }
 
-/// Does something at a step.
+/// Calls a function at a step.
 struct At<F: FnMut()>(usize, F);
 
 impl<F: FnMut()> TrainObserver for At<F> {
@@ -213,7 +213,7 @@ fn resuming_refuses_what_is_not_there_and_what_has_changed() {
         }
         assert!(!error.contains('\n'), "{error}");
     };
-    // A mistyped name makes no folder, and the right one is named.
+    // A mistyped name creates no folder, and the error names the similar one.
     let right = folder.join("first");
     let data = folder.join("data.txt");
     let text = "the cat sat on the mat and the dog ran. ".repeat(200);
@@ -227,11 +227,11 @@ fn resuming_refuses_what_is_not_there_and_what_has_changed() {
     refuse(&folder.join("other"), true, &[], &["empty", "there is a run in", "first"]);
     std::fs::write(folder.join("other/notes.txt"), "mine").expect("written");
     refuse(&folder.join("other"), true, &[], &["notes.txt"]);
-    // A folder that holds a model, or a run.
+    // A folder that contains a model, or a run.
     std::fs::copy(right.join("model.safetensors"), folder.join("other/model.safetensors")).expect("a copy");
     refuse(&folder.join("other"), false, &[], &["already holds a model", "--out"]);
     refuse(&right, false, &[], &["already holds a run", "--resume"]);
-    // Other data of the same length: four fifths replaced, or a single byte.
+    // Different data of the same length: four fifths replaced, or a single byte.
     let replaced = format!("{}{}", &text[..1600], "x".repeat(text.len() - 1600));
     let one = text.replacen("dog ran. the cat", "dog ran. tha cat", 1);
     for other in [replaced, one] {
@@ -249,7 +249,7 @@ fn resuming_refuses_what_is_not_there_and_what_has_changed() {
     });
     run(&settings(&folder.join("busy"), &[]), false, &[], &cpu, &mut second).unwrap_or_else(|e| panic!("{e}"));
     assert_eq!(tried, 1);
-    // Ids that are cut off while they are read.
+    // A token file that is truncated while it is read.
     let cut = folder.join("cut");
     let tokens = cut.join("data/tokens.bin");
     let mut cutting = At(1, || {
@@ -261,7 +261,7 @@ fn resuming_refuses_what_is_not_there_and_what_has_changed() {
     let _ = std::fs::remove_dir_all(&folder);
 }
 
-/// A model of another directory, or of a file of one's own, is the one that the run began with.
+/// Resuming with another base model or a changed module is rejected.
 #[test]
 fn resuming_refuses_another_base() {
     let cpu = Cpu::new(1);
@@ -270,7 +270,7 @@ fn resuming_refuses_another_base() {
     let data = folder.join("data.txt");
     std::fs::write(&data, "the cat sat on the mat and the dog ran. ".repeat(100)).expect("written");
     let data = data.to_str().expect("a path");
-    // A first run makes a model and a tokenizer; a second one goes on from them.
+    // A first run creates a model and a tokenizer; a second one starts from them.
     let base = folder.join("base");
     run(&settings(&base, &[("data", data), ("steps", "2")]), false, &[], &cpu, &mut NoProgress)
         .unwrap_or_else(|e| panic!("{e}"));
@@ -307,7 +307,7 @@ fn resuming_refuses_another_base() {
     let _ = std::fs::remove_dir_all(&folder);
 }
 
-/// In a model of one's own, 0 and less may mean something; in one of the library they are no sizes.
+/// In a user's model, 0 and negative parameters are valid; in a library model they are not.
 #[test]
 fn numbers_of_ones_own_models_are_taken_as_they_are() {
     let text = "from std.modules.linear import Linear\n\nmodel Own(vocab_size: int = 16, width: int = 4, shift: int = 2):\n  \

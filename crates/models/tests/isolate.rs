@@ -1,4 +1,4 @@
-//! Documents in one sequence against the same documents alone: losses and gradients.
+//! Compares documents in one sequence with the same documents alone: losses and gradients.
 
 use cpu::Cpu;
 use ir::DType;
@@ -13,18 +13,18 @@ fn golden(name: &str) -> Model {
     Model::load(&dir, DType::F32).unwrap_or_else(|e| panic!("{e}"))
 }
 
-/// Documents of several lengths, each with its end.
+/// Documents of several lengths, each with an end token.
 fn documents() -> Vec<Vec<i32>> {
     let body = |n: i32, k: i32| (0..n).map(move |i| 4 + (i * k + n) % 59);
     [(4, 7), (1, 3), (9, 11), (2, 5)].into_iter().map(|(n, k)| body(n, k).chain([END]).collect()).collect()
 }
 
-/// Ids with the label of each, the next id of the same document.
+/// Token IDs with the label of each, the next token of the same document.
 fn batch(documents: &[Vec<i32>], seq: usize) -> Batch {
     let mut ids: Vec<i32> = documents.concat();
     let mut labels: Vec<i32> = ids[1..].to_vec();
     labels.push(-100);
-    // What fills up a sequence counts for nothing; a document of its own sees nothing.
+    // Padding has no labels, and as a separate document it is masked.
     ids.resize(seq, 5);
     labels.resize(seq, -100);
     Batch { ids, labels }
@@ -34,7 +34,7 @@ fn adam() -> AdamW {
     AdamW { beta1: 0.0, beta2: 0.0, eps: 1e-8, weight_decay: 0.0, max_grad_norm: 0.0 }
 }
 
-/// The loss, and the gradient as far as the first moments show it after a step from zero.
+/// The loss, and the gradient from the first moments after a step from zero.
 fn gradients(model: Model, adapter: Option<Adapter>, batch: &Batch, seq: usize, end: Option<i32>) -> (f32, Vec<f32>) {
     let cpu = Cpu::new(2);
     let sizes = StepSizes { micro_batch_size: 1, seq_len: seq, gradient_accumulation_steps: 1 };
@@ -70,7 +70,7 @@ fn check(name: &str, adapted: bool) {
         let adapter = adapter(&model);
         gradients(model, adapter, &batch(&documents, seq), seq, Some(END))
     };
-    // Each alone, weighted by what it counts.
+    // Each alone, weighted by its number of labels.
     let (mut loss, mut sum, mut count) = (0.0f64, vec![0.0f64; packed.1.len()], 0.0);
     for document in &documents {
         let model = golden(name);
@@ -88,7 +88,7 @@ fn check(name: &str, adapted: bool) {
     let largest = sum.iter().fold(0f64, |m, x| m.max((x / count).abs()));
     let worst = sum.iter().zip(&packed.1).fold(0f64, |m, (a, b)| m.max((a / count - f64::from(*b)).abs()));
     assert!(largest > 0.0 && worst < 1e-5 * largest.max(1.0), "{name}: {worst} of {largest}");
-    // Without it, documents look back.
+    // Without masking, attention reaches into previous documents.
     let model = golden(name);
     let adapter = adapter(&model);
     let open = gradients(model, adapter, &batch(&documents, seq), seq, None);

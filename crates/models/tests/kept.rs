@@ -1,5 +1,5 @@
-//! What lies beside a model's weights stays: directories with random side files and token settings are fine-tuned, adapted and
-//! merged, quantised, written as GGUF and read back. `TENSORLOOM_ROUNDS` draws more of them.
+//! The files beside a model's weights are kept: directories with random companion files and token settings are fine-tuned,
+//! adapted and merged, quantized, written as GGUF and read back. `TENSORLOOM_ROUNDS` sets the number of random directories.
 
 use cpu::Cpu;
 use ir::DType;
@@ -11,7 +11,7 @@ use serde_json::{Map, Value as Json, json};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// A folder that is removed in the end.
+/// A folder that is removed at the end.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -29,7 +29,7 @@ impl Drop for Folder {
     }
 }
 
-/// Numbers from a seed.
+/// A random number generator.
 struct Draws(u64);
 
 impl Draws {
@@ -54,7 +54,7 @@ fn write(dir: &Path, name: &str, content: &Json) {
     std::fs::write(path, text).expect("written");
 }
 
-/// A small model of Llama with random files beside it.
+/// A small Llama model with random companion files.
 fn base(dir: &Path, draws: &mut Draws) {
     let sizes = [
         ("vocab_size", 300),
@@ -149,7 +149,7 @@ fn base(dir: &Path, draws: &mut Draws) {
             }
         }
     }
-    // Weights in another form, and what an earlier run left, are no part of the model.
+    // Weights in another format, and files of an earlier run, are not copied.
     write(dir, "pytorch_model.bin", &"x".into());
     write(dir, "run.toml", &"x".into());
     write(dir, "checkpoints/1/state", &"x".into());
@@ -166,7 +166,7 @@ fn listed(dir: &Path, under: &str, found: &mut BTreeMap<String, Vec<u8>>) {
     }
 }
 
-/// Every file beside the weights is there as it was; the special tokens and the template are the base's.
+/// Every companion file is unchanged; the special tokens and the template are the base's.
 fn kept(base: &Path, made: &Path, how: &str) {
     let (mut before, mut after) = (BTreeMap::new(), BTreeMap::new());
     listed(base, "", &mut before);
@@ -267,7 +267,7 @@ fn what_lies_beside_the_weights_stays() {
             .save_gguf(&gguf, Some(&Tokenizer::from_dir(&at("packed")).expect("reads")))
             .unwrap_or_else(|e| panic!("{e}"));
         same_tokens(&dir, &gguf, "GGUF");
-        // GGUF's list of what it leaves out is that of all files that don't come back.
+        // GGUF's list of omitted files equals the files that are missing afterwards.
         let left_out = files_without_gguf_form(&at("packed")).expect("listed");
         model = Model::load(&gguf, DType::F32).expect("reads back");
         model.export(&at("back")).expect("exported");
@@ -281,8 +281,8 @@ fn what_lies_beside_the_weights_stays() {
     }
 }
 
-/// transformers skips a `quant_method` that it doesn't know with a warning and would draw packed matrices at random; it finds no file
-/// of weights instead. Directories of older versions are still read.
+/// transformers ignores an unknown `quant_method` with a warning and would initialize quantized matrices at random; it finds no
+/// weights file instead. Directories of older versions can still be read.
 #[test]
 fn the_directory_of_a_quantised_model_is_no_whole_one() {
     let folder = Folder::new("packed");
@@ -301,14 +301,14 @@ fn the_directory_of_a_quantised_model_is_no_whole_one() {
     let wanted = logits(&out);
     std::fs::rename(out.join("tensorloom.safetensors"), out.join("model.safetensors")).expect("renamed");
     assert_eq!(logits(&out), wanted);
-    // transformers would load weights of another model that are there.
+    // transformers would load another model's weights if they exist.
     for name in ["model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json"] {
         std::fs::write(out.join(name), "{}").expect("written");
         let error = model.save_quantized(&out).expect_err("other weights").to_string();
         assert!(error.contains(name), "{error}");
         std::fs::remove_file(out.join(name)).expect("removed");
     }
-    // A model without packed parameters is a whole one, for every reader.
+    // A model without quantized parameters can be read by all programs.
     let plain = Model::load(&folder.0.join("base"), DType::F16).expect("loads");
     plain.save_quantized(&out).expect("written");
     let config: Json = serde_json::from_slice(&std::fs::read(out.join("config.json")).expect("read")).expect("JSON");

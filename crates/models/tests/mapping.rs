@@ -1,4 +1,4 @@
-//! Weight mappings beyond names: functions of elements, and weights that a checkpoint may do without.
+//! Weight mappings beyond names: elementwise transforms, and optional weights.
 
 use cpu::Cpu;
 use ir::DType;
@@ -91,7 +91,7 @@ fn functions_and_optional_weights() {
             let slope = (loss(&moved[0]) - loss(&moved[1])) / (2.0 * step);
             assert!((gradient - slope).abs() < 1e-4, "{i}: {gradient} {slope}");
         }
-        // What is written back is what was read.
+        // The export equals the original.
         let out = dir.join("out");
         model.export(&out).unwrap_or_else(|e| panic!("{e}"));
         let bytes = std::fs::read(out.join("model.safetensors")).expect("written");

@@ -1,6 +1,6 @@
-//! Small random models of many architectures, each in several odd configurations, against what transformers computes: outputs,
-//! every gradient, greedy tokens with caches, and the export read back. `golden/hf_more.py` makes the data; weights are drawn
-//! from their names here and there.
+//! Compares small random models of many architectures, each in several odd configurations, with transformers: outputs, every
+//! gradient, greedy tokens with caches, and the export read back. `golden/hf_more.py` generates the data; weights are derived
+//! from their names on both sides.
 
 use cpu::Cpu;
 use ir::DType;
@@ -10,7 +10,7 @@ use models::{Classifier, Model, NamedTensor, write_tensors};
 use serde_json::Value as Json;
 use std::path::{Path, PathBuf};
 
-/// Numbers in [-1, 1) that follow from a name: splitmix64 from its FNV-1a hash on, the upper 24 bits.
+/// Numbers in [-1, 1) derived from a name: the upper 24 bits of splitmix64, seeded with its FNV-1a hash.
 fn uniform(name: &str, count: usize) -> impl Iterator<Item = f32> + use<> {
     let hash = |h: u64, byte: u8| (h ^ u64::from(byte)).wrapping_mul(0x100_0000_01B3);
     let seed = name.bytes().fold(0xCBF2_9CE4_8422_2325, hash);
@@ -72,7 +72,7 @@ fn close(what: &str, found: &[f32], wanted: &[f64]) {
     assert!(worst <= 1e-4 * size, "{what}: off by {worst} of {size}");
 }
 
-/// The largest element, and products with two drawn tensors: an error in any element shows in one of them.
+/// Compares the largest element, and the inner products with two random tensors: an error in any element changes one of them.
 fn check_gradients(what: &str, found: &[NamedTensor], wanted: &Json) {
     let wanted = wanted.as_object().expect("gradients");
     let names: Vec<&str> = found.iter().map(|g| g.name.trim_start_matches("grad.")).collect();
@@ -100,7 +100,7 @@ fn check(name: &str) {
     check_by(name, || None);
 }
 
-/// A model that the library does not have, by a module of one's own; its export is read without that.
+/// A model that the library does not have, loaded with a user module; its export is loaded without it.
 fn check_own(name: &str) {
     let path = data(name, "module");
     let text = std::fs::read_to_string(path).expect("the module");
@@ -142,7 +142,7 @@ fn ints(json: &Json) -> Vec<i32> {
     numbers(json).into_iter().map(|x| x as i32).collect()
 }
 
-/// Ids in, logits out, step by step too.
+/// Compares the logits of token IDs, also by incremental decoding.
 fn decoder(what: &str, case: &Json, model: &Model, again: &Model, tokens: &[i32], cpu: &Cpu) {
     let ids = &case["inputs"]["input_ids"];
     let steps = sizes(&ids["shape"])[1];
@@ -157,7 +157,7 @@ fn decoder(what: &str, case: &Json, model: &Model, again: &Model, tokens: &[i32]
     let prompt = ints(&case["prompt"]);
     let generated = model.generate(&prompt, tokens.len(), cpu).unwrap_or_else(|e| panic!("{what}: {e}"));
     assert_eq!(generated.ids, tokens, "{what}");
-    // A prefix at once, then one by one: the logits of the whole sequence.
+    // A prefix at once, then one by one: the logits equal those of the whole sequence.
     let width = logits.len() / rows.iter().map(Vec::len).sum::<usize>();
     let mut decoding = model.decode_session(steps, cpu).unwrap_or_else(|e| panic!("{what}: {e}"));
     let mut at = 0;
@@ -174,7 +174,7 @@ fn decoder(what: &str, case: &Json, model: &Model, again: &Model, tokens: &[i32]
     );
 }
 
-/// Tensors in by name, tensors out by name.
+/// Compares outputs for named input tensors.
 fn any(what: &str, case: &Json, model: &Model, again: &Model, cpu: &Cpu) {
     let given: Vec<NamedTensor> = case["inputs"]
         .as_object()
@@ -213,7 +213,7 @@ fn any(what: &str, case: &Json, model: &Model, again: &Model, cpu: &Cpu) {
     assert_eq!(after.outputs, model.run(&given, &[], cpu).expect("ran before").outputs, "{what}");
 }
 
-/// What is written behind a first id, token by token, to the first of what is read.
+/// Generates tokens after a first one, for given encoder inputs, and compares them.
 fn answer(what: &str, model: &Model, given: &[NamedTensor], start: i32, wanted: &[i32], cpu: &Cpu) {
     assert!(model.is_encoder_decoder(), "{what}");
     let read: Vec<NamedTensor> = given
@@ -229,7 +229,7 @@ fn answer(what: &str, model: &Model, given: &[NamedTensor], start: i32, wanted: 
     let writing = models::GenerateOptions::default();
     let found = model.generate_seq2seq(&read, &[start], wanted.len(), &writing, cpu, &mut |_| true);
     assert_eq!(found.unwrap_or_else(|e| panic!("{what}: {e}")).ids, wanted, "{what}");
-    // The same logits as the whole, through several ids at once and one by one; and it stops where it is told to.
+    // The same logits as the whole sequence, with several tokens at once and one by one; and it stops on request.
     let mut answering = model.seq2seq_decoder(&read, wanted.len(), cpu).unwrap_or_else(|e| panic!("{what}: {e}"));
     let written: Vec<i32> = [start].into_iter().chain(wanted[..5].iter().copied()).collect();
     let bytes = written.iter().flat_map(|id| id.to_le_bytes()).collect();
@@ -255,7 +255,7 @@ fn answer(what: &str, model: &Model, given: &[NamedTensor], start: i32, wanted: 
     assert!(refused(&all).contains("doesn't read `decoder_input_ids`"), "{what}");
 }
 
-/// A field that the class of transformers keeps and never reads is refused, though the model of the library could do what it says.
+/// A field that the class of transformers never reads is rejected, though the library's model could implement it.
 #[test]
 fn gemma3_does_not_bound_scores() {
     let cases: Json = serde_json::from_slice(&std::fs::read(data("gemma3", "json")).expect("golden")).expect("JSON");
@@ -269,7 +269,7 @@ fn gemma3_does_not_bound_scores() {
     assert!(error.contains("`attn_logit_softcapping` is 2.0"), "{error}");
 }
 
-/// Decoders whose last state is scored, and an encoder with its own head; lengths that are padded.
+/// Decoders with a classification head, and an encoder with its own head; padded lengths.
 #[test]
 fn classifiers_give_what_transformers_gives() {
     let cases: Json = serde_json::from_slice(&std::fs::read(data("classes", "json")).expect("golden")).expect("JSON");
@@ -289,7 +289,7 @@ fn classifiers_give_what_transformers_gives() {
             close(what, &found, &numbers(&row["probabilities"]));
         }
         assert!(classifier.classify(&[], &cpu).is_err() && classifier.classify(&[40], &cpu).is_err(), "{what}");
-        // Without its head it is nothing.
+        // Without its head it is not a classifier.
         let headless: Vec<NamedTensor> = tensors.into_iter().filter(|t| !t.name.starts_with("score")).collect();
         write_tensors(&folder.0.join("model.safetensors"), &headless).expect("written");
         let refused = Classifier::load(&folder.0, None, DType::F32).err();
@@ -297,8 +297,8 @@ fn classifiers_give_what_transformers_gives() {
     }
 }
 
-/// peft's adapters with a head for classes: beside a base from which their updates were taken off, they give what transformers gives of the
-/// whole model. The base is a model for classes, whose own head does not count, or one for words.
+/// PEFT's adapters with a classification head: on a base model from which their updates were subtracted, they give the results of
+/// transformers with the original model. The base is a classifier, whose own head is ignored, or a language model.
 #[test]
 fn adapters_with_a_head_give_what_the_merged_model_gives() {
     let cases: Json = serde_json::from_slice(&std::fs::read(data("classes", "json")).expect("golden")).expect("JSON");
@@ -318,7 +318,7 @@ fn adapters_with_a_head_give_what_the_merged_model_gives() {
         let Some(at) = tensors.iter().position(|t| t.name == "score.weight") else { continue };
         let head = tensors.remove(at);
         let mut saved = vec![NamedTensor { name: "base_model.model.score.weight".into(), ..head.clone() }];
-        // GPT-2 stores its matrices with their inputs first.
+        // GPT-2 stores its matrices transposed.
         let (target, transposed) = if what.starts_with("GPT2") { ("c_attn", true) } else { ("q_proj", false) };
         for t in &mut tensors {
             let Some(module) = t.name.strip_suffix(".weight").filter(|module| module.ends_with(target)) else {
@@ -372,7 +372,7 @@ fn adapters_with_a_head_give_what_the_merged_model_gives() {
                     close(what, &probabilities(&dir, None, &row["ids"]), &numbers(&row["probabilities"]));
                 }
             }
-            // A head of one score gives a probability by itself, and a number where the base's configuration says so.
+            // A head with one score gives a probability, or a regression value if the base's configuration says so.
             let one =
                 tensor("base_model.model.score.weight".into(), &[1, head.shape[1]], &floats(&head)[..head.shape[1]]);
             let lone: Vec<NamedTensor> = [one].into_iter().chain(saved[1..].iter().cloned()).collect();
@@ -427,7 +427,7 @@ models!(
     t5,
 );
 
-/// Settings that GGUF's families can say, put into configurations of above; and those that they can't.
+/// Configurations with settings that GGUF's families can express, and with those that they can't.
 #[test]
 fn gguf_says_a_model_or_refuses_it() {
     let none = serde_json::json!({});
@@ -480,7 +480,7 @@ fn gguf_says_a_model_or_refuses_it() {
                 let again = Model::load(&path, DType::F32).unwrap_or_else(|e| panic!("{what} as GGUF: {e}"));
                 let ids = [vec![1, 5, 7, 2, 30, 33, 12, 9, 3, 3, 8]];
                 let run = |m: &Model| m.evaluate(&ids, None, &cpu).unwrap_or_else(|e| panic!("{what}: {e}"));
-                // Norms that count from one are rounded once.
+                // Norm weights around one are rounded once.
                 let wanted: Vec<f64> = run(&model).logits.to_f32_vec().into_iter().map(f64::from).collect();
                 close(&format!("{what} as GGUF"), &run(&again).logits.to_f32_vec(), &wanted);
             }

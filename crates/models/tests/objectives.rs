@@ -1,4 +1,4 @@
-//! Objectives beside the next token against plain PyTorch by trl's formulas; `golden/objectives.py` makes the data.
+//! Compares other objectives than the next token with PyTorch and TRL's formulas; `golden/objectives.py` generates the data.
 
 use cpu::Cpu;
 use ir::DType;
@@ -18,7 +18,7 @@ fn floats(bytes: &[u8]) -> Vec<f32> {
     bytes.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect()
 }
 
-/// Neither clipping nor decay: the first moment after one step is the gradient, tenfold.
+/// Without clipping and weight decay, the first moment after one step is a tenth of the gradient.
 const ADAM: AdamW = AdamW { beta1: 0.9, beta2: 0.95, eps: 1e-8, weight_decay: 0.0, max_grad_norm: 0.0 };
 
 struct Case {
@@ -56,7 +56,7 @@ fn second(aim: &Objective) -> Option<Model> {
     }
 }
 
-/// Tensors of the golden file whose name begins so.
+/// Tensors of the golden file whose names have this prefix.
 fn golden(prefix: &str) -> Vec<(String, Vec<f32>)> {
     let bytes = std::fs::read(folder("objectives").join("expected.safetensors")).expect("golden data");
     let tensors = safetensors::SafeTensors::deserialize(&bytes).expect("golden data");
@@ -64,7 +64,7 @@ fn golden(prefix: &str) -> Vec<(String, Vec<f32>)> {
     named.map(|(short, name)| (short, floats(tensors.tensor(name).expect("there").data()))).collect()
 }
 
-/// The gradients of a step by the names of HuggingFace: first moments put in the place of parameters, and exported.
+/// The gradients of a step by HuggingFace names: the first moments are exported in place of the parameters.
 fn gradients(trainer: &mut LanguageModelTrainer) -> Vec<(String, Vec<f32>)> {
     let state = trainer.state().expect("a state");
     let moved: Vec<NamedTensor> = state
@@ -138,7 +138,7 @@ fn losses_and_gradients_equal_those_of_pytorch() {
     }
 }
 
-/// Rows that only fill a batch change nothing, and pairs accumulate to the mean of their batches.
+/// Padding rows change nothing, and gradient accumulation gives the mean over all pairs.
 #[test]
 fn rows_without_labels_do_not_count() {
     let (sizes, cases) = cases();
@@ -160,8 +160,8 @@ fn rows_without_labels_do_not_count() {
     }
 }
 
-/// An adapter's own base is the reference: at the beginning both say the same, so the loss is that of an even choice; and
-/// an adapter that has moved has the loss of the merged model against its base.
+/// An adapter's base model is the reference: initially both are equal, so the loss is log 2; and a trained adapter has the loss
+/// of the merged model relative to its base.
 #[test]
 fn an_adapter_is_preferred_against_its_base() {
     let (sizes, cases) = cases();

@@ -1,4 +1,4 @@
-//! Parameters with a dtype of their own, ids and labels outside of what a model knows, masters of bf16 training.
+//! Parameters with a separate dtype, invalid token IDs and labels, master weights of bf16 training.
 
 use cpu::Cpu;
 use ir::DType;
@@ -9,7 +9,7 @@ use models::{Architecture, Model, NamedTensor, write_tensors};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// A model with a table, a matrix and a head; `own` is put behind the matrix's shape, `inside` within its brackets.
+/// A model with a table, a matrix and a head; `own` is inserted after the matrix's shape, `inside` within its brackets.
 fn text(own: &str, inside: &str) -> String {
     format!(
         "model M(symbols: int = 9, d: int = 8):\n  params:\n    table: [symbols, d]\n    w: [d, d{inside}]{own}\n    \
@@ -34,7 +34,7 @@ fn numbers(seed: u32, count: usize) -> Vec<f32> {
     (0..count).map(|_| next()).collect()
 }
 
-/// A directory with this model and weights; `change` may alter the matrix.
+/// A directory with this model and weights; `change` may modify the matrix.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -78,7 +78,7 @@ fn logits(model: &Model) -> Vec<f32> {
     model.evaluate(&[IDS.to_vec()], None, &Cpu::new(1)).unwrap_or_else(|e| panic!("{e}")).logits.to_f32_vec()
 }
 
-/// A matrix that is stored in bf16 is what a plain model with rounded numbers has: logits, gradients, tokens, training, export.
+/// A matrix that is stored in bf16 behaves like a plain model with rounded numbers: logits, gradients, tokens, training, export.
 #[test]
 fn a_parameter_with_a_dtype_of_its_own_is_held_in_it() {
     let plain = Folder::new("plain", &text("", ""), bf16);
@@ -108,14 +108,14 @@ fn a_parameter_with_a_dtype_of_its_own_is_held_in_it() {
     }
 }
 
-/// The other way round: a matrix of f32 in a model that computes in bf16.
+/// Conversely: a matrix of f32 in a model that computes in bf16.
 #[test]
 fn a_wide_parameter_of_a_narrow_model_is_held_wide() {
     let folder = Folder::new("wide", &text(" @dtype(fp32)", ""), |x| x);
     let plain = Folder::new("narrow", &text("", ""), |x| x);
     let (model, narrow) = (folder.load(DType::BF16), plain.load(DType::BF16));
     assert_eq!((model.params[0].ty.dtype, model.params[1].ty.dtype), (DType::BF16, DType::F32));
-    // What is computed with has the model's dtype, so the wide matrix is rounded where it is read.
+    // The compute dtype is that of the model, so the f32 matrix is rounded where it is read.
     assert_eq!(logits(&model), logits(&narrow));
     assert_eq!(model.generate(&IDS, 4, &Cpu::new(1)).expect("runs").ids.len(), 4);
 }
@@ -131,7 +131,7 @@ fn error<T>(result: models::Result<T>) -> String {
     result.err().expect("refused").to_string()
 }
 
-/// One rule at the boundary: ids and labels that the model's graph can't look up are refused, whatever its sizes are called.
+/// Token IDs and labels that the model's graph can't look up are rejected, whatever the names of its sizes.
 #[test]
 fn ids_and_labels_outside_are_refused_whatever_the_parameter_is_called() {
     let model = Model::new_random(architecture(&text("", "")), DType::F32, 1).expect("a model");
@@ -168,7 +168,7 @@ fn ids_and_labels_outside_are_refused_whatever_the_parameter_is_called() {
     assert!(found.contains("id -1 "), "{found}");
 }
 
-/// Labels are bounded by what the model scores, ids by what it looks up; positions by the table that they are read from.
+/// Labels are limited by the number of scores, token IDs by the embedding table, positions by the position table.
 #[test]
 fn tables_and_scores_of_other_sizes_bound_what_they_should() {
     let text = "model M(known: int = 12, scored: int = 5, places: int = 6):\n  params:\n    a: [known, 4]\n    \
@@ -188,7 +188,7 @@ fn tables_and_scores_of_other_sizes_bound_what_they_should() {
     assert_eq!(model.generate(&[1, 2], 4, &cpu).expect("runs").ids.len(), 4);
 }
 
-/// Masters are the checkpoint's numbers, not what bf16 makes of them; so are a fresh model's.
+/// Master weights are the checkpoint's numbers, not rounded to bf16; so are those of a new model.
 #[test]
 fn masters_of_bf16_training_are_not_rounded() {
     let folder = Folder::new("masters", &text("", ""), |x| x);
@@ -203,7 +203,7 @@ fn masters_of_bf16_training_are_not_rounded() {
     for (tensor, wanted) in trainer.state().expect("a state").iter().zip(&expected) {
         assert_eq!(&tensor.to_f32_vec(), wanted, "{}", tensor.name);
     }
-    // What is saved after no step at all is what was read.
+    // After zero steps, the saved weights equal the original ones.
     let out = folder.0.join("out");
     trainer.model().expect("a model").export(&out).expect("exports");
     let same = |dir: &Path| std::fs::read(dir.join("model.safetensors")).expect("a file");

@@ -1,4 +1,4 @@
-//! Probes of a model on a batch: results and gradients, against what follows from the logits.
+//! Compares the probes of a model on a batch, results and gradients, with values computed from the logits.
 
 use cpu::Cpu;
 use ir::DType;
@@ -26,7 +26,7 @@ fn probes_show_results_and_gradients() {
     assert_eq!((found[0].value.shape.as_slice(), found[1].value.shape.as_slice()), (&[5][..], &[5][..]));
     assert!(found[1].value.to_f32_vec()[4] > 1e-3, "the gradient has a length");
 
-    // The gradient of a mean cross-entropy: probabilities less the label, over the two labels that count.
+    // The gradient of a mean cross-entropy: probabilities minus the one-hot label, divided by the two labels in use.
     let logits = model.evaluate(&ids, None, &cpu).unwrap_or_else(|e| panic!("{e}")).logits.to_f32_vec();
     let gradient = found[2].value.to_f32_vec();
     for (t, label) in [(0, Some(5)), (1, None), (2, Some(9)), (3, None)] {

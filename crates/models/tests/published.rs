@@ -1,5 +1,5 @@
-//! Configurations with the fields of files that were published, by several versions of transformers: none is refused. (`fields.rs` holds
-//! single fields to what they do.)
+//! Configurations with the fields of published files, from several versions of transformers: none is rejected. (`fields.rs` tests
+//! the effect of single fields.)
 
 #![recursion_limit = "512"]
 
@@ -7,7 +7,7 @@ use ir::DType;
 use models::Model;
 use serde_json::{Map, Value as Json, json};
 
-/// What files of before 4.40 or so have inside of others.
+/// Fields of nested configurations in files from before version 4.40.
 fn dumped() -> Json {
     json!({
         "_name_or_path": "", "add_cross_attention": false, "architectures": null, "bad_words_ids": null, "bos_token_id": 0,
@@ -24,7 +24,7 @@ fn dumped() -> Json {
     })
 }
 
-/// Fields of a published file, beside those that every file has.
+/// The fields of each published file, besides those that every file has.
 fn published() -> Vec<(&'static str, &'static str, Json)> {
     let decoder = json!({
         "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
@@ -346,7 +346,7 @@ fn no_field_of_a_published_file_is_refused() {
             "transformers_version": "4.40.0", "use_cache": true
         });
         std::fs::write(dir.join("config.json"), joined(&fields, &every).to_string()).expect("written");
-        // There are no weights, and that is all that is wrong.
+        // The only error is the missing weights.
         let error = Model::load(&dir, DType::F32).err().map_or(String::new(), |e| e.to_string());
         if error.contains("config.json") || !error.contains("safetensors") {
             refused.push(format!("{name}: {error}"));

@@ -1,6 +1,6 @@
-//! Models in few bits: against the wide model of the same numbers, saved and read back, as GGUF, and with adapters.
+//! Quantized models: compared with the dequantized model, saved and loaded, as GGUF, and with adapters.
 //!
-//! `golden/gguf.py` and `golden/qlora.py` make the data.
+//! `golden/gguf.py` and `golden/qlora.py` generate the data.
 
 use cpu::Cpu;
 use ir::DType;
@@ -45,7 +45,7 @@ fn logits(model: &Model) -> Vec<f32> {
     model.evaluate(&ids, None, &Cpu::new(2)).unwrap_or_else(|e| panic!("{e}")).logits.to_f32_vec()
 }
 
-/// Every family that GGUF has names for: what is written is read back bit by bit.
+/// Every family that GGUF supports: an exported model is read back bit for bit.
 #[test]
 fn gguf_keeps_every_number() {
     let names = [
@@ -76,7 +76,7 @@ fn gguf_keeps_every_number() {
     }
 }
 
-/// Experts are packed in files, one tensor for all of a layer, and come back with every bit.
+/// Experts are quantized in files, one tensor per layer, and are read back bit for bit.
 #[test]
 fn experts_are_packed_in_files() {
     for text in ["q8", "q4", "q5_1", "nf4"] {
@@ -123,7 +123,7 @@ fn experts_are_packed_in_files() {
     }
 }
 
-/// Mamba's decays are no logarithms in GGUF, so they come back nearly.
+/// GGUF stores Mamba's decays without the logarithm, so they are read back approximately.
 #[test]
 fn mamba_goes_through_gguf() {
     for format in [None, Some("q8"), Some("q4")] {
@@ -144,7 +144,7 @@ fn mamba_goes_through_gguf() {
     assert!(error.contains("activation"), "{error}");
 }
 
-/// Scales that fit what a text showed: results are nearer to the wide model's, on that text and on another.
+/// With calibrated scales, results are nearer to those of the full-precision model, on the calibration text and on another.
 #[test]
 fn calibrated_scales_are_nearer() {
     let rows = |seed: i32| -> Vec<Vec<i32>> {
@@ -179,7 +179,7 @@ fn calibrated_scales_are_nearer() {
     }
 }
 
-/// A file by the `gguf` package with a tensor of every kind, as transformers reads it.
+/// A file by the `gguf` package with a tensor of every type, compared with transformers.
 #[test]
 fn every_kind_of_tensor_equals_transformers() {
     let folder = data("gguf");
@@ -197,7 +197,7 @@ fn every_kind_of_tensor_equals_transformers() {
     let cpu = Cpu::new(2);
     let found = model.evaluate(&ids, None, &cpu).unwrap_or_else(|e| panic!("{e}")).logits.to_f32_vec();
     assert!(worst(&found, &want) < 2e-5, "{}", worst(&found, &want));
-    // Step by step it says the same.
+    // Incremental decoding gives the same.
     let mut decoding = model.decode_session(8, &cpu).expect("decodes");
     let mut last = Vec::new();
     for id in &ids[0] {
@@ -209,7 +209,7 @@ fn every_kind_of_tensor_equals_transformers() {
     assert_eq!(tokenizer.eos_id(), Some(63));
 }
 
-/// A quantised model computes what the wide model of its numbers computes, and survives being saved.
+/// A quantized model computes the same as the dequantized one, also after saving and loading.
 #[test]
 fn quantised_models_compute_with_the_numbers_they_store() {
     let schemes =
@@ -230,7 +230,7 @@ fn quantised_models_compute_with_the_numbers_they_store() {
         let folder = temporary(text);
         model.save_quantized(&folder).unwrap_or_else(|e| panic!("{e}"));
         assert_eq!(found, logits(&load(&folder)), "{text}: read back");
-        // Written wide, it computes the same.
+        // The dequantized export computes the same.
         let out = temporary(&format!("{text}-wide"));
         load(&folder).export(&out).unwrap_or_else(|e| panic!("{e}"));
         let again = load(&out);
@@ -245,7 +245,7 @@ fn quantised_models_compute_with_the_numbers_they_store() {
     }
 }
 
-/// Steps of decoding, by kernels for one row, give what the whole sequence gives.
+/// Incremental decoding, with the kernels for one row, gives the same as the whole sequence.
 #[test]
 fn decoding_a_quantised_model_gives_what_the_whole_gives() {
     for (text, dtype, bound) in
@@ -285,7 +285,7 @@ fn tokenizers_go_through_gguf() {
     let _ = std::fs::remove_file(&path);
 }
 
-/// QLoRA: what peft computes beside weights that bitsandbytes stores, its gradients, and steps.
+/// QLoRA: compared with PEFT on bitsandbytes weights: outputs, gradients, and steps.
 #[test]
 fn adapters_beside_nf4_equal_peft() {
     let folder = data("qlora");
@@ -356,7 +356,7 @@ fn quantised_models_train_by_adapters_alone() {
     assert!(error.contains("--lora"), "{error}");
 }
 
-/// A few steps on one batch: products in few bits learn it as well as wide ones, though not with the same numbers.
+/// A few steps on one batch: low-precision products learn it as well as full-precision ones, with different numbers.
 #[test]
 fn steps_in_few_bits_learn() {
     let adam = AdamW { beta1: 0.9, beta2: 0.95, eps: 1e-8, weight_decay: 0.0, max_grad_norm: 1.0 };
@@ -388,7 +388,7 @@ fn steps_in_few_bits_learn() {
         let (first, last) = (found[0], found[29]);
         assert!(found != wide && last.is_finite(), "{name}");
         assert!(last < 0.6 * first, "{name}: {first} to {last}");
-        // The descent is the same, up to some part of it.
+        // The decrease of the loss is similar.
         let fell = wide[0] - wide[29];
         assert!(((first - last) - fell).abs() < bound * fell, "{name}: fell by {} instead of {fell}", first - last);
     }

@@ -1,4 +1,4 @@
-//! Sequences that grow together: a row gives the same bits as alone, and the tokens of plain generation.
+//! Continuous batching: a row is bitwise equal to the same sequence alone, and has the tokens of plain generation.
 
 use cpu::Cpu;
 use ir::DType;
@@ -35,7 +35,7 @@ fn prompts(model: &Model, count: usize) -> Vec<Vec<i32>> {
     let shared: Vec<i32> = (0..17).map(|_| random.below(vocabulary) as i32).collect();
     (0..count)
         .map(|i| match i % 3 {
-            // Some begin alike, with whole parts and more.
+            // Some share a prefix, of whole chunks and more.
             0 => shared[..1 + i % 17].to_vec(),
             _ => (0..1 + random.below(19)).map(|_| random.below(vocabulary) as i32).collect(),
         })
@@ -46,7 +46,7 @@ fn best(row: &[f32]) -> i32 {
     (0..row.len()).fold(0, |b, i| if row[i] > row[b] { i } else { b }) as i32
 }
 
-/// The prompt's logits, and those of every step.
+/// The logits of the prompt, and those of every step.
 fn prefill(slots: &mut BatchEngine, prompt: &[i32], adapter: usize) -> Vec<f32> {
     slots.start_prefill(prompt, adapter).unwrap_or_else(|e| panic!("{e}"));
     loop {
@@ -57,7 +57,7 @@ fn prefill(slots: &mut BatchEngine, prompt: &[i32], adapter: usize) -> Vec<f32> 
     }
 }
 
-/// One sequence alone in a batch of its own.
+/// One sequence alone in a separate batch.
 fn alone(slots: &mut BatchEngine, prompt: &[i32], adapter: usize, count: usize) -> Vec<Vec<f32>> {
     assert!(slots.is_empty());
     let mut all = vec![prefill(slots, prompt, adapter)];
@@ -69,7 +69,7 @@ fn alone(slots: &mut BatchEngine, prompt: &[i32], adapter: usize, count: usize) 
     all
 }
 
-/// Sequences that come and go, as a server has them: every step's logits of each have the bits of the lone run.
+/// Sequences that start and end at different times, as in a server: each step's logits are bitwise equal to those of a lone run.
 fn check_together(model: &Arc<Model>, rows: usize, adapters: &[Adapter]) {
     let prompts = prompts(model, 2 * rows + 3);
     let wanted = |i: usize| 3 + i % 9;
@@ -79,7 +79,7 @@ fn check_together(model: &Arc<Model>, rows: usize, adapters: &[Adapter]) {
         prompts.iter().enumerate().map(|(i, prompt)| alone(&mut lone, prompt, adapter(i), wanted(i))).collect();
     let mut slots = slots(model, rows, adapters);
     let mut waiting: Vec<usize> = (0..prompts.len()).rev().collect();
-    // The sequence of each row, and what it has given.
+    // The sequence of each row, and its results so far.
     let mut running: Vec<(usize, Vec<Vec<f32>>)> = Vec::new();
     let mut finished = 0;
     while finished < prompts.len() {
@@ -115,7 +115,7 @@ fn a_row_has_the_bits_of_a_lone_sequence() {
     check_together(&fresh("mamba", &mamba, DType::F32), 3, &[]);
 }
 
-/// Wide enough for products in blocks and reductions over several vectors.
+/// Wide enough for blocked products and reductions over several vectors.
 #[test]
 fn a_row_has_the_bits_of_a_lone_sequence_at_real_widths() {
     let sizes =
@@ -159,7 +159,7 @@ fn several_adapters_stand_in_one_batch() {
         adapters.push(adapter);
     }
     check_together(&model, 5, &adapters);
-    // Each row is what the merged model gives.
+    // Each row equals the merged model.
     let cpu = Cpu::new(2);
     let mut slots = slots(&model, 4, &adapters);
     for (i, prompt) in prompts(&model, 6).iter().enumerate() {
@@ -187,14 +187,14 @@ fn beginnings_are_taken_over() {
     slots.cancel_prompt();
     assert_eq!(slots.start_prefill(&prompt, 0).expect("fits"), 24);
     assert_eq!(slots.prefill_chunk().expect("runs"), Some(first));
-    // One id at least is run, and another beginning is another.
+    // At least one token is prefilled, and a different prefix is not reused.
     assert_eq!(slots.start_prefill(&prompt[..24], 0).expect("fits"), 16);
     let other: Vec<i32> = std::iter::once(5).chain(prompt[1..].iter().copied()).collect();
     assert_eq!(slots.start_prefill(&other, 0).expect("fits"), 0);
     assert!(slots.prefix_bytes() > 0);
 }
 
-/// Steps of the first rows leave the others as they are, whatever order rows are brought into between them.
+/// A step of the first rows leaves the others unchanged, in any order of the rows.
 #[test]
 fn some_rows_may_pause() {
     let mamba = [("vocab_size", 61), ("d_model", 32), ("n_layers", 2)];
@@ -207,7 +207,7 @@ fn some_rows_may_pause() {
             prompts.iter().enumerate().map(|(i, prompt)| (i, vec![prefill(&mut slots, prompt, 0)])).collect();
         let mut random = SplitMix64::new(4, 4);
         while running.iter().any(|(_, given)| given.len() < 12) {
-            // Rows that need more come first.
+            // Rows that need more tokens come first.
             let mut order: Vec<usize> = (0..running.len()).collect();
             order.sort_by_key(|row| (running[*row].1.len() >= 12, random.below(100)));
             slots.reorder_cache(&order).expect("there");
@@ -227,7 +227,7 @@ fn some_rows_may_pause() {
     }
 }
 
-/// Prefixes have no more memory than they may, nor than the rows have, and those that were used last stay.
+/// The prefix cache respects its limit and the size of the row caches, and evicts the least recently used pages.
 #[test]
 fn memory_of_prefixes_is_bounded() {
     let model = llama(DType::F32);

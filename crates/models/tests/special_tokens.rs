@@ -1,6 +1,6 @@
-//! Special tokens are those that transformers finds in the same files (`golden/special_tokens.py`).
+//! Special tokens equal those that transformers finds in the same files (`golden/special_tokens.py`).
 //!
-//! `TENSORLOOM_TOKENIZERS=DIR` compares real tokenizers too: each folder of DIR with what the script wrote beside it.
+//! `TENSORLOOM_TOKENIZERS=DIR` compares real tokenizers too: each folder of DIR with the script's output beside it.
 
 use ir::DType;
 use lang::consteval::ConstValue;
@@ -10,7 +10,7 @@ use serde_json::{Map, Value as Json, json};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// A folder that is removed in the end.
+/// A folder that is removed at the end.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -33,7 +33,7 @@ fn ids(value: &Json) -> Vec<i32> {
     list.iter().filter_map(|id| id.as_i64().map(|id| id as i32)).collect()
 }
 
-/// Compares a directory with what transformers made of it; how many texts have equal ids.
+/// Compares a directory with transformers' result; returns the number of texts with equal tokens.
 fn compare(dir: &Path, wanted: &Json, name: &str) -> usize {
     let tokenizer = Tokenizer::from_dir(dir).unwrap_or_else(|e| panic!("{name}: {e}"));
     let found = tokenizer.special_tokens();
@@ -42,8 +42,8 @@ fn compare(dir: &Path, wanted: &Json, name: &str) -> usize {
         found.named.iter().filter(|(name, _)| named.contains_key(*name)).map(|(a, b)| (a.clone(), b.clone())).collect();
     assert_eq!(own, named, "{name}");
     for (field, own) in [("bos", found.bos), ("eos", found.eos), ("pad", found.pad)] {
-        // transformers adds a class's default to a vocabulary that doesn't have it; no model was trained with such an id.
-        // A tokenizer that no file describes ends texts where the model ends generation; transformers has no end for it.
+        // transformers adds a class's default token to a vocabulary that lacks it; no model was trained with such a token. With a
+        // tokenizer that no file describes, texts end with the token that stops generation; transformers has no end token for it.
         let described =
             ["tokenizer_config.json", "special_tokens_map.json"].iter().any(|name| dir.join(name).is_file());
         if field == "eos" && !described && wanted[field].is_null() {
@@ -76,7 +76,7 @@ fn compare(dir: &Path, wanted: &Json, name: &str) -> usize {
     }
     assert_eq!(eos_ids(dir, Some(&tokenizer)).expect("reads"), found.eos_ids, "{name}");
     if wanted.get("stops").is_some() {
-        // Where transformers knows no end and would never stop, generation stops at the next file's.
+        // Where transformers has no end token and would never stop, generation uses the next file's.
         let config = std::fs::read(dir.join("config.json")).unwrap_or_else(|_| b"{}".to_vec());
         let config: Json = serde_json::from_slice(&config).expect("JSON");
         let next = [&wanted["stops"], &config["eos_token_id"], &json!(found.eos)].map(ids);
@@ -115,7 +115,7 @@ fn special_tokens_are_those_of_transformers() {
     assert!(texts >= 240, "{texts}");
 }
 
-/// A small model of Llama for so many ids.
+/// A small Llama model with this vocabulary size.
 fn model(rows: usize) -> Model {
     let sizes =
         [("vocab_size", rows as i64), ("d_model", 8), ("n_layers", 1), ("heads", 1), ("kv_heads", 1), ("d_ff", 8)];
@@ -124,7 +124,7 @@ fn model(rows: usize) -> Model {
     Architecture::from_library("llama", sizes).and_then(|a| Model::new_random(a, DType::BF16, 3)).expect("a model")
 }
 
-/// `TENSORLOOM_TOKENIZERS=DIR`: real tokenizers go through GGUF, or are refused for how they cut texts.
+/// `TENSORLOOM_TOKENIZERS=DIR`: real tokenizers are converted to GGUF and back, or rejected because of their pre-tokenizer.
 #[test]
 fn real_tokenizers_come_back_from_gguf() {
     let Ok(dir) = std::env::var("TENSORLOOM_TOKENIZERS") else { return };
@@ -158,8 +158,8 @@ fn real_tokenizers_come_back_from_gguf() {
     assert!(same > 0);
 }
 
-/// `TENSORLOOM_VOCABULARIES=DIR`: the vocabularies of llama.cpp (`models/ggml-vocab-*.gguf`) encode the texts beside them (`.inp`) as it does
-/// (`.out`).
+/// `TENSORLOOM_VOCABULARIES=DIR`: the vocabularies of llama.cpp (`models/ggml-vocab-*.gguf`) encode the texts beside them
+/// (`.inp`) to the tokens in `.out`.
 #[test]
 fn vocabularies_encode_as_llama_cpp_does() {
     let Ok(dir) = std::env::var("TENSORLOOM_VOCABULARIES") else { return };
@@ -190,7 +190,7 @@ fn vocabularies_encode_as_llama_cpp_does() {
     }
 }
 
-/// A document in training is what the tokenizer makes of its text, with the end of a text behind it.
+/// A training document is encoded with the tokenizer's special tokens, and followed by the end token.
 #[test]
 fn documents_have_what_the_tokenizer_puts_around_them() {
     let texts = ["the cat sat", "on the mat", "the cat\na"];
@@ -236,7 +236,7 @@ fn documents_have_what_the_tokenizer_puts_around_them() {
     }
 }
 
-/// The class that a directory names.
+/// The tokenizer class of a directory.
 fn class(dir: &Path) -> Json {
     let text = std::fs::read(dir.join("tokenizer_config.json")).unwrap_or_default();
     serde_json::from_slice::<Json>(&text).unwrap_or_default()["tokenizer_class"].clone()
@@ -252,7 +252,7 @@ fn real_tokenizers_have_the_special_tokens_of_transformers() {
         let wanted: Json =
             serde_json::from_slice(&std::fs::read(folder.join("transformers.json")).expect("read")).expect("JSON");
         let equal = compare(folder, &wanted, &folder.display().to_string());
-        // Some classes of transformers cut texts in their own way, whatever tokenizer.json says.
+        // Some classes of transformers override the pre-tokenizer of tokenizer.json.
         if Some(equal) != wanted["texts"].as_array().map(Vec::len) {
             println!("{}: {equal} texts have equal ids; tokenizer_class {}", folder.display(), class(folder));
         }
@@ -283,7 +283,7 @@ fn generation_stops_where_the_first_file_says() {
         (json!({}), json!({}), json!({ "eos_token": "<|endoftext|>" }), vec![0]),
         (json!({}), json!({}), json!({ "eos_token": { "content": "<|endoftext|>", "lstrip": true } }), vec![0]),
         (json!({}), json!({}), json!({ "eos_token": null }), vec![]),
-        // A name in the vocabulary says nothing.
+        // A name in the vocabulary has no effect.
         (json!({}), json!({}), json!({}), vec![]),
     ]
     .into_iter()
@@ -316,7 +316,7 @@ fn an_adapter_has_the_tokens_of_its_base() {
     assert_eq!(found.special_tokens(), wanted.special_tokens());
     assert_eq!(found.special_tokens().eos_ids, [7, 9]);
     assert_eq!(found.eos_id(), found.id("e"));
-    // Its own tokenizer comes first, and the base still says where generation stops.
+    // An adapter's own tokenizer takes precedence, and the base still determines where generation stops.
     wanted.write(&folder.0).expect("copied");
     std::fs::write(folder.0.join("tokenizer_config.json"), json!({ "eos_token": "a" }).to_string()).expect("written");
     let found = Tokenizer::from_dir(&folder.0).expect("reads");
@@ -334,7 +334,7 @@ fn damaged_files_are_told() {
         let error = Tokenizer::from_dir(&folder.0).err().expect("refused").to_string();
         assert!(error.contains(name) && error.contains("JSON"), "{error}");
     }
-    // Tokenizers in other forms: what makes the one that is read.
+    // For tokenizers in other formats, the error names the conversion.
     for (name, word) in [("vocab.json", "save_pretrained"), ("tokenizer.model", "save_pretrained"), ("other", "beside")]
     {
         let folder = directory("forms", &[(name, json!({}))]);

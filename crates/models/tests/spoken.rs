@@ -1,4 +1,4 @@
-//! What a model's text says about its weights and runs holds: assertions, exports, ties, adapters beside a base.
+//! Tests the annotations and mappings of a module: assertions, exports, ties, adapters of a base model.
 
 use cpu::Cpu;
 use ir::DType;
@@ -58,7 +58,7 @@ model M(vocab_size: int = 8, width: int = 4, layers: int = 2, limit: float = 100
       h -> Linear(head) -> out
 ";
 
-/// `@assert` raises in evaluation, generation, probing and training; with a message, the tensor, and not before.
+/// `@assert` fails evaluation, generation, probing and training, with a message and the tensor, and only at a violation.
 #[test]
 fn assertions_raise_wherever_a_model_runs() {
     let cpu = Cpu::new(1);
@@ -90,7 +90,7 @@ fn assertions_raise_wherever_a_model_runs() {
         step(ASSERTING).expect("nothing is wild");
         raised(step(&ASSERTING.replace("limit: float = 1000.0", "limit: float = -1000.0")), "training");
     }
-    // What is known before is found before.
+    // Constant conditions are checked at compile time.
     let program = ModuleProgram::load(
         "m",
         &LibraryLoader(MemoryLoader::new().with("m", "v1", &ASSERTING.replace("wide: int = 4", "wide: int = 5"))),
@@ -131,7 +131,7 @@ model M(vocab_size: int = 8, width: int = 4):
     head: HEAD
 EXPORT";
 
-/// `hf_export` decides which tensors are written; what it does not mention is written as it was read.
+/// `hf_export` determines which tensors are written; those that it does not mention are written as they were read.
 #[test]
 fn exports_are_what_hf_export_says() {
     let text = |export: &str| SPOKEN.replace("HEAD", "\"head\"").replace("EXPORT", export);
@@ -147,7 +147,7 @@ fn exports_are_what_hf_export_says() {
     let apart = temporary("apart");
     model(&text(export)).export(&apart).expect("written");
     assert_eq!(names(&apart), ["gate", "head.T", "high", "low", "up"]);
-    // The tensors hold what they should: read by a mapping of that kind, the model is the same.
+    // The contents are correct: loaded with the corresponding mapping, the model is the same.
     let mapped = text("")
         .replace("mix: \"mix\"", "mix: fuse(\"gate\", \"up\", dim=0)")
         .replace("head: \"head\"", "head: transform(\"head.T\", fn: transpose)");
@@ -169,7 +169,7 @@ fn exports_are_what_hf_export_says() {
     }
 }
 
-/// A parameter that the mapping ties to another one is that one: read once, trained together, written once.
+/// A parameter that the mapping ties to another is shared: read once, trained together, written once.
 #[test]
 fn ties_of_the_mapping_are_ties() {
     let tied = model(&SPOKEN.replace("HEAD", "tied_to(table)").replace("EXPORT", ""));
@@ -190,7 +190,7 @@ fn ties_of_the_mapping_are_ties() {
     assert!(fault.to_string().contains("did you mean `table`?"), "{fault}");
 }
 
-/// `@adapter` beside a checkpoint of the base model: its weights start without effect, are trained, and come back.
+/// `@adapter` on a checkpoint of the base model: its weights start without effect, are trained, and are saved.
 #[test]
 fn adapters_start_beside_a_base_checkpoint() {
     let base = SPOKEN.replace("HEAD", "\"head\"").replace("EXPORT", "");

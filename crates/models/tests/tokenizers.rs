@@ -1,4 +1,4 @@
-//! Tokenizers of strangers: whatever a `tokenizer.json` says, reading it and using it ends soon, in little memory, without a panic.
+//! Untrusted tokenizers: for any `tokenizer.json`, reading and using it ends soon, in little memory, without a panic.
 
 use models::{SplitMix64, Tokenizer};
 use serde_json::{Value as Json, json};
@@ -72,7 +72,7 @@ impl Wild {
         }
     }
 
-    /// A table for SentencePiece's normalizer: a small one that is right, or broken somewhere, or noise.
+    /// A table for SentencePiece's normalizer: a small valid one, a broken one, or noise.
     fn charsmap(&mut self) -> String {
         let mut units = vec![0u32; 512];
         // From the root at 256, `a` leads to a leaf.
@@ -238,7 +238,7 @@ fn base64(bytes: &[u8]) -> String {
     bytes.chunks(3).flat_map(block).collect()
 }
 
-/// Reads a tokenizer and does everything with it.
+/// Loads a tokenizer and calls all its functions.
 fn used(path: &std::path::Path, text: &str) -> Result<(), models::Error> {
     let tokenizer = Tokenizer::read(path)?;
     let (ids, whole) = (tokenizer.encode(text)?, tokenizer.encode_with_special_tokens(text)?);
@@ -256,7 +256,7 @@ fn used(path: &std::path::Path, text: &str) -> Result<(), models::Error> {
     Ok(())
 }
 
-/// The most memory that this process has had, in bytes.
+/// The peak memory of this process in bytes.
 fn peak() -> usize {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
@@ -268,7 +268,7 @@ fn tokenizers_of_strangers_end_soon_in_little_memory() {
     let path = std::env::temp_dir().join(format!("tensorloom-wild-{}.json", std::process::id()));
     let seed = std::env::var("TENSORLOOM_SEED").ok().and_then(|n| n.parse().ok()).unwrap_or(1);
     let (mut wild, before, mut read) = (Wild(SplitMix64::new(seed, 4)), peak(), 0);
-    // Panics that become errors are not shown.
+    // Caught panics are not printed.
     std::panic::set_hook(Box::new(|info| {
         if !models::panic_is_caught() {
             eprintln!("{info}");

@@ -1,4 +1,4 @@
-//! Training from outside: the optimiser against PyTorch's, accumulation, resuming, what a run learns.
+//! Training: the optimizer compared with PyTorch's, gradient accumulation, resuming, learning.
 
 use cpu::Cpu;
 use ir::DType;
@@ -98,21 +98,21 @@ fn check_steps(model: &str, golden: &str, seq: usize, close: f32) {
     let _ = std::fs::remove_dir_all(&out);
 }
 
-/// `golden/train.py` makes the data. Adam divides by the root of the second moment: where a gradient is nearly zero,
-/// rounding decides its sign.
+/// `golden/train.py` generates the data. Adam divides by the square root of the second moment: where a gradient is nearly zero,
+/// rounding determines its sign.
 #[test]
 fn steps_equal_those_of_pytorch() {
     check_steps("llama", "train", 7, 2e-4);
 }
 
-/// `@trainable(lr_scale, wd_scale, grad_clip)` and `@frozen` are PyTorch's parameter groups; `golden/scaled.py` makes the
+/// `@trainable(lr_scale, wd_scale, grad_clip)` and `@frozen` equal PyTorch's parameter groups; `golden/scaled.py` generates the
 /// data.
 #[test]
 fn rates_decays_and_clips_of_their_own_equal_those_of_pytorch() {
     check_steps("scaled", "scaled", 5, 2e-5);
 }
 
-/// Adapters in a model's text: what is frozen stays, and dropout is drawn anew for every micro-batch, by the seed.
+/// Adapters in a module: frozen parameters are unchanged, and dropout differs for every micro-batch, by the seed.
 #[test]
 fn adapters_of_the_text_are_trained_with_dropout() {
     let text = "from std.modules.linear import Linear\n\nmodel M(vocab_size: int = 48, width: int = 8):\n  params:\n    \
@@ -197,7 +197,7 @@ fn a_state_put_back_goes_on_with_the_same_bits() {
 #[test]
 fn a_step_without_a_finite_gradient_changes_nothing() {
     let mut model = trainer(tiny(DType::F32), 4, 1);
-    // A weight that is no number makes the loss none.
+    // A NaN weight makes the loss NaN.
     let mut before = model.state().expect("read");
     for bytes in before[0].bytes.chunks_exact_mut(4) {
         bytes.copy_from_slice(&f32::NAN.to_le_bytes());
@@ -221,7 +221,7 @@ fn timings_name_the_kernels_and_change_no_bits() {
     assert_eq!(plain.state().expect("read"), timed.state().expect("read"));
 }
 
-/// Keeps what it is told; stops after so many steps.
+/// Records messages; stops after this many steps.
 #[derive(Default)]
 struct Notes {
     lines: Vec<String>,
@@ -314,7 +314,7 @@ fn stopping_and_resuming_gives_the_same_bits() {
     let mut notes = Notes { stop_after: Some(7), ..Notes::default() };
     let stopped = run(&settings(&parts, &[]), false, &[], &cpu, &mut notes).unwrap_or_else(|e| panic!("{e}"));
     assert!(!stopped.complete && stopped.step == 7);
-    // Half of the newest checkpoint is lost: the run says so and goes on from the one before.
+    // The newest checkpoint is truncated: the run reports it and continues from the previous one.
     let mut notes = Notes { stop_after: Some(25), ..Notes::default() };
     run(&settings(&parts, &[]), true, &[], &cpu, &mut notes).unwrap_or_else(|e| panic!("{e}"));
     let newest = parts.join("checkpoints/step-00000025.safetensors");

@@ -1,5 +1,5 @@
-//! Models with the widths of real ones, two layers deep: greedy tokens and logits of transformers, decoding on one thread and
-//! on several. What a backend does in another way for large sizes shows here. `golden/hf_wide.py` makes the expected values.
+//! Models with realistic widths and two layers: greedy tokens and logits of transformers, decoding on one thread and on several.
+//! This covers code paths for large sizes. `golden/hf_wide.py` generates the expected values.
 
 use cpu::Cpu;
 use ir::DType;
@@ -7,7 +7,7 @@ use models::{Model, NamedTensor, SamplingOptions, write_tensors};
 use serde_json::Value as Json;
 use std::path::{Path, PathBuf};
 
-/// Numbers in [-1, 1) that follow from a name: splitmix64 from its FNV-1a hash on, the upper 24 bits.
+/// Numbers in [-1, 1) derived from a name: the upper 24 bits of splitmix64, seeded with its FNV-1a hash.
 fn uniform(name: &str, count: usize) -> impl Iterator<Item = f32> {
     let hash = |h: u64, byte: u8| (h ^ u64::from(byte)).wrapping_mul(0x100_0000_01B3);
     let seed = name.bytes().fold(0xCBF2_9CE4_8422_2325, hash);
@@ -20,7 +20,7 @@ fn uniform(name: &str, count: usize) -> impl Iterator<Item = f32> {
     })
 }
 
-/// The factor and the offset of a tensor's numbers.
+/// The scale and the offset of a tensor's numbers.
 fn scale(name: &str, shape: &[usize], embedding: f32) -> (f32, f32) {
     let ones = name.contains("norm") || name.contains("ln_") || name.ends_with(".D");
     match shape {
@@ -32,7 +32,7 @@ fn scale(name: &str, shape: &[usize], embedding: f32) -> (f32, f32) {
     }
 }
 
-/// A directory with the drawn weights, removed at the end.
+/// A directory with the random weights, removed at the end.
 struct Folder(PathBuf);
 
 impl Drop for Folder {
@@ -70,7 +70,7 @@ fn check(name: &str) {
         let cpu = Cpu::new(threads);
         let found = model.generate(&prompt, tokens.len(), &cpu).unwrap_or_else(|e| panic!("{e}"));
         assert_eq!(found.ids, tokens, "{name}, {threads} threads");
-        // The tokens are chosen, whatever the model says: every step's logits count.
+        // The tokens are given, independent of the model's output: every step's logits are compared.
         let mut decoding = model.decode_session(prompt.len() + tokens.len(), &cpu).unwrap_or_else(|e| panic!("{e}"));
         let mut logits = decoding.append(&prompt).unwrap_or_else(|e| panic!("{e}"));
         close(&logits, &floats("first"), name, threads);

@@ -6,12 +6,12 @@ use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::path::{Component, Path, PathBuf};
 
-/// Files in a folder, and nowhere else: regular files, reached through links only where those stay in the folder, or lead from a
-/// snapshot of a HuggingFace cache to its blobs.
+/// Files in one folder: regular files, reached through links only if these stay in the folder, or lead from a snapshot of a
+/// HuggingFace cache to its blobs.
 pub struct DirectoryData(pub PathBuf);
 
 impl DirectoryData {
-    /// The file at a location, with links followed.
+    /// The file at a location, with resolved links.
     fn file(&self, location: &str) -> Result<PathBuf, String> {
         let outside = || format!("its data is in `{location}`, which is not beside the model; it is not read");
         let relative = Path::new(location);
@@ -25,7 +25,7 @@ impl DirectoryData {
         if !real.starts_with(&folder) && !huggingface_blobs(&folder).is_some_and(|blobs| real.starts_with(blobs)) {
             return Err(outside());
         }
-        // Opening a pipe would wait for who writes to it.
+        // Opening a pipe would block until someone writes to it.
         if !real.metadata().map_err(fault)?.is_file() {
             return Err(format!("its data is in {}, which is not a regular file", path.display()));
         }
@@ -33,7 +33,7 @@ impl DirectoryData {
     }
 }
 
-/// Where the files of a snapshot in a HuggingFace cache are: `models--NAME/blobs`, for a folder below `models--NAME/snapshots`.
+/// The folder of a HuggingFace cache with a snapshot's files: `models--NAME/blobs`, for a folder below `models--NAME/snapshots`.
 fn huggingface_blobs(folder: &Path) -> Option<PathBuf> {
     let snapshots = folder.ancestors().find(|path| path.file_name().is_some_and(|name| name == "snapshots"))?;
     let repository = snapshots.parent()?;

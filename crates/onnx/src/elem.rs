@@ -1,12 +1,12 @@
-//! ONNX's element types. Those that we don't have are *carried*: small integers in 8 bits, small floats in f32, holding
-//! exactly the values that the type has.
+//! ONNX's element types. Types without a dtype of ours are *emulated*: small integers in 8 bits, small floats in f32, with
+//! exactly the values of the type.
 
 use ir::DType;
 
-/// The types with a list of them, so that none is forgotten.
+/// Declares the types together with a list of them, so that the list is complete.
 macro_rules! elements {
     ($($name:ident)*) => {
-        /// An element type; its number in `TensorProto.DataType` is its place, from 1 on.
+        /// An element type; its index, counted from 1, is its number in `TensorProto.DataType`.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         #[expect(missing_docs, reason = "the names are ONNX's")]
         pub enum Elem {
@@ -24,7 +24,7 @@ elements! {
 use Elem::*;
 
 impl Elem {
-    /// The type of a number in a file.
+    /// The type with this number in a file.
     pub fn from_number(n: i64) -> Option<Elem> {
         usize::try_from(n).ok().and_then(|n| ALL.get(n.checked_sub(1)?)).copied()
     }
@@ -55,7 +55,7 @@ impl Elem {
         }
     }
 
-    /// The dtype that holds it: its own, or the one that carries it. Strings and complex numbers have none.
+    /// The dtype that stores it: its own, or the one that emulates it. Strings and complex numbers have none.
     pub fn dtype(self) -> Option<DType> {
         Some(match self {
             Float => DType::F32,
@@ -78,7 +78,7 @@ impl Elem {
         })
     }
 
-    /// Whether its dtype only carries it.
+    /// Whether it is emulated.
     pub fn is_emulated(self) -> bool {
         self.dtype().is_none_or(|d| Elem::from_dtype(d) != self)
     }
@@ -93,7 +93,7 @@ impl Elem {
         }
     }
 
-    /// Range of a carried integer.
+    /// The range of an emulated integer.
     pub fn small_range(self) -> Option<(i64, i64)> {
         match self {
             Uint4 => Some((0, 15)),
@@ -104,8 +104,7 @@ impl Elem {
         }
     }
 
-    /// Layout of a carried float with a sign: bits of the fraction, bias of the exponent, largest number, whether there is
-    /// a NaN.
+    /// The layout of an emulated signed float: bits of the fraction, bias of the exponent, largest number, whether there is a NaN.
     pub fn small_float(self) -> Option<SmallFloat> {
         match self {
             Float8E4M3FNUZ => Some(SmallFloat { fraction: 3, bias: 8, max: 240.0, nan: true }),
@@ -115,7 +114,7 @@ impl Elem {
         }
     }
 
-    /// ONNX's name.
+    /// ONNX's name of the type.
     pub fn name(self) -> &'static str {
         match self {
             Float => "float",
@@ -147,7 +146,7 @@ impl Elem {
         }
     }
 
-    /// The value of a carried element's bits, as it stands in a file.
+    /// Decodes the bits of an emulated element in a file.
     pub(crate) fn decode(self, bits: u8) -> f64 {
         if let Some((lo, hi)) = self.small_range() {
             let x = i64::from(bits) & ((1 << self.bits()) - 1);
@@ -169,15 +168,15 @@ impl Elem {
     }
 }
 
-/// A float of fewer than 16 bits that we don't have.
+/// A float of fewer than 16 bits without a dtype of ours.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SmallFloat {
     /// Bits of the fraction.
     pub fraction: u32,
-    /// What is subtracted from the exponent's bits.
+    /// The bias of the exponent.
     pub bias: i32,
     /// The largest number.
     pub max: f64,
-    /// Whether there is a NaN; there is no infinity.
+    /// Whether there is a NaN; there are no infinities.
     pub nan: bool,
 }

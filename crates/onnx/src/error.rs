@@ -1,12 +1,12 @@
-//! What can be wrong with a model, and what to do about it.
+//! Errors of import and export, with remedies.
 
 /// Why a model can't be imported or a graph not exported.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum Error {
-    /// The bytes are no model.
+    /// The bytes are not a valid model.
     #[error("not an ONNX model: {0}")]
     Format(String),
-    /// Something about the model as a whole.
+    /// An error of the model as a whole.
     #[error("{0}")]
     Model(String),
     /// A node that can't be imported.
@@ -14,12 +14,12 @@ pub enum Error {
     Node {
         /// Its name, or that of its first output.
         node: String,
-        /// Its op.
+        /// Its op type.
         op: String,
-        /// What is wrong, and the remedy.
+        /// The problem and the remedy.
         problem: String,
     },
-    /// A value that decides about shapes depends on inputs of the model.
+    /// A value that determines a shape depends on inputs of the model.
     #[error(
         "node {node} ({op}): {what} decides about shapes, which are static here, but depends on the input{} {}; give {} when \
          importing (`Options::value`, or `loom import --value NAME=FILE.npy`)",
@@ -28,14 +28,14 @@ pub enum Error {
     NeedsValue {
         /// The node's name.
         node: String,
-        /// Its op.
+        /// Its op type.
         op: String,
-        /// Which operand.
+        /// The operand.
         what: String,
         /// The inputs it depends on.
         inputs: Vec<String>,
     },
-    /// An input whose shape is open.
+    /// An input with an unknown size.
     #[error(
         "input {input}: its axis {axis} ({name}) has no size; give one when importing (`Options::dim`, or `loom import --dim \
          NAME=SIZE`), or its shape (`Options::shape`, `--shape {input}=2,3`)"
@@ -45,7 +45,7 @@ pub enum Error {
         input: String,
         /// The axis.
         axis: usize,
-        /// The name of its size, or `?`.
+        /// The symbolic name of the size, or `?`.
         name: String,
     },
     /// A node of a graph that has no counterpart in ONNX.
@@ -53,21 +53,21 @@ pub enum Error {
     Export {
         /// The op.
         op: String,
-        /// Why, and the remedy.
+        /// The problem and the remedy.
         problem: String,
     },
 }
 
-/// Results of this crate.
+/// The result type of this crate.
 pub type Result<T> = std::result::Result<T, Error>;
 
 impl Error {
-    /// A fault of the node that is being imported, whose name is put in later.
+    /// An error of the node that is being imported, whose name is added later.
     pub(crate) fn node_error(problem: impl Into<String>) -> Error {
         Error::Node { node: String::new(), op: String::new(), problem: problem.into() }
     }
 
-    /// A fault outside of any node.
+    /// Converts it to an error outside of any node.
     pub(crate) fn model_error(self) -> Error {
         match self {
             Error::Node { node, problem, .. } if node.is_empty() => Error::Model(problem),
@@ -75,7 +75,7 @@ impl Error {
         }
     }
 
-    /// The same with the node's name, if it had none.
+    /// Adds the node's name, if there is none.
     pub(crate) fn with_node(mut self, name: &str, kind: &str) -> Error {
         if let Error::Node { node, op, .. } | Error::NeedsValue { node, op, .. } = &mut self
             && node.is_empty()

@@ -1,33 +1,32 @@
-//! A builder that computes what it can: ops on small constants become constants, so that arithmetic on shapes is done when
-//! a model is imported.
+//! A builder with constant folding: ops on small constants become constants, so that shape arithmetic is evaluated during import.
 
 use ir::graph::{Def, Value, Values};
 use ir::ops::Const;
 use ir::{Builder, GraphBuilder, Literal, Op, Result, Type, interp};
 use std::collections::HashMap;
 
-/// Constants of more elements are left to the program.
+/// Constants of more elements are not folded.
 const MAX_FOLDED_ELEMENTS: usize = 1024;
 /// Values of more elements are not computed during import.
 const MAX_COMPUTED_ELEMENTS: usize = 1 << 22;
-/// Elements computed for one question at most.
+/// Maximum number of elements computed per request.
 const MAX_FOLD_WORK: usize = 1 << 26;
 
-/// A graph under construction with what is known of its values.
+/// A graph under construction with the known values.
 #[derive(Default)]
 pub(crate) struct FoldingBuilder {
     pub(crate) b: Builder,
-    /// Values of constants, and of what was computed of them.
+    /// Values of constants, and values computed from them.
     known: HashMap<Value, Literal>,
-    /// Values of parameters: asked for where a shape depends on them, else they stay inputs.
+    /// Values of parameters: used where a shape depends on them; otherwise they stay inputs.
     pub(crate) parameters: HashMap<Value, Literal>,
 }
 
-/// Why a value is not known.
+/// Why a value is unknown.
 pub(crate) enum NotConstant {
     /// It depends on these inputs of the graph.
     Inputs(Vec<Value>),
-    /// It can't be computed now.
+    /// Its computation exceeds the limits.
     TooLarge,
 }
 
@@ -37,7 +36,7 @@ impl FoldingBuilder {
         self.known.get(&v)
     }
 
-    /// The value of anything that depends on constants and parameters alone; `outer` knows about inputs.
+    /// The value of anything that depends only on constants and parameters; `outer` resolves inputs.
     pub(crate) fn value_of(
         &mut self,
         v: Value,
@@ -94,9 +93,9 @@ impl FoldingBuilder {
         Ok(found)
     }
 
-    /// The results of an op on constants, if it is small enough to be computed at once.
+    /// The results of an op on constants, if it is small enough to be folded.
     fn fold(&self, op: &Op, args: &[Value]) -> Option<Vec<Literal>> {
-        // Repeating a float says more than many equal floats; bodies may run for long.
+        // A broadcast of a float is more compact than many equal floats; bodies may run for long.
         let computed = match op {
             Op::Broadcast(_) => args.iter().all(|&a| !self.b.graph.ty(a).dtype.is_float()),
             Op::Iota(i) => i.dtype.is_int(),

@@ -1,29 +1,29 @@
-//! How many nodes a model is when its functions are written out, found without writing them out: a few functions that call each other
-//! twice are billions.
+//! Counts the nodes of a model with all functions inlined, without inlining them: a few functions
+//! that call each other twice are billions of nodes.
 
 use crate::proto::{FunctionProto, NodeProto};
 use std::collections::HashMap;
 
-/// Domain, name and overload of an op.
+/// The domain, name and overload of an op.
 pub(crate) type OpKey<'m> = (&'m str, &'m str, &'m str);
 
-/// What a node names as its op.
+/// The key of a node's op.
 pub(crate) fn key(node: &NodeProto) -> OpKey<'_> {
     let domain = node.domain.as_deref().unwrap_or("");
     let domain = if domain == "ai.onnx" { "" } else { domain };
     (domain, node.op_type.as_deref().unwrap_or(""), node.overload.as_deref().unwrap_or(""))
 }
 
-/// The functions of a model, with what is known of their sizes.
+/// The functions of a model, with their known sizes.
 pub(crate) struct FunctionSizes<'a, 'm> {
     pub(crate) functions: &'a HashMap<OpKey<'m>, &'m FunctionProto>,
     pub(crate) known: HashMap<OpKey<'m>, usize>,
-    /// Functions inside of each other at most; beyond, there is no end to them.
+    /// Maximum nesting depth of functions; more is treated as infinite recursion.
     pub(crate) deepest: usize,
 }
 
 impl<'m> FunctionSizes<'_, 'm> {
-    /// Nodes of a list, those of bodies and of functions that are called included.
+    /// The number of nodes in a list, including those of bodies and called functions.
     pub(crate) fn of(&mut self, nodes: &'m [NodeProto], depth: usize) -> usize {
         nodes.iter().fold(0, |n, node| n.saturating_add(self.node(node, depth)))
     }

@@ -1,4 +1,4 @@
-//! From a model to a Graph: names, scopes, functions and the bodies of control flow. What each op means stands in `ops`.
+//! Imports a model as a Graph: names, scopes, functions and bodies of control flow. The rules of the ops are in `ops`.
 
 use crate::elem::Elem;
 use crate::error::{Error, Result};
@@ -17,45 +17,45 @@ use prost::Message;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Nodes visited at most, those of functions and unrolled loops counted again each time.
+/// Maximum number of visited nodes; those of functions and unrolled loops are counted each time.
 const MAX_NODES: usize = 1 << 20;
-/// Elements of sequences that nodes read, all together: each node that makes a longer sequence copies the one before.
+/// Maximum number of sequence elements that nodes read in total: each node that extends a sequence copies it.
 const MAX_COPIED_ELEMENTS: usize = 1 << 22;
-/// Elements of one tensor at most: more than any memory holds, and few enough that places in it can be computed with.
+/// Maximum number of elements of a tensor: more than any memory, and small enough that index arithmetic does not overflow.
 const MAX_ELEMENTS: usize = 1 << 40;
-/// Functions and bodies inside of each other at most.
+/// Maximum nesting depth of functions and bodies.
 const MAX_DEPTH: usize = 64;
 
-/// A tensor that goes into or out of an imported graph.
+/// An input or output tensor of an imported graph.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TensorPort {
     /// Its name in the model; elements of a sequence are numbered: `xs.0`.
     pub name: String,
-    /// Its type in the model; see [`Elem`] for those that are carried.
+    /// Its type in the model; see [`Elem`] for emulated types.
     pub elem: Elem,
     /// Its type in the graph.
     pub ty: Type,
 }
 
-/// How an output of the model is made of outputs of the graph.
+/// How an output of the model is assembled from outputs of the graph.
 #[derive(Clone, Debug, PartialEq)]
 pub enum OutputForm {
-    /// One of them.
+    /// One output of the graph.
     Tensor(usize),
     /// A sequence.
     Sequence(Vec<OutputForm>),
-    /// An optional.
+    /// An optional value.
     Optional(Option<Box<OutputForm>>),
 }
 
 /// An imported model.
 #[derive(Clone, Debug)]
 pub struct ImportedModel {
-    /// From the inputs, then the parameters, to the outputs.
+    /// The graph from the inputs, then the parameters, to the outputs.
     pub graph: Graph,
-    /// The inputs that are left when values were given.
+    /// The inputs without given values.
     pub inputs: Vec<TensorPort>,
-    /// Weights: floats can be trained. Small integers and numbers of rank 0 are constants in the graph instead.
+    /// Weights: floats can be trained. Small integers and tensors of rank 0 are constants in the graph instead.
     pub parameters: Vec<(String, Literal)>,
     /// The graph's outputs.
     pub outputs: Vec<TensorPort>,
@@ -63,26 +63,26 @@ pub struct ImportedModel {
     pub forms: Vec<(String, OutputForm)>,
 }
 
-/// Imports a model whose tensors are all inside.
+/// Imports a model without external data.
 pub fn import(bytes: &[u8], options: &ImportOptions) -> Result<ImportedModel> {
     import_with(bytes, options, &NoExternalData)
 }
 
-/// Imports a model from a file; tensors may be in files beside it.
+/// Imports a model from a file; its external data may be in files beside it.
 pub fn import_file(path: &std::path::Path, options: &ImportOptions) -> Result<ImportedModel> {
     let bytes = std::fs::read(path).map_err(|e| Error::Format(format!("{}: {e}", path.display())))?;
     let folder = path.parent().map(std::path::Path::to_path_buf).unwrap_or_default();
     import_with(&bytes, options, &tensor::DirectoryData(folder))
 }
 
-/// Imports a model whose further data is found elsewhere.
+/// Imports a model whose external data is read by `external`.
 pub fn import_with(bytes: &[u8], options: &ImportOptions, external: &dyn ExternalData) -> Result<ImportedModel> {
     let fault = |e: prost::DecodeError| Error::Format(e.to_string());
     let model = ModelProto::decode(bytes::Bytes::copy_from_slice(bytes)).map_err(fault)?;
     import_model(&model, options, external)
 }
 
-/// Imports a model that has been read.
+/// Imports a parsed model.
 pub fn import_model(model: &ModelProto, options: &ImportOptions, external: &dyn ExternalData) -> Result<ImportedModel> {
     let graph = model.graph.as_ref().ok_or_else(|| Error::Format("there is no graph in it".into()))?;
     let importer = Importer::new(model, options, external);
@@ -95,30 +95,30 @@ pub fn import_model(model: &ModelProto, options: &ImportOptions, external: &dyn 
     importer.run(graph).map_err(Error::model_error)
 }
 
-/// Names that a list of nodes sees.
+/// The names that are visible to a list of nodes.
 struct NameScope<'m> {
     names: HashMap<String, ImportedValue>,
-    /// The frame its values are in.
+    /// The frame that contains its values.
     frame: usize,
-    /// Whether names of the scope around it are seen.
+    /// Whether names of the enclosing scope are visible.
     open: bool,
     /// Attributes of the call, in a function.
     attributes: HashMap<&'m str, &'m AttributeProto>,
     opsets: Arc<HashMap<String, i64>>,
 }
 
-/// A graph under construction: the whole, or the body of a loop inside of it.
+/// A graph under construction: the main graph, or the body of a loop.
 #[derive(Default)]
 struct GraphFrame {
     fold: FoldingBuilder,
-    /// Values of the frame around it, and the inputs that stand for them here.
+    /// Captured values of the enclosing frame, and the inputs that represent them here.
     captures: Vec<(Value, Value)>,
     memo: HashMap<Value, Value>,
-    /// Inputs of the model by value.
+    /// The names of the model's inputs by value.
     names: HashMap<Value, String>,
 }
 
-/// The body of a loop or branch as a graph: its own inputs first, then what it captures.
+/// The body of a loop or branch as a graph: its own inputs first, then the captures.
 pub(crate) struct SubgraphBody {
     pub(crate) graph: Graph,
     pub(crate) captures: Vec<Value>,
@@ -136,7 +136,7 @@ pub(crate) struct Importer<'m> {
     copied: usize,
 }
 
-/// Elements of a type if no axis were empty.
+/// The number of elements of a type, with empty axes counted as 1.
 fn nonempty_elements(ty: &Type) -> usize {
     ty.shape.iter().fold(1, |n: usize, &d| n.saturating_mul(d.max(1)))
 }
@@ -188,7 +188,7 @@ impl<'m> Importer<'m> {
         let mut inputs = Vec::new();
         for info in &graph.input {
             let name = text(&info.name);
-            // Before IR version 4 initializers were listed as inputs too.
+            // Before IR version 4, initializers were also listed as inputs.
             if initialised.contains_key(name) && !self.options.inputs.contains_key(name) {
                 continue;
             }
@@ -233,7 +233,7 @@ impl<'m> Importer<'m> {
         }
     }
 
-    /// The dtype of an element type, by the options.
+    /// The dtype of an element type with these options.
     pub(crate) fn dtype(&self, elem: Elem) -> Result<DType> {
         match (elem, self.options.float_dtype) {
             (Elem::Float, Some(d)) => Ok(d),
@@ -241,7 +241,7 @@ impl<'m> Importer<'m> {
         }
     }
 
-    /// A literal in the dtype that the options ask for.
+    /// Converts a literal to the dtype that the options select.
     fn converted(&self, x: Literal, elem: Elem) -> Result<Literal> {
         let dtype = self.dtype(elem)?;
         if x.ty().dtype == dtype || elem != Elem::Float {
@@ -250,7 +250,7 @@ impl<'m> Importer<'m> {
         Ok(Literal::from_fn(x.ty().with_dtype(dtype), |i| x.get(i).cast(dtype)))
     }
 
-    /// A tensor of the file as a literal.
+    /// Converts a tensor of the file to a literal.
     pub(crate) fn literal(&self, t: &'m crate::proto::TensorProto) -> Result<(Literal, Option<Elem>)> {
         let (x, elem) = tensor::literal(t, self.external)?;
         Ok((self.converted(x, elem)?, elem.is_emulated().then_some(elem)))
@@ -354,7 +354,7 @@ impl<'m> Importer<'m> {
         dims.iter().enumerate().map(one).collect()
     }
 
-    /// Binds a graph's initializers. In the model's own graph those that may be trained, and large ones, become inputs.
+    /// Binds a graph's initializers. In the model's main graph, trainable and large ones become inputs.
     fn initializers(&mut self, graph: &'m GraphProto, top: bool) -> Result<Vec<(String, Literal)>> {
         const SMALL: usize = 64;
         let mut parameters = Vec::new();
@@ -387,7 +387,7 @@ impl<'m> Importer<'m> {
         Ok(parameters)
     }
 
-    /// A sparse tensor written out.
+    /// Converts a sparse tensor to a dense one.
     pub(crate) fn densify(&self, s: &'m crate::proto::SparseTensorProto) -> Result<Literal> {
         let fault = |what: &str| Error::node_error(format!("a sparse tensor {what}"));
         let (Some(values), Some(indices)) = (&s.values, &s.indices) else {
@@ -443,7 +443,7 @@ impl<'m> Importer<'m> {
         Ok(())
     }
 
-    /// What a name stands for here.
+    /// Resolves a name.
     pub(crate) fn find(&mut self, name: &str) -> Option<Result<ImportedValue>> {
         let mut found = None;
         for scope in self.scopes.iter().rev() {
@@ -468,7 +468,7 @@ impl<'m> Importer<'m> {
         }))
     }
 
-    /// The value of the frame before as a value of frame `f`.
+    /// Captures a value of the enclosing frame as a value of frame `f`.
     fn capture(&mut self, f: usize, v: Value) -> Result<Value> {
         if let Some(&inner) = self.frames[f].memo.get(&v) {
             return Ok(inner);
@@ -486,7 +486,7 @@ impl<'m> Importer<'m> {
         Ok(inner)
     }
 
-    /// The value of something that decides about shapes.
+    /// The value of an operand that determines a shape.
     pub(crate) fn static_value(&mut self, v: Value, what: &str) -> Result<Literal> {
         let frame = self.frames.len() - 1;
         let mut inputs = Vec::new();
@@ -522,7 +522,7 @@ impl<'m> Importer<'m> {
         }
     }
 
-    /// Whether a value is a constant, and which.
+    /// The value, if it is a constant.
     pub(crate) fn constant_of(&self, v: Value) -> Option<Literal> {
         self.frames.last().and_then(|f| f.fold.constant_of(v).cloned())
     }
@@ -600,7 +600,7 @@ impl<'m> Importer<'m> {
         Ok(())
     }
 
-    /// A function of the model, written out.
+    /// Inlines a function of the model.
     fn call(
         &mut self,
         f: &'m FunctionProto,
@@ -673,7 +673,7 @@ impl<'m> Importer<'m> {
         names.map(|name| self.find(name).ok_or_else(|| missing(name))?).collect()
     }
 
-    /// A body's nodes written here.
+    /// Inlines the nodes of a body.
     pub(crate) fn inline(&mut self, graph: &'m GraphProto, args: Vec<ImportedValue>) -> Result<Vec<ImportedValue>> {
         self.check_depth()?;
         let loc = self.fold().b.loc.clone();
@@ -684,7 +684,7 @@ impl<'m> Importer<'m> {
         outs
     }
 
-    /// A body as a graph of its own. `args` are made in the new frame, which has these inputs.
+    /// Imports a body as a separate graph. `args` are created in the new frame, which has these inputs.
     pub(crate) fn body(
         &mut self,
         graph: &'m GraphProto,
@@ -710,7 +710,7 @@ impl<'m> Importer<'m> {
                 }
             }
         }
-        // Captures were found on the way; here they follow the body's own inputs.
+        // Captures were added during the import; in the result they follow the body's own inputs.
         let mut built = Graph::new();
         let mut map: HashMap<Value, Value> = HashMap::new();
         for &v in own.iter().chain(frame.captures.iter().map(|(_, inner)| inner)) {

@@ -1,9 +1,9 @@
-//! What a name of a model stands for while it is imported.
+//! The value of a name during import.
 
 use crate::elem::Elem;
 use ir::Value;
 
-/// A tensor, or a list of things whose length is known, or something that may be absent, which is known too.
+/// A tensor, a sequence of known length, or an optional value whose presence is known.
 #[derive(Clone, Debug)]
 pub(crate) enum ImportedValue {
     Tensor(ImportedTensor),
@@ -11,7 +11,7 @@ pub(crate) enum ImportedValue {
     Optional(Option<Box<ImportedValue>>),
 }
 
-/// A value of the graph; `carried` names an element type that the value's dtype only carries.
+/// A value of the graph; `carried` is the element type that the value's dtype emulates, if any.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ImportedTensor {
     pub(crate) v: Value,
@@ -37,7 +37,7 @@ impl From<ImportedTensor> for ImportedValue {
 }
 
 impl ImportedValue {
-    /// What kind of thing it is, for messages.
+    /// The kind of the value, for messages.
     pub(crate) fn kind(&self) -> &'static str {
         match self {
             ImportedValue::Tensor(_) => "a tensor",
@@ -46,7 +46,7 @@ impl ImportedValue {
         }
     }
 
-    /// The same with each tensor replaced.
+    /// Applies a function to each tensor.
     pub(crate) fn map<E>(
         &self,
         f: &mut impl FnMut(ImportedTensor) -> Result<ImportedTensor, E>,

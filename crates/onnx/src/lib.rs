@@ -1,19 +1,19 @@
-//! ONNX models to Graphs and back.
+//! Imports and exports ONNX models.
 //!
-//! An imported model is a Graph like any other: it runs, is differentiated, compiled and printed.
+//! An imported model is an ordinary Graph: it can be run, differentiated, compiled and printed.
 //!
 //! ```
-//! use ir::{Build, Builder, DType, Literal};
+//! use ir::{Builder, DType, GraphBuilder, Literal};
 //!
 //! // A graph, written as an ONNX model ..
 //! let mut b = Builder::new();
 //! let x = b.input(DType::F32, &[2, 2]);
 //! let y = b.mul(x, x)?;
 //! let square = b.finish(&[y]);
-//! let bytes = onnx::export(&square, &onnx::Names::default())?;
+//! let bytes = onnx::export(&square, &onnx::ExportNames::default())?;
 //!
 //! // .. and read again.
-//! let model = onnx::import(&bytes, &onnx::Options::default())?;
+//! let model = onnx::import(&bytes, &onnx::ImportOptions::default())?;
 //! let out = ir::interp::run(&model.graph, &[Literal::new(&[2, 2], &[1f32, 2.0, 3.0, 4.0])])?;
 //! assert_eq!(out[0].to_vec::<f32>(), [1.0, 4.0, 9.0, 16.0]);
 //! # Ok::<(), Box<dyn std::error::Error>>(())

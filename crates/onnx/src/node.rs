@@ -1,4 +1,4 @@
-//! What the rule of an op sees of its node: operands, attributes, and the graph that it writes into.
+//! The context of an op's import rule: operands, attributes, and the graph under construction.
 
 use crate::elem::Elem;
 use crate::error::{Error, Result};
@@ -8,7 +8,7 @@ use crate::proto::{AttributeProto, GraphProto, NodeProto};
 use ir::graph::Values;
 use ir::{Binary, DType, GraphBuilder, Literal, Op, Type, Value};
 
-/// Sizes and amounts of a model stay below this, so that sums of a few don't overflow.
+/// Sizes and amounts of a model must be below this, so that sums of a few don't overflow.
 const MAX_AMOUNT: i64 = 1 << 40;
 
 pub(crate) struct NodeContext<'a, 'm> {
@@ -35,7 +35,7 @@ impl<'m> NodeContext<'_, 'm> {
         self.node.op_type.as_deref().unwrap_or("")
     }
 
-    /// How many outputs are used: those after the last named one don't matter.
+    /// The number of outputs: those after the last named one are unused.
     pub(crate) fn outputs(&self) -> usize {
         self.node.output.iter().rposition(|o| !o.is_empty()).map_or(0, |i| i + 1)
     }
@@ -87,14 +87,14 @@ impl<'m> NodeContext<'_, 'm> {
         self.attr(name).map(|a| a.ints.as_slice())
     }
 
-    /// An integer that counts something: from 1 to 2²⁰, so that counts may be multiplied.
+    /// An integer that is a count: from 1 to 2²⁰, so that counts may be multiplied.
     pub(crate) fn count(&self, name: &str, default: i64) -> Result<usize> {
         let n = self.int(name, default);
         let fits = usize::try_from(n).ok().filter(|n| (1..=1 << 20).contains(n));
         fits.ok_or_else(|| Error::node_error(format!("the attribute {name} is {n}; a number from 1 to 2²⁰ is needed")))
     }
 
-    /// Integers that are amounts: small enough to be added up.
+    /// Integers that are amounts: small enough to be added.
     pub(crate) fn amounts(&self, name: &str) -> Result<Option<Vec<i64>>> {
         let Some(list) = self.ints(name) else { return Ok(None) };
         for &x in list {
@@ -105,7 +105,7 @@ impl<'m> NodeContext<'_, 'm> {
         Ok(Some(list.to_vec()))
     }
 
-    /// Integers that count something for each of `n` axes, at least `least`; `default` unless given.
+    /// Integers that are counts for each of `n` axes, at least `least`; `default` if absent.
     pub(crate) fn sizes(&self, name: &str, n: usize, least: i64, default: usize) -> Result<Vec<usize>> {
         match self.amounts(name)? {
             None => Ok(vec![default; n]),
@@ -124,7 +124,7 @@ impl<'m> NodeContext<'_, 'm> {
         found.ok_or_else(|| Error::node_error(format!("the attribute {name}, a graph, is missing")))
     }
 
-    /// An operand, if it is there.
+    /// An operand, if it is present.
     pub(crate) fn item(&self, i: usize) -> Option<&ImportedValue> {
         self.args.get(i).and_then(Option::as_ref)
     }
@@ -141,7 +141,7 @@ impl<'m> NodeContext<'_, 'm> {
         }
     }
 
-    /// An operand whose element type is one of ours.
+    /// An operand with a dtype of ours.
     pub(crate) fn x(&self, i: usize) -> Result<Value> {
         let t = self.operand(i)?;
         match t.elem {
@@ -153,7 +153,7 @@ impl<'m> NodeContext<'_, 'm> {
         }
     }
 
-    /// An operand that may be missing.
+    /// An optional operand.
     pub(crate) fn opt(&self, i: usize) -> Result<Option<Value>> {
         self.item(i).is_some().then(|| self.x(i)).transpose()
     }
@@ -181,13 +181,13 @@ impl<'m> NodeContext<'_, 'm> {
         self.ty(v).dtype
     }
 
-    /// The value of an operand that decides about shapes.
+    /// The value of an operand that determines a shape.
     pub(crate) fn static_operand(&mut self, i: usize, what: &str) -> Result<Literal> {
         let v = self.operand(i)?.v;
         self.imp.static_value(v, &format!("its {what} (input {i})"))
     }
 
-    /// Its integers.
+    /// The integers of such an operand.
     pub(crate) fn static_ints(&mut self, i: usize, what: &str) -> Result<Vec<i64>> {
         let x = self.static_operand(i, what)?;
         match x.ty().dtype.is_float() {
@@ -196,7 +196,7 @@ impl<'m> NodeContext<'_, 'm> {
         }
     }
 
-    /// Integers that are sizes or amounts.
+    /// The sizes or amounts of such an operand.
     pub(crate) fn static_amounts(&mut self, i: usize, what: &str) -> Result<Vec<i64>> {
         let list = self.static_ints(i, what)?;
         match list.iter().find(|x| x.unsigned_abs() > MAX_AMOUNT.unsigned_abs()) {
@@ -205,7 +205,7 @@ impl<'m> NodeContext<'_, 'm> {
         }
     }
 
-    /// Axes from an operand, or else from an attribute: `None` where neither is there.
+    /// Axes from an operand, or else from an attribute: `None` if both are absent.
     pub(crate) fn axes(&mut self, operand: usize, rank: usize) -> Result<Option<Vec<usize>>> {
         let list = match self.item(operand) {
             Some(_) => self.static_ints(operand, "axes")?,
@@ -235,7 +235,7 @@ impl<'m> NodeContext<'_, 'm> {
         Ok(self.binary(op, list[0], list[1])?)
     }
 
-    /// A vector along one axis of a shape.
+    /// Broadcasts a vector along one axis of a shape.
     pub(crate) fn broadcast_along(&mut self, v: Value, shape: &[usize], axis: usize) -> Result<Value> {
         Ok(self.broadcast(v, shape, &[axis])?)
     }
@@ -253,14 +253,14 @@ impl<'m> NodeContext<'_, 'm> {
     }
 }
 
-/// How many elements sizes are together, where no tensor has them yet.
+/// The number of elements for these sizes, before a tensor exists.
 pub(crate) fn checked_numel(sizes: &[usize]) -> Result<usize> {
     let n = sizes.iter().try_fold(1usize, |n, &d| n.checked_mul(d));
     n.filter(|&n| n <= MAX_AMOUNT as usize)
         .ok_or_else(|| Error::node_error(format!("sizes {sizes:?} are too large together")))
 }
 
-/// An axis counted from either end.
+/// An axis that may be counted from the end.
 pub(crate) fn axis(a: i64, rank: usize) -> Result<usize> {
     let n = rank as i64;
     match (-n..n).contains(&a) {
@@ -269,7 +269,7 @@ pub(crate) fn axis(a: i64, rank: usize) -> Result<usize> {
     }
 }
 
-/// The shape that all broadcast to.
+/// The shape to which all are broadcast.
 pub(crate) fn broadcast_shapes(shapes: &[Vec<usize>]) -> Result<Vec<usize>> {
     let rank = shapes.iter().map(Vec::len).max().unwrap_or(0);
     let mut out = vec![1; rank];

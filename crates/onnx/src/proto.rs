@@ -1,5 +1,4 @@
-//! The messages of ONNX's files, by the field numbers of its `onnx.proto`. Fields that we have no use for are left out;
-//! reading skips them.
+//! The messages of ONNX's files, with the field numbers of `onnx.proto`. Unused fields are omitted; the decoder skips them.
 
 #![expect(missing_docs, reason = "the names are those of onnx.proto")]
 

@@ -1,4 +1,4 @@
-//! Tensors of a file to literals and back.
+//! Converts tensors of a file to literals and back.
 
 use crate::elem::Elem;
 use crate::error::{Error, Result};
@@ -8,13 +8,13 @@ use ir::{DType, Literal, Scalar, Type};
 
 pub use crate::directory_data::DirectoryData;
 
-/// Where external data is found: the bytes of a file beside the model.
+/// Reads external data: bytes of a file beside the model.
 pub trait ExternalData {
-    /// `length` bytes (all that follow, unless given) of the file from an offset.
+    /// Reads `length` bytes (by default, all remaining ones) of the file from an offset.
     fn read(&self, location: &str, offset: u64, length: Option<u64>) -> std::result::Result<Bytes, String>;
 }
 
-/// A model whose tensors are all inside.
+/// For models without external data.
 pub struct NoExternalData;
 
 impl ExternalData for NoExternalData {
@@ -23,7 +23,7 @@ impl ExternalData for NoExternalData {
     }
 }
 
-/// The type of a tensor's elements.
+/// The element type of a tensor.
 pub fn elem(t: &TensorProto) -> Result<Elem> {
     let n = t.data_type.unwrap_or(0);
     Elem::from_number(n.into())
@@ -34,7 +34,7 @@ fn name(t: &TensorProto) -> &str {
     t.name.as_deref().unwrap_or("without a name")
 }
 
-/// A tensor's data. A carried element type becomes its carrier.
+/// Reads a tensor's data. An emulated element type is converted to its dtype.
 pub fn literal(t: &TensorProto, external: &dyn ExternalData) -> Result<(Literal, Elem)> {
     let fault = |what: String| Error::node_error(format!("tensor {}: {what}", name(t)));
     let elem = elem(t)?;
@@ -79,7 +79,7 @@ pub fn literal(t: &TensorProto, external: &dyn ExternalData) -> Result<(Literal,
         };
         return Ok((literal, elem));
     }
-    // Elements of several types are kept in int32_data; small ones are packed into bytes first.
+    // int32_data holds elements of several types; small ones are packed into bytes first.
     let (got, literal): (usize, Option<Literal>) = match elem {
         Elem::Float => (t.float_data.len(), fill(&ty, &t.float_data, |x| Scalar::from_f64(dtype, x.into()))),
         Elem::Double => (t.double_data.len(), fill(&ty, &t.double_data, |x| Scalar::from_f64(dtype, x))),
@@ -107,14 +107,14 @@ fn fill<T: Copy>(ty: &Type, data: &[T], f: impl Fn(T) -> Scalar) -> Option<Liter
     (data.len() == ty.numel()).then(|| Literal::from_fn(ty.clone(), |i| f(data[i])))
 }
 
-/// The i-th element of several in a byte, the first in the lowest bits.
+/// The i-th of several elements in a byte, the first in the lowest bits.
 fn unpack_element(raw: &[u8], i: usize, bits: usize) -> u8 {
     let per = 8 / bits;
     let shifted = raw[i / per] >> (i % per * bits);
     if bits == 8 { shifted } else { shifted & ((1 << bits) - 1) }
 }
 
-/// A literal as a file keeps it.
+/// Converts a literal to a tensor of a file.
 pub fn proto(name: &str, x: &Literal) -> TensorProto {
     TensorProto {
         name: Some(name.to_string()),

@@ -1,4 +1,4 @@
-//! Import takes time in proportion to the number of nodes, whatever they are.
+//! The time of an import is proportional to the number of nodes, for every kind of node.
 
 use ir::{Builder, DType, GraphBuilder};
 use onnx::proto::{ModelProto, NodeProto};
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 const NODES: usize = 30_000;
 
-/// A model from a float vector to one, without nodes.
+/// A model from a float vector to a float vector, without nodes.
 fn empty() -> ModelProto {
     let mut b = Builder::new();
     let x = b.input(DType::F32, &[4]);
@@ -71,7 +71,7 @@ fn thirty_thousand_nodes() {
         println!("{kind}: {took:.2?}");
         match found {
             Ok(_) => assert_ne!(*kind, "sequence"),
-            // Each of these nodes copies the sequence of the one before.
+            // Each of these nodes copies the sequence of the previous one.
             Err(e) => assert!(*kind == "sequence" && e.to_string().contains("elements of sequences"), "{kind}: {e}"),
         }
         assert!(took < Duration::from_secs(20), "{kind}: {took:?}");

@@ -1,16 +1,16 @@
-//! Mutation testing of the sources: one fault at a time is put into a copy of the workspace, and the suite must fail.
+//! Mutation testing of the sources: changes one place at a time in a copy of the workspace; the suite must then fail.
 //!
 //! ```text
 //! cargo run -p tensorloom-oracle --example mutants            # all, some minutes
-//! cargo run -p tensorloom-oracle --example mutants -- scan    # those whose file or text mentions `scan`
-//! ```
+//! cargo run -p tensorloom-oracle --example mutants            # all, takes some minutes
+//! cargo run -p tensorloom-oracle --example mutants -- scan    # those whose file or text contains `scan`
 //!
-//! A mutant that survives is a hole in the tests; a snippet that is not found any more must be brought up to date.
+//! A surviving mutant is a gap in the tests; a snippet that is no longer found must be updated.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
-/// A fault: the file, what is there exactly once, and what is there instead.
+/// A mutant: the file, the original text, which must occur exactly once, and its replacement.
 type Mutant = (&'static str, &'static str, &'static str);
 
 #[rustfmt::skip]
@@ -96,8 +96,8 @@ fn first_line(text: &str) -> &str {
     text.lines().next().unwrap_or("nothing")
 }
 
-/// Runs the table and the golden values. A fault that does not compile would count as caught, but that is the
-/// compiler's merit: such a mutant is refused.
+/// Runs the table and the golden values. A mutant that does not compile is an error, because the compiler and not the tests
+/// would detect it.
 fn suite_passes(root: &Path) -> Result<bool, String> {
     if !cargo(root, &["--no-run", "--test", "table", "--test", "golden"]) {
         return Err("it does not compile".into());
@@ -105,7 +105,7 @@ fn suite_passes(root: &Path) -> Result<bool, String> {
     Ok(cargo(root, &["--test", "table"]) && cargo(root, &["--test", "golden"]))
 }
 
-/// `cargo test` in the copy, built without optimisation: building is most of the time.
+/// `cargo test` in the copy, built without optimization, because building takes most of the time.
 fn cargo(root: &Path, args: &[&str]) -> bool {
     let status = Command::new("cargo")
         .args(["test", "-q", "-p", "tensorloom-oracle"])
@@ -125,7 +125,7 @@ fn copy_tree(from: &Path, to: &Path) -> std::io::Result<()> {
         if let Some(folder) = to.parent() {
             std::fs::create_dir_all(folder)?;
         }
-        // An unchanged file keeps its time, so that the copy's build is reused.
+        // An unchanged file keeps its modification time, so that the copy's build is reused.
         if std::fs::read(from)? != std::fs::read(to).unwrap_or_default() {
             std::fs::copy(from, to)?;
         }

@@ -3,25 +3,25 @@
 use ir::{DType, Literal, Scalar};
 use std::fmt;
 
-/// How far two floats may be apart: `|got - want| ≤ absolute + relative · |want|`.
+/// The maximum distance of two floats: `|got - want| ≤ absolute + relative · |want|`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Tolerance {
-    /// Part of the expected value.
+    /// Relative to the expected value.
     pub relative: f64,
-    /// In the value's own unit.
+    /// Absolute.
     pub absolute: f64,
 }
 
 impl Tolerance {
-    /// The same value; also the same zero (`-0.0` is not `0.0`).
+    /// Exact equality; also of the sign of zero (`-0.0` is not `0.0`).
     pub const EXACT: Tolerance = Tolerance { relative: 0.0, absolute: 0.0 };
 
-    /// Any tolerance.
+    /// A tolerance.
     pub const fn new(relative: f64, absolute: f64) -> Tolerance {
         Tolerance { relative, absolute }
     }
 
-    /// A few units in the last place of a dtype.
+    /// A few ulps of a dtype.
     pub fn for_dtype(dtype: DType) -> Tolerance {
         let relative = match dtype {
             DType::F64 => 1e-12,
@@ -56,7 +56,7 @@ impl Tolerance {
     }
 }
 
-/// Where two tensors differ.
+/// The difference of two tensors.
 #[derive(Clone, Debug)]
 pub struct Mismatch(String);
 
@@ -68,7 +68,7 @@ impl fmt::Display for Mismatch {
 
 impl std::error::Error for Mismatch {}
 
-/// Compares two tensors; the error names the first place where they differ, and how many such places there are.
+/// Compares two tensors; the error reports the first index where they differ, and the number of differences.
 pub fn compare(got: &Literal, want: &Literal, tolerance: Tolerance) -> Result<(), Mismatch> {
     if got.ty() != want.ty() {
         return Err(Mismatch(format!("got {}, want {}", got.ty(), want.ty())));
@@ -110,7 +110,7 @@ pub fn compare_all(got: &[Literal], want: &[Literal], factor: f64) -> Result<(),
     Ok(())
 }
 
-/// Panics where [`compare`] finds a difference.
+/// Panics if [`compare`] finds a difference.
 #[track_caller]
 pub fn assert_close(got: &Literal, want: &Literal, tolerance: Tolerance) {
     if let Err(m) = compare(got, want, tolerance) {

@@ -1,6 +1,6 @@
-//! A global allocator that counts, for tests that say how much is allocated.
+//! A global allocator that counts allocations, for tests of memory use.
 //!
-//! A test declares it as its own, and has no harness, whose threads allocate when they like:
+//! A test declares it as the global allocator, and disables the test harness, whose threads allocate at any time:
 //!
 //! ```ignore
 //! #[global_allocator]
@@ -11,28 +11,28 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// The system's allocator, counted.
+/// The system allocator with counters.
 pub struct CountingAllocator;
 
 static TAKEN: AtomicUsize = AtomicUsize::new(0);
 static GIVEN: AtomicUsize = AtomicUsize::new(0);
 
-/// How many blocks the process has taken so far.
+/// The number of allocations of the process so far.
 pub fn allocations() -> usize {
     TAKEN.load(Ordering::SeqCst)
 }
 
-/// How many blocks were taken or given back so far.
+/// The number of allocations and deallocations so far.
 pub fn calls() -> usize {
     allocations() + GIVEN.load(Ordering::SeqCst)
 }
 
 thread_local! {
-    /// Bytes that this thread took and gave back since [`peak`] began: now, and the most so far.
+    /// The bytes that this thread has allocated minus those freed since [`peak_bytes`] started: the current value and the maximum.
     static LIVE: Cell<(isize, isize)> = const { Cell::new((0, 0)) };
 }
 
-/// The most bytes that this thread had taken at a time while it ran something, beyond what it had before.
+/// The maximum number of bytes that this thread allocates while it runs a function, relative to the start.
 pub fn peak_bytes<T>(run: impl FnOnce() -> T) -> (T, usize) {
     LIVE.set((0, 0));
     let result = run();
@@ -40,7 +40,7 @@ pub fn peak_bytes<T>(run: impl FnOnce() -> T) -> (T, usize) {
 }
 
 fn note(bytes: isize) {
-    // A thread that ends has no such place any more.
+    // The thread-local variable does not exist any more when a thread ends.
     let _ = LIVE.try_with(|live| {
         let now = live.get().0 + bytes;
         live.set((now, live.get().1.max(now)));
@@ -52,7 +52,7 @@ unsafe impl GlobalAlloc for CountingAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         TAKEN.fetch_add(1, Ordering::SeqCst);
         note(layout.size() as isize);
-        // SAFETY: the caller's promise is the system allocator's.
+        // SAFETY: `GlobalAlloc::alloc` has the same contract for the system allocator.
         unsafe { System.alloc(layout) }
     }
 

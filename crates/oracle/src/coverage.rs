@@ -1,22 +1,22 @@
-//! What a set of graphs covered: ops with dtypes, and which op feeds which.
+//! Coverage of a set of graphs: ops with dtypes, and pairs of producers and consumers.
 
 use ir::attr::Attr;
 use ir::{DType, Graph, Node, Op};
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// Counts of what graphs hold, sub-graphs included.
+/// Counters of the contents of graphs, including sub-graphs.
 #[derive(Clone, Debug, Default)]
 pub struct Coverage {
-    /// How many graphs were counted.
+    /// The number of graphs.
     pub graphs: usize,
-    /// Nodes by op and dtype of the first result (or first operand).
+    /// The number of nodes by op and dtype of the first result (or first operand).
     pub ops: BTreeMap<(String, DType), usize>,
-    /// Edges by producer and consumer.
+    /// The number of edges by producer and consumer.
     pub pairs: BTreeMap<(String, String), usize>,
 }
 
-/// The name under which an op is counted: a composite's own name is more telling than `composite`.
+/// The name under which an op is counted: the name of a composite instead of `composite`.
 pub fn op_name(op: &Op) -> String {
     match op {
         Op::Composite(c) => c.name.clone(),
@@ -65,7 +65,7 @@ impl Coverage {
         }
     }
 
-    /// Names of the ops that were seen.
+    /// The names of the counted ops.
     pub fn names(&self) -> Vec<&str> {
         let mut names: Vec<&str> = self.ops.keys().map(|(n, _)| n.as_str()).collect();
         names.dedup();

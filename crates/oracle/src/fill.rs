@@ -1,30 +1,30 @@
-//! Sample data for a type.
+//! Random data for a type.
 
 use crate::Rng;
 use ir::{DType, Literal, Scalar, Type};
 
-/// What the elements of a sample look like.
+/// The distribution of elements.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum FillKind {
-    /// In ±2, no two neighbours close, away from 0 and from integers and halves: no kink of any op is near.
+    /// In ±2, no two adjacent elements close, not near 0, integers or halves: no kink of any op is near.
     Smooth,
     /// Uniform in this range.
     Uniform(f64, f64),
-    /// Few different small values, so that many are equal.
+    /// Few different small values, so that many elements are equal.
     Duplicates,
-    /// Zeros of both signs, infinities, NaN, the largest and smallest numbers, halves; for integers their limits.
+    /// Zeros of both signs, infinities, NaN, the largest and smallest numbers, halves; the limits of integer types.
     Special,
     /// Integers in `0..n`.
     IndexBelow(usize),
 }
 
 impl FillKind {
-    /// A tensor of such elements.
+    /// A tensor of random elements.
     pub fn random_tensor(self, ty: &Type, rng: &mut Rng) -> Literal {
         Literal::from_fn(ty.clone(), |_| self.random_scalar(ty.dtype, rng))
     }
 
-    /// One such element.
+    /// One random element.
     pub fn random_scalar(self, dtype: DType, rng: &mut Rng) -> Scalar {
         if dtype == DType::Bool {
             return Scalar::bool(rng.bernoulli(0.5));
@@ -52,7 +52,7 @@ impl FillKind {
     fn float(self, dtype: DType, rng: &mut Rng) -> f64 {
         match self {
             FillKind::Smooth => {
-                // Fractions in (0.1, 0.4) of a half keep away from integers and halves alike.
+                // Fractions in (0.1, 0.4) of a half are not near integers or halves.
                 let cell = rng.range(-4, 4) as f64 * 0.5;
                 cell + rng.uniform(0.1, 0.4)
             }

@@ -1,16 +1,16 @@
-//! Golden values: what JAX and PyTorch compute for our graphs, read from `golden/data` at the root of the repository.
+//! Golden values: results of JAX and PyTorch for our graphs, read from `golden/data` at the root of the repository.
 //! The format is described in `golden/make.py`, which writes it.
 
 use crate::compare::{Tolerance, compare};
 use ir::{Builder, DType, Graph, GraphBuilder, Literal, Op, Type, Value, interp};
 use std::path::PathBuf;
 
-/// One graph with inputs and what another framework gives for it.
+/// One graph with inputs and the results of another framework.
 #[derive(Clone, Debug)]
 pub struct GoldenCase {
     /// `op/variant`.
     pub name: String,
-    /// Who computed it.
+    /// The framework that computed it.
     pub by: String,
     /// The graph.
     pub graph: Graph,
@@ -26,7 +26,7 @@ pub struct GoldenCase {
     pub tangents: Vec<(usize, Literal)>,
     /// Expected tangents by output.
     pub output_tangents: Vec<(usize, Literal)>,
-    /// Instead of the usual tolerance, with the reason.
+    /// A tolerance that replaces the default, with the reason.
     pub tolerance: Option<(Tolerance, String)>,
 }
 
@@ -35,7 +35,7 @@ pub fn folder() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../golden/data")
 }
 
-/// Files of cases: every `.golden` file but the promotion table, by name.
+/// The files of cases: every `.golden` file except the promotion table, by name.
 pub fn files() -> std::io::Result<Vec<(String, String)>> {
     let mut files = Vec::new();
     for entry in std::fs::read_dir(folder())? {
@@ -116,7 +116,7 @@ fn numbered(text: &str) -> Result<(usize, Literal), String> {
     Ok((n.parse().map_err(|_| format!("`{n}` is not a number"))?, tensor(rest)?))
 }
 
-/// `f32[2] 0000803f00000040`; no bytes are written `-`.
+/// Parses `f32[2] 0000803f00000040`; an empty tensor is written `-`.
 fn tensor(text: &str) -> Result<Literal, String> {
     let (ty, hex) = text.split_once(' ').ok_or("a tensor is a type and bytes")?;
     let ty = parse_type(ty)?;
@@ -127,7 +127,7 @@ fn tensor(text: &str) -> Result<Literal, String> {
     Literal::from_bytes(ty.clone(), &bytes?).ok_or_else(|| format!("bytes don't fill {ty}"))
 }
 
-/// `f32[2,3]`.
+/// Parses `f32[2,3]`.
 pub fn parse_type(text: &str) -> Result<Type, String> {
     let bad = || format!("`{text}` is not a type");
     let (dtype, rest) = text.split_once('[').ok_or_else(bad)?;
@@ -136,12 +136,12 @@ pub fn parse_type(text: &str) -> Result<Type, String> {
     Ok(Type::new(dtype.parse().map_err(|()| bad())?, &shape.map_err(|_| bad())?))
 }
 
-/// `name [[key, value], ..] (type, ..)`: a graph of one composite, with its public outputs.
+/// Parses `name [[key, value], ..] (type, ..)` to a graph of one composite, with its public outputs.
 fn composite(text: &str) -> Result<Graph, String> {
     let (name, rest) = text.split_once(' ').ok_or("a composite has a name")?;
     let (params, types) = rest.rsplit_once(" (").ok_or("a composite has types")?;
     let types = split_types(types.trim_end_matches(')'))?;
-    // The parameters are read by the text form's own parser.
+    // The parameters are parsed by the parser of the text form.
     let carrier = format!(
         "graph () {{\n composite() {{name={name}, params={params}, public=0, body=graph () {{ return }}}}\n return }}"
     );
@@ -157,12 +157,12 @@ fn composite(text: &str) -> Result<Graph, String> {
     Ok(b.finish(&outs[..public]))
 }
 
-/// `f32[2,3], i32[]`.
+/// Parses `f32[2,3], i32[]`.
 fn split_types(text: &str) -> Result<Vec<Type>, String> {
     text.split(", ").filter(|t| !t.is_empty()).map(parse_type).collect()
 }
 
-/// Tolerances against another framework: 1e-5 relative for f32.
+/// The default tolerances for another framework: 1e-5 relative for f32.
 pub fn default_tolerance(dtype: DType) -> Tolerance {
     match dtype {
         DType::F64 => Tolerance::new(1e-9, 1e-11),
@@ -180,7 +180,7 @@ impl GoldenCase {
         compare(got, want, tolerance).map_err(|m| format!("{} (by {}): {what}: {m}", self.name, self.by))
     }
 
-    /// Runs values, reverse mode and forward mode, and compares each with what was computed elsewhere.
+    /// Runs values, reverse mode and forward mode, and compares each with the golden values.
     pub fn run(&self) -> Result<(), String> {
         let err = |what: &'static str| move |e: ir::Error| format!("{}: {what}: {e}\n{}", self.name, self.graph);
         ir::verify::verify(&self.graph).map_err(err("verify"))?;

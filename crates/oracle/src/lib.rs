@@ -1,5 +1,5 @@
-//! Test support that every crate's suite shares: sample graphs for each op, random graphs, golden values from JAX and
-//! PyTorch, and the checks that hold rules, passes and backends to the interpreter.
+//! Test support for all crates: sample graphs for each op, random graphs, golden values from JAX and
+//! PyTorch, and the checks that compare rules, passes and backends with the interpreter.
 //!
 //! ```
 //! use oracle::{check, rows, Rng};

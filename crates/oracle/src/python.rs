@@ -1,9 +1,9 @@
-//! A Python for tests of bindings.
+//! Finds a Python interpreter for tests of bindings.
 
 use std::process::Command;
 
-/// A Python that has NumPy: the one that `PYTHON` names, the caller's, or the system's. Where tests must not be skipped (`CI` is
-/// set) there has to be one.
+/// A Python with NumPy: the one in `PYTHON`, in the path, or of the system. If tests must not be skipped (`CI` is
+/// set), it must exist.
 pub fn python_with_numpy() -> Option<String> {
     let given = std::env::var("PYTHON").ok();
     let mut names = given.into_iter().chain(["python3", "/usr/bin/python3"].map(String::from));

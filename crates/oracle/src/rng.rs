@@ -1,11 +1,11 @@
-//! A small seeded generator (SplitMix64): test data must be the same on every machine.
+//! A small seeded generator (SplitMix64), so that test data is the same on every machine.
 
-/// A stream of random numbers.
+/// A pseudo-random generator.
 #[derive(Clone, Debug)]
 pub struct Rng(u64);
 
 impl Rng {
-    /// The stream of a seed.
+    /// The generator with a seed.
     pub fn new(seed: u64) -> Rng {
         Rng(seed)
     }
@@ -44,7 +44,7 @@ impl Rng {
         self.uniform01() < p
     }
 
-    /// One of a slice, which must not be empty.
+    /// A random element of a slice, which must not be empty.
     pub fn pick<'a, T>(&mut self, items: &'a [T]) -> &'a T {
         &items[self.below(items.len())]
     }
@@ -59,7 +59,7 @@ impl Rng {
     }
 }
 
-/// The seed of this run: `TENSORLOOM_SEED` where it is set, else the time. Tests print it when they fail.
+/// The seed of this run: `TENSORLOOM_SEED` if it is set, else the time. Tests print it when they fail.
 pub fn run_seed() -> u64 {
     match std::env::var("TENSORLOOM_SEED").ok().and_then(|s| s.parse().ok()) {
         Some(seed) => seed,

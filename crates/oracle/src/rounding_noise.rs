@@ -1,8 +1,8 @@
-//! Runs that round differently, to tell a wrong result from an ill-conditioned one.
+//! Evaluation with simulated rounding errors, to distinguish a wrong result from an ill-conditioned one.
 //!
-//! Backends may differ from the interpreter by a few ulp in each operation. Where such differences grow (a comparison of
-//! nearly equal numbers, a difference of large ones, a bit pattern read as an integer) no tolerance fits all graphs.
-//! Evaluating with random errors of that size shows which elements are determined, and how well.
+//! Backends may differ from the interpreter by a few ulp in each operation. If such differences grow (a comparison of
+//! nearly equal numbers, a difference of large ones, a bit pattern read as an integer), no tolerance fits all graphs.
+//! Evaluation with random errors of that size shows how precisely each element is determined.
 
 use crate::compare::{Mismatch, Tolerance, compare};
 use crate::coverage::{each_node, op_name};
@@ -10,7 +10,7 @@ use crate::rng::Rng;
 use ir::attr::Attr;
 use ir::{Graph, Literal, Scalar, Type, interp};
 
-/// Noisy runs per comparison.
+/// The number of noisy runs per comparison.
 const RUNS: usize = 24;
 
 /// Runs a graph, adding a random error of up to `ulps` to every float result of every node.
@@ -39,7 +39,7 @@ pub fn eval_with_rounding_noise(
             ir::Semantics::Elementwise(_) => {
                 interp::eval(&node.op, &args, &types)?.iter().map(|l| shaken(l, ulps, rng)).collect()
             }
-            // What adds up many numbers rounds on the way: errors of its terms stand for that.
+            // A sum of many numbers also rounds intermediate results: errors of its terms represent that.
             _ => {
                 let args: Vec<Literal> = args.iter().map(|l| shaken(l, 2, rng)).collect();
                 let scale: f64 = args.iter().map(magnitude).filter(|m| *m > 0.0).product();
@@ -54,7 +54,7 @@ pub fn eval_with_rounding_noise(
     Ok(graph.outputs().iter().filter_map(|v| values[v.0 as usize].clone()).collect())
 }
 
-/// Every finite float moved by up to `ulps` steps; zeros stay, or move a little where a sum may have cancelled.
+/// Moves every finite float by up to `ulps` steps; zeros stay, or move a little if a sum may have cancelled.
 fn shaken(l: &Literal, ulps: i64, rng: &mut Rng) -> Literal {
     let ty = l.ty().clone();
     if !ty.dtype.is_float() {
@@ -64,7 +64,7 @@ fn shaken(l: &Literal, ulps: i64, rng: &mut Rng) -> Literal {
     Literal::from_fn(ty.clone(), |i| {
         let s = l.get(i);
         let x = s.to_f64();
-        // The sign of a NaN is nobody's promise.
+        // The sign of a NaN is not specified.
         if x.is_nan() && rng.bernoulli(0.5) {
             return Scalar::from_f64(ty.dtype, -x);
         }
@@ -80,7 +80,7 @@ fn shaken(l: &Literal, ulps: i64, rng: &mut Rng) -> Literal {
     })
 }
 
-/// What is left of a sum after cancellation may as well be nothing.
+/// The result of a sum after cancellation may also be zero.
 fn cancelled(l: &Literal, scale: f64, rng: &mut Rng) -> Literal {
     let ty = l.ty().clone();
     Literal::from_fn(ty.clone(), |i| {
@@ -97,14 +97,14 @@ fn magnitude(l: &Literal) -> f64 {
     }
 }
 
-/// Every float that occurs on the way.
+/// Every float that occurs during the evaluation.
 fn seen(graph: &Graph, inputs: &[Literal]) -> ir::Result<Vec<f64>> {
     let mut all = graph.clone();
     all.set_outputs((0..graph.num_values() as u32).map(ir::Value).collect::<Vec<_>>());
     Ok(interp::run(&all, inputs)?.iter().flat_map(floats).collect())
 }
 
-/// The floats among constants; those of bodies, whose values are not seen from outside, too.
+/// The floats in constants, including those in bodies, whose other values are not visible from outside.
 fn held(graph: &Graph) -> Vec<f64> {
     let mut all = Vec::new();
     each_node(graph, &mut |node| {
@@ -121,7 +121,7 @@ fn floats(l: &Literal) -> Vec<f64> {
     if l.ty().dtype.is_float() { l.scalars().map(|s| s.to_f64()).collect() } else { Vec::new() }
 }
 
-/// Whether there is attention somewhere in a graph.
+/// Whether a graph contains attention.
 fn attends(graph: &Graph) -> bool {
     let mut found = false;
     each_node(graph, &mut |node| found |= op_name(&node.op).starts_with("attention"));
@@ -139,7 +139,7 @@ fn epsilon(ty: &Type) -> f64 {
     }
 }
 
-/// Compares results with the interpreter's, element by element, as closely as noisy runs agree among themselves.
+/// Compares results with the interpreter's, element by element, with the precision with which noisy runs agree.
 pub fn agrees_with_interpreter(
     graph: &Graph,
     inputs: &[Literal],
@@ -157,18 +157,18 @@ pub fn agrees_with_interpreter(
     for _ in 0..RUNS {
         runs.push(eval_with_rounding_noise(graph, inputs, 4, rng).map_err(|e| e.to_string())?);
     }
-    // Sums here are made in f64; with such numbers about, one in a narrower dtype or in another order may leave its
-    // range on the way, and everything after it differs. The table of ops compares extremes op by op.
+    // Sums here are computed in f64; with such large numbers, a sum in a narrower dtype or in another order may overflow
+    // in between, and all later values differ. The table of ops compares extreme values op by op.
     let seen = seen(graph, inputs).map_err(|e| e.to_string())?;
     if seen.iter().chain(&held(graph)).any(|x| x.is_finite() && x.abs() > 1e15) {
         return Ok(());
     }
-    // Kernels of attention leave out keys that a mask hides; here their values are multiplied by zero, which is no zero
-    // where they are not finite.
+    // Attention kernels skip masked keys; here their values are multiplied by zero, which does not give zero
+    // if they are not finite.
     if attends(graph) && seen.iter().any(|x| !x.is_finite()) {
         return Ok(());
     }
-    // Noise is not put into the bodies of loops and branches, so what it shows of them is less than what there is.
+    // No noise is added inside loops and branches, so the uncertainty of their results is underestimated.
     let nested = graph.nodes().iter().any(|n| matches!(n.op, ir::Op::Scan(_) | ir::Op::While(_) | ir::Op::Cond(_)));
     for (k, (g, w)) in got.iter().zip(&want).enumerate() {
         if nested && !w.ty().dtype.is_float() {

@@ -1,4 +1,4 @@
-//! The suite for backends on a device that is nothing like a CPU, and on the same device broken in several ways.
+//! The backend suite on the simulated device, and on the same device with several injected faults.
 
 use oracle::backend::{BackendSuite, run_suite};
 use oracle::fake_device::{FakeDevice, InjectedFault};

@@ -1,4 +1,4 @@
-//! Operands that don't fit give structured errors; nothing panics, and what type-checks runs.
+//! Invalid operands give structured errors; nothing panics, and every graph that type-checks runs.
 
 use ir::attr::Attr;
 use ir::ops::*;
@@ -9,7 +9,7 @@ use oracle::{FillKind, Rng, rng::run_seed, samples};
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Every op that the rows hold, with operand types that fit it; sub-graphs included.
+/// Every op in the samples, with suitable operand types; including sub-graphs.
 fn calls() -> Vec<(Op, Vec<Type>)> {
     let mut calls = Vec::new();
     for row in samples::all_samples() {
@@ -22,7 +22,7 @@ fn calls() -> Vec<(Op, Vec<Type>)> {
     calls
 }
 
-/// Whether an op is, or holds, a collective: alone it has nobody to talk to; `sharded` runs them.
+/// Whether an op is or contains a collective, which cannot run alone; the tests in `sharded` run them.
 fn talks(op: &Op) -> bool {
     fn within(attr: &Attr) -> bool {
         match attr {
@@ -34,7 +34,7 @@ fn talks(op: &Op) -> bool {
     matches!(op, Op::Collective(_)) || op.attrs().iter().any(|(_, attr)| within(attr))
 }
 
-/// Types with one thing changed.
+/// The types with one random change.
 fn disturbed(types: &[Type], rng: &mut Rng) -> Vec<Type> {
     let mut types = types.to_vec();
     const SIZES: [usize; 8] = [0, 1, 2, 3, 7, 1 << 20, 1 << 40, usize::MAX / 2];
@@ -75,7 +75,7 @@ fn disturbed_operands_never_panic_and_what_type_checks_runs() {
         let name = op_name(op);
         for _ in 0..6 {
             let bad = disturbed(types, &mut rng);
-            // Types come from `Type::checked`: what can't be in memory is no operand.
+            // Types are created by `Type::checked`: a type that does not fit in memory cannot be an operand.
             if bad.iter().any(|t| Type::checked(t.dtype, &t.shape).is_err()) {
                 continue;
             }
@@ -92,7 +92,7 @@ fn disturbed_operands_never_panic_and_what_type_checks_runs() {
             for t in &outs {
                 assert!(Type::checked(t.dtype, &t.shape).is_ok(), "too large a result: {}", place());
             }
-            // An axis of 2⁴⁰ beside one of 0 has no elements, but a contraction may still walk it.
+            // A tensor with an axis of 2⁴⁰ and one of 0 has no elements, but a contraction may still iterate over the axis.
             let small = bad.iter().chain(&outs).all(|t| t.shape.iter().map(|d| d.max(&1)).product::<usize>() <= 2_000);
             if !small || matches!(op, Op::While(_)) {
                 continue;
@@ -121,7 +121,7 @@ fn ty(text: &str) -> Type {
     oracle::golden::parse_type(text).unwrap()
 }
 
-/// The kind of a problem, to be named in a table.
+/// The name of an error's kind.
 fn kind(p: &InferError) -> &'static str {
     match p {
         InferError::Arity { .. } => "arity",
@@ -262,7 +262,7 @@ fn bad_calls_say_what_is_wrong() {
         let args: Vec<ir::Value> = types.iter().map(|t| graph.input(ty(t))).collect();
         let found = graph.push(op.clone(), &args, ir::Loc::caller());
         let Err(Error::Type(e)) = found else { panic!("{} of {types:?} gives {found:?}", op.name()) };
-        // The error carries what a person needs: the op, the operands' types and the place.
+        // The error contains the op, the operands' types and the source location.
         assert_eq!(kind(&e.problem), want, "{e}");
         assert_eq!((e.op.as_str(), e.operands.len()), (op.name(), types.len()));
         assert!(e.to_string().contains(file!()), "{e}");

@@ -1,4 +1,4 @@
-//! What `docs/ir.md` and `docs/add-an-op.md` say holds.
+//! Checks that `docs/ir.md` and `docs/add-an-op.md` are up to date.
 
 #[path = "docs/op_table.rs"]
 mod op_table;
@@ -24,7 +24,7 @@ fn its_graphs_parse_and_round_trip() {
     }
 }
 
-/// The page's table of ops is what the sources and the rows say; `UPDATE=1 cargo test --test docs` writes it anew.
+/// The page's table of ops must match the sources and the samples; `UPDATE=1 cargo test --test docs` rewrites it.
 #[test]
 fn its_table_of_ops_is_up_to_date() {
     let (page, table) = (page(), op_table::table());
@@ -65,18 +65,18 @@ fn text(path: &str) -> String {
     std::fs::read_to_string(root().join(path)).unwrap_or_else(|e| panic!("{path}: {e}"))
 }
 
-/// Lines without what surrounds them and without comments, which the page may leave out or add.
+/// Lines without indentation and comments, which the page may omit or add.
 fn bare(text: &str) -> Vec<&str> {
     text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with("//")).collect()
 }
 
-/// Pieces of code, with what stands before each.
+/// The code blocks of a page, with the text before each.
 fn pieces(page: &str) -> impl Iterator<Item = (&str, &str)> {
     let fences = page.match_indices("```rust\n").chain(page.match_indices("```python\n"));
     fences.map(|(at, fence)| page.split_at(at + fence.len()))
 }
 
-/// The example of `docs/add-an-op.md` is carried out in the sources: every piece of code stands in the file that is named before it.
+/// The example of `docs/add-an-op.md` exists in the sources: every code block occurs in the file that is named before it.
 #[test]
 fn the_op_of_the_example_is_where_the_page_puts_it() {
     let page = text("docs/add-an-op.md");
@@ -95,7 +95,7 @@ fn the_op_of_the_example_is_where_the_page_puts_it() {
     assert!(checked >= 7, "{checked} pieces");
 }
 
-/// Every source that speaks of the example's op is on the page, as a place to write or as one that need not be.
+/// Every source that mentions the example's op is listed on the page.
 #[test]
 fn no_place_of_the_example_is_kept_secret() {
     let page = text("docs/add-an-op.md");
@@ -116,7 +116,7 @@ fn no_place_of_the_example_is_kept_secret() {
     for file in files {
         let source = std::fs::read_to_string(&file).expect("readable");
         let mut words = source.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
-        // Written in two, so that this file does not speak of it.
+        // Split in two, so that this file does not mention it.
         let table = file.ends_with("table_np.rs") && source.contains(concat!("\"fl", "ip\""));
         if !words.any(|word| word == concat!("Fl", "ip")) && !table {
             continue;

@@ -1,7 +1,7 @@
-//! Faults put into derivatives and batching on purpose: the checks must find each of them.
+//! Injected faults in derivatives and batching: the checks must detect each of them.
 //!
-//! A mutant changes the graph that a transform gives the way a wrong rule would: a sign lost, a transpose forgotten, a
-//! residual mixed up. Values stay right; only tangents, gradients or batches are wrong. (`examples/mutants.rs` does the
+//! A mutant changes the result graph of a transform like a wrong rule would: a lost sign, a missing transpose, exchanged
+//! residuals. Values stay correct; only tangents, gradients or batches are wrong. (`examples/mutants.rs` does the
 //! same to the sources.)
 
 use ir::ops::{Clamp, Const, Cumulative, Dot, Flip, Gather, Pad, Permute, Reduce, ReduceKind, Scan, Slice};
@@ -9,7 +9,7 @@ use ir::{Binary, Builder, Compare, Graph, GraphBuilder, Literal, Op, Scalar, Una
 use oracle::check::{self, Transforms};
 use oracle::{Rng, samples};
 
-/// What stands in place of a node: an op over operands, or just an operand.
+/// The replacement of a node: an op over operands, or an operand.
 enum Instead {
     Op(Box<Op>, Vec<Value>),
     Value(Value),
@@ -17,7 +17,7 @@ enum Instead {
 
 type Change = fn(&Op, &[Value]) -> Option<Instead>;
 
-/// Copies a graph into `b` with every node changed that the mutant knows and that still type-checks.
+/// Copies a graph into `b`, and changes every node that the mutant matches if the result type-checks.
 fn changed(b: &mut Builder, graph: &Graph, args: &[Value], change: Change) -> Vec<Value> {
     let copied = graph.inline_with(args, |node, operands| {
         let types: Vec<ir::Type> = node.outs.iter().map(|&v| graph.ty(v).clone()).collect();
@@ -36,7 +36,7 @@ fn changed(b: &mut Builder, graph: &Graph, args: &[Value], change: Change) -> Ve
     copied.expect("a changed node type-checks")
 }
 
-/// The graph with its first `values` outputs as they are and the others through the mutant.
+/// The graph with its first `values` outputs unchanged and the others from the mutant.
 fn wrong_after(graph: &Graph, values: usize, change: Change) -> Graph {
     let mut b = Builder::new();
     let args: Vec<Value> = graph.input_types().into_iter().map(|t| b.graph.input(t)).collect();
@@ -72,7 +72,7 @@ fn in_vmap(change: Change) -> Transforms {
     }
 }
 
-/// A vjp whose gradients `f` rearranges.
+/// A vjp whose gradients `f` modifies.
 fn with_gradients(f: fn(&mut Builder, &mut [Value])) -> Transforms {
     Transforms {
         vjp: Box::new(move |g, wrt| {
@@ -286,7 +286,7 @@ fn every_mutant_is_caught() {
 
 #[test]
 fn the_right_transforms_pass() {
-    // The machinery above changes nothing by itself.
+    // Without a mutation, the machinery above changes nothing.
     fn nothing(_: &Op, _: &[Value]) -> Option<Instead> {
         None
     }

@@ -1,5 +1,5 @@
-//! A graph divided over a mesh computes what it computes whole: values and gradients, for random graphs and random cuts, and
-//! for graphs of the kind that models are made of.
+//! A partitioned graph computes the same values and gradients as the whole, for random graphs and random shardings, and
+//! for typical graphs of models.
 
 use ir::ops::ShardMap;
 use ir::{Builder, DType, Graph, GraphBuilder, Literal, Mesh, Spec, Type, Value};
@@ -11,7 +11,7 @@ fn count(few: u64) -> u64 {
     std::env::var("TENSORLOOM_SHARDED").ok().and_then(|n| n.parse().ok()).unwrap_or(few)
 }
 
-/// A graph of one `shard_map` that does what `graph` does, and the collectives in it.
+/// A graph of one `shard_map` that is equivalent to `graph`, and its collectives.
 fn divided(graph: &Graph, mesh: &Mesh, ins: &[Sharding], outs: &[Option<Spec>]) -> ir::Result<(Graph, Vec<String>)> {
     let found = partition(graph, mesh, ins, outs)?;
     let mut names: Vec<String> = Vec::new();
@@ -37,7 +37,7 @@ fn divided(graph: &Graph, mesh: &Mesh, ins: &[Sharding], outs: &[Option<Spec>]) 
     Ok((b.finish(&results), names))
 }
 
-/// Random cuts of inputs by the axes of a mesh.
+/// Random shardings of inputs over the axes of a mesh.
 fn cuts(types: &[Type], mesh: &Mesh, rng: &mut Rng) -> Vec<Sharding> {
     let mut all = Vec::new();
     for ty in types {
@@ -77,7 +77,7 @@ fn random_graphs_compute_the_same_in_parts() {
         talked += names.len();
         let want = ir::interp::run(&s.graph, &s.inputs).unwrap_or_else(|e| fail(e.to_string()));
         let got = ir::interp::run(&parts, &s.inputs).unwrap_or_else(|e| fail(e.to_string()));
-        // Sums of parts round once more; in narrow floats, and behind them, that shows.
+        // Sums of shards have an additional rounding, which is visible in low-precision floats and values computed from them.
         let narrow = |i: u32| {
             let dtype = s.graph.ty(Value(i)).dtype;
             dtype.is_float() && dtype != DType::F64
@@ -87,7 +87,7 @@ fn random_graphs_compute_the_same_in_parts() {
         }
         compared += 1;
         compare_all(&got, &want, 16.0).unwrap_or_else(|e| fail(format!("{e:?}")));
-        // Gradients of all that has one.
+        // Gradients with respect to all differentiable inputs.
         let wrt: Vec<usize> = (0..s.inputs.len()).filter(|&i| s.inputs[i].ty().dtype == DType::F64).collect();
         let Ok(back) = transform::vjp(&s.graph, &wrt) else { continue };
         if !smooth {
@@ -106,7 +106,7 @@ fn random_graphs_compute_the_same_in_parts() {
     assert!(2 * cut as u64 > n && talked as u64 > n / 4, "{cut} cuts, {talked} collectives");
 }
 
-/// Marks that say how a value is to lie, as annotations of models write them.
+/// Sharding constraints, as in annotations of models.
 const MARKS: [&str; 13] = [
     "shard batch",
     "shard sequence",
@@ -123,7 +123,7 @@ const MARKS: [&str; 13] = [
     "comm broadcast default",
 ];
 
-/// The graph with marks on some of its values.
+/// The graph with constraints on some of its values.
 fn with_marks(graph: &Graph, rng: &mut Rng) -> Graph {
     let mut b = Builder::new();
     let mut map: Vec<Option<Value>> = vec![None; graph.num_values()];
@@ -145,7 +145,7 @@ fn with_marks(graph: &Graph, rng: &mut Rng) -> Graph {
     b.finish(&outs)
 }
 
-/// Marks change who has what, and no number, in values and gradients.
+/// Constraints change the sharding, but no values and gradients.
 #[test]
 fn marks_change_no_number() {
     let meshes: [&[(&str, usize)]; 4] =
@@ -184,13 +184,13 @@ fn marks_change_no_number() {
         let got = ir::interp::run(&own, &inputs).unwrap_or_else(|e| fail(e.to_string()));
         compare_all(&got, &want, 1e4).unwrap_or_else(|e| fail(format!("gradients: {e:?}")));
     }
-    // Sums that come in parts are rare among such graphs: see below.
+    // Reduce-scatters are rare in such graphs; see below.
     for kind in ["psum", "all_gather", "all_to_all"] {
         assert!(kinds.contains(kind), "{kind} never happens: {kinds:?}");
     }
 }
 
-/// What a mark asks for is what ranks say: a sum of which each needs a part comes in parts, a cut that moves goes at once.
+/// Constraints determine the collectives: a sum that is needed in shards is a reduce-scatter, a moved sharding is an all-to-all.
 #[test]
 fn marks_choose_the_collective() {
     let mesh = Mesh::new(&[("tp", 2)]).unwrap();
@@ -224,13 +224,13 @@ fn marks_choose_the_collective() {
     assert_eq!(said("shard sequence;comm all_to_all default"), ["psum_scatter", "all_to_all"]);
     assert_eq!(said("shard sequence;comm all_gather tp"), ["psum_scatter", "all_gather"]);
     assert_eq!(said("shard column"), ["psum_scatter"]);
-    // A mesh without the group, and a name that is no mark.
+    // A mesh without the group, and a name that is not a constraint.
     assert_eq!(said("comm all_gather dp"), ["psum"]);
     assert_eq!(said("stage 1"), ["psum"]);
 }
 
-/// Products of groups that ranks share, one behind another with something between: the whole's numbers for any offsets, and one
-/// sum at the end.
+/// Consecutive grouped products with sharded groups and ops in between: the same values as the whole for all offsets, with one
+/// all-reduce at the end.
 #[test]
 fn groups_that_ranks_share_are_summed_once() {
     let mesh = Mesh::new(&[("ep", 2)]).unwrap();
@@ -265,7 +265,7 @@ fn groups_that_ranks_share_are_summed_once() {
     }
 }
 
-/// Tokens to experts and back, with `batch` groups of tokens that don't meet.
+/// A mixture of experts, with `batch` independent groups of tokens.
 fn experts(batch: usize, tokens: usize, chosen: usize, [count, width, inner]: [usize; 3]) -> Graph {
     let front = |tail: &[usize]| -> Vec<usize> {
         (batch > 0).then_some(batch).into_iter().chain(tail.iter().copied()).collect()
@@ -315,8 +315,8 @@ fn experts(batch: usize, tokens: usize, chosen: usize, [count, width, inner]: [u
     b.finish(&[y])
 }
 
-/// Tokens travel to the ranks of their experts and back, whatever experts they choose; values and gradients are the whole's, and no
-/// rank gets all tokens.
+/// Tokens are sent to the ranks of their experts and back, for any choice of experts; values and gradients equal those of the
+/// whole, and no rank receives all tokens.
 #[test]
 fn tokens_travel_to_their_experts() {
     let mut rng = Rng::new(run_seed());
@@ -350,7 +350,7 @@ fn tokens_travel_to_their_experts() {
                 types.iter().map(|ty| FillKind::Uniform(-1.0, 1.0).random_tensor(ty, &mut rng)).collect();
             let (mut token, mut inverse, mut offsets) = (Vec::new(), Vec::new(), Vec::new());
             for _ in 0..batch.max(1) {
-                // The first turn has all tokens at one expert.
+                // In the first iteration all tokens choose one expert.
                 let all: Vec<usize> = (0..tokens * chosen).map(|_| if turn == 0 { 1 } else { rng.below(4) }).collect();
                 let mut order: Vec<usize> = (0..all.len()).collect();
                 order.sort_by_key(|&p| all[p]);
@@ -377,7 +377,7 @@ fn tokens_travel_to_their_experts() {
     }
 }
 
-/// A gated layer: one weight for gate and up, one down, over rows of a batch.
+/// A gated MLP: one fused weight for gate and up, one for down, over rows of a batch.
 fn layer(width: usize, inner: usize) -> Graph {
     let mut b = Builder::new();
     let x = b.input(DType::F64, &[4, 3, width]);
@@ -433,7 +433,7 @@ fn a_column_and_a_row_cut_need_one_sum() {
         .map(|n| n.op.name())
         .filter(|n| n.starts_with('p') || n.starts_with("all"))
         .collect();
-    // The down projection over `tp`, then the loss over `dp`.
+    // The all-reduce of the down projection over `tp`, then of the loss over `dp`.
     assert_eq!(talks, ["psum", "psum"], "{}", found.graph);
 }
 

@@ -1,14 +1,14 @@
-//! Laws on random graphs, with a fresh seed each run.
+//! Laws checked on random graphs, with a new seed in each run.
 
 use oracle::check::{self, GradOutcome};
 use oracle::random::{Sample, SampleOptions, sample, shrink};
 use oracle::{Coverage, Rng, rng::run_seed};
 
-/// Runs `f` over `count` graphs; a failure names the seed that gives the graph again.
+/// Runs `f` over `count` graphs; a failure reports the seed that reproduces the graph.
 fn each(count: u64, options: SampleOptions, f: impl Fn(&Sample, &mut Rng) -> Result<(), String>) -> Coverage {
     let seed = run_seed();
     let mut coverage = Coverage::default();
-    // TENSORLOOM_ROUNDS=50 looks for rare faults.
+    // TENSORLOOM_ROUNDS=50 runs more graphs, to find rare bugs.
     let rounds: u64 = std::env::var("TENSORLOOM_ROUNDS").ok().and_then(|r| r.parse().ok()).unwrap_or(1);
     for k in 0..count * rounds {
         let s = sample(seed.wrapping_add(k), &options);
@@ -29,7 +29,7 @@ fn text_round_trips() {
         check::check_text_roundtrip(&s.graph)
     });
     println!("{coverage}");
-    // A thin generator proves little: all ops must occur, in many dtypes and many neighbourhoods.
+    // The generator must cover all ops, with many dtypes and many pairs of ops.
     assert!(coverage.names().len() > 140, "{coverage}");
     assert!(coverage.ops.len() > 1000, "{coverage}");
     assert!(coverage.pairs.len() > 8000, "{coverage}");

@@ -1,4 +1,4 @@
-//! `shard_map` and collectives: laws on random bodies, and what is refused when a graph is written.
+//! `shard_map` and collectives: laws on random bodies, and errors at graph construction.
 
 use ir::ops::{Collective, CollectiveKind as Kind, ShardMap};
 use ir::{Builder, DType, Graph, GraphBuilder, Mesh, MeshAxis, Spec, Value};
@@ -7,7 +7,7 @@ use oracle::random::sharded::sharded_sample;
 use oracle::{Rng, rng::run_seed};
 use std::collections::BTreeMap;
 
-/// `TENSORLOOM_SHARDED=500` looks longer.
+/// `TENSORLOOM_SHARDED=500` runs more samples.
 fn count(few: u64) -> u64 {
     std::env::var("TENSORLOOM_SHARDED").ok().and_then(|n| n.parse().ok()).unwrap_or(few)
 }
@@ -58,7 +58,7 @@ fn body(build: impl FnOnce(&mut Builder, Value) -> ir::Result<Value>) -> ir::Res
     Ok(b.finish(&[y]))
 }
 
-/// The error of a body whose operand is cut by `dp` and whose result is said to be divided like `out`.
+/// The error of a body whose operand is sharded by `dp` and whose result is declared to be sharded like `out`.
 fn error(out: Spec, build: impl FnOnce(&mut Builder, Value) -> ir::Result<Value>) -> String {
     let map = body(build).and_then(|g| ShardMap::new(mesh().0, vec![Spec::shard_dim(0, "dp")], vec![out], g));
     map.expect_err("it must be refused").to_string()

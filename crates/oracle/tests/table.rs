@@ -1,9 +1,9 @@
-//! Every row of the table through every check.
+//! Runs every check on every sample of the table.
 
 use oracle::check::{self, GradOutcome};
 use oracle::{Rng, samples};
 
-/// Runs a check over rows, reports all failures at once, and says how much was judged.
+/// Runs a check over samples, reports all failures together, and counts the comparisons.
 fn each(
     what: &str,
     filter: impl Fn(&samples::OpSample) -> bool,
@@ -13,7 +13,7 @@ fn each(
     let (mut judged, mut undecided) = (0, Vec::new());
     let mut failures = Vec::new();
     for (k, row) in samples::all_samples().iter().enumerate().filter(|(_, r)| filter(r)) {
-        // Each row draws its own axes and directions.
+        // Each sample has its own random axes and directions.
         match f(row, &mut Rng::new(seed.wrapping_add(k as u64))) {
             Ok(GradOutcome::Agrees) => judged += 1,
             Ok(GradOutcome::Inconclusive) => undecided.push(row.name.as_str().to_string()),
@@ -108,7 +108,7 @@ fn vmap_of_grad_equals_a_loop() {
     );
 }
 
-/// The variants of `Op`, from the one list of them.
+/// The variants of `Op`, from its declaration.
 fn variants() -> Vec<&'static str> {
     let source = include_str!("../../ir/src/ops/mod.rs");
     let list = source.split("\nops! {\n").nth(1).and_then(|rest| rest.split("\n}").next());

@@ -1,4 +1,4 @@
-//! The text form's errors, and its behaviour on damaged text.
+//! Errors of the text form, and its behaviour on damaged text.
 
 use ir::Error;
 use ir::text::parse;
@@ -118,7 +118,7 @@ fn mutated(text: &str, rng: &mut Rng) -> String {
                 chars.splice(at..at, piece);
             }
             _ => {
-                // Another number in place of one: sizes, axes and attributes are where arithmetic can go wrong.
+                // Replaces a number: sizes, axes and attributes are where arithmetic may overflow.
                 let digits: Vec<usize> = (0..chars.len()).filter(|&i| chars[i].is_ascii_digit()).collect();
                 if let Some(&i) = digits.get(rng.below(digits.len())) {
                     let spice =
@@ -134,7 +134,7 @@ fn mutated(text: &str, rng: &mut Rng) -> String {
     chars.into_iter().collect()
 }
 
-/// Whether the interpreter can run it in no time: no large sizes or counts, and no loop that may not end.
+/// Whether the interpreter can run it quickly: no large sizes or counts, and no loop that may not terminate.
 fn affordable(graph: &ir::Graph, text: &str) -> bool {
     let small = |t: &ir::Type| t.numel() <= 5_000;
     let all = (0..graph.num_values() as u32).all(|v| small(graph.ty(ir::Value(v))));
@@ -153,7 +153,7 @@ fn affordable(graph: &ir::Graph, text: &str) -> bool {
     all && !large && !text.contains("while(")
 }
 
-/// What type-checks also runs: on any data, without a panic.
+/// Runs a graph that type-checks on random data, which must not panic.
 fn run_filled(graph: &ir::Graph, rng: &mut Rng) -> Result<(), String> {
     let inputs: Vec<ir::Literal> =
         graph.input_types().iter().map(|t| oracle::FillKind::Special.random_tensor(t, rng)).collect();
@@ -178,7 +178,7 @@ fn damaged_text_never_panics() {
         let text = mutated(&text, &mut rng);
         match std::panic::catch_unwind(|| parse(&text)) {
             Ok(Ok(graph)) => {
-                // What is accepted is a valid graph, and prints as one.
+                // Accepted text is a valid graph, which can be printed.
                 ir::verify::verify(&graph).unwrap_or_else(|e| panic!("seed {seed}: {e}\n{text}"));
                 let again = graph.to_string();
                 assert_eq!(parse(&again).map(|g| g.to_string()), Ok(again.clone()), "seed {seed}");

@@ -1,10 +1,10 @@
-//! The verifier catches each invariant when it is broken on purpose.
+//! The verifier detects a violation of each invariant.
 
 use ir::ops::{Call, Cast};
 use ir::verify::verify;
 use ir::{Builder, DType, Def, Graph, GraphBuilder, Loc, Node, Op, Type, Unary, Value};
 
-/// `(x: f32[2]) -> neg(exp(x))`, in parts that a test can break.
+/// `(x: f32[2]) -> neg(exp(x))`, in parts that a test can modify.
 #[derive(Clone)]
 struct Parts {
     values: Vec<(Type, Def)>,
@@ -64,7 +64,7 @@ fn each_broken_invariant_is_found() {
             "%3 has no definition",
         ),
         ("input that is not listed", |p| p.inputs.clear(), "uses %0"),
-        // 3. Output types are what the op infers.
+        // 3. Output types equal those that the op infers.
         ("another dtype than inferred", |p| p.values[2].0.dtype = DType::F64, "declared f64[2]"),
         ("another shape than inferred", |p| p.values[2].0.shape[0] = 3, "declared f32[3]"),
         ("too many results", |p| p.nodes[1].outs.push(Value(2)), "has 2 outputs"),
@@ -84,7 +84,7 @@ fn each_broken_invariant_is_found() {
 
 #[test]
 fn a_broken_sub_graph_is_found() {
-    // 5. Sub-graphs keep all of this, at any depth.
+    // 5. Sub-graphs satisfy these invariants, at any depth.
     let mut p = parts();
     p.values[2].0.dtype = DType::F64;
     let broken = build(p);

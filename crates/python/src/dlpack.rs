@@ -112,6 +112,8 @@ impl ExportContext {
     }
 }
 
+/// # Safety
+/// `export` made `m`, and nothing uses it any longer.
 unsafe extern "C" fn free_old(m: *mut DlManagedTensor) {
     // SAFETY: made by `export` from boxes, and deleted once.
     unsafe {
@@ -120,6 +122,8 @@ unsafe extern "C" fn free_old(m: *mut DlManagedTensor) {
     }
 }
 
+/// # Safety
+/// `export` made `m`, and nothing uses it any longer.
 unsafe extern "C" fn free_new(m: *mut DlManagedTensorVersioned) {
     // SAFETY: as above.
     unsafe {
@@ -129,6 +133,9 @@ unsafe extern "C" fn free_new(m: *mut DlManagedTensorVersioned) {
 }
 
 /// A capsule that nobody took gives its tensor back.
+///
+/// # Safety
+/// `capsule` is a capsule that `export` made, and Python deletes it.
 unsafe extern "C" fn forget(capsule: *mut ffi::PyObject) {
     // SAFETY: called by Python with the capsule; its name says what it holds.
     unsafe {
@@ -259,13 +266,16 @@ pub(crate) fn import(x: &Bound<'_, PyAny>, copy: Option<bool>) -> PyResult<Tenso
 }
 
 /// What a description means.
+///
+/// # Safety
+/// `t` is valid as the protocol says: `shape` and `strides` have `ndim` numbers, or `strides` is null.
 unsafe fn parse_tensor(t: &DlTensor, owner: Arc<Py<Taken>>) -> PyResult<ForeignMemory> {
     let known = KINDS.iter().find(|k| (k.1, k.2, 1) == (t.dtype.code, t.dtype.bits, t.dtype.lanes));
     let Some((dtype, ..)) = known else {
         return Err(PyTypeError::new_err(format!("DLPack's type {}:{} is none of ours", t.dtype.code, t.dtype.bits)));
     };
     let n = usize::try_from(t.ndim).map_err(|_| PyBufferError::new_err("a tensor of less than no axes"))?;
-    // SAFETY: the protocol's promise: there are `ndim` numbers.
+    // SAFETY: the protocol requires `ndim` numbers at this address.
     let list = |p: *mut i64| if n == 0 { &[][..] } else { unsafe { std::slice::from_raw_parts(p, n) } };
     let shape: Option<Vec<usize>> = list(t.shape).iter().map(|d| usize::try_from(*d).ok()).collect();
     let shape = shape.ok_or_else(|| PyBufferError::new_err("a tensor with a size below 0"))?;

@@ -68,7 +68,7 @@ impl Elements {
 
     pub(crate) fn bytes(&self) -> &[u8] {
         match self {
-            // SAFETY: the buffer has these bytes, and nobody writes them while they are lent.
+            // SAFETY: the buffer has these bytes, and nothing writes them while they are lent.
             Elements::Borrowed(_) => unsafe { std::slice::from_raw_parts(self.at(), self.ty().bytes()) },
             Elements::Copied(literal) => literal.bytes(),
         }
@@ -181,7 +181,8 @@ impl ForeignMemory {
         let mut bytes = Vec::with_capacity(count * size);
         let steps = dense(&self.shape);
         if count > 0 && self.strides == steps {
-            // SAFETY: the protocol's promise: the elements lie there, and the owner keeps them.
+            // SAFETY: the protocol requires the elements to be at this address for as long as the owner exists, which
+            // is kept.
             bytes.extend_from_slice(unsafe { std::slice::from_raw_parts(self.at, count * size) });
         } else {
             for k in 0..count as i64 {
@@ -245,7 +246,7 @@ impl Memory {
         }
         let m = slf.get();
         let asked = |flag: c_int| flags & flag == flag;
-        // SAFETY: the caller's buffer; everything in it lives as long as the object that it refers to.
+        // SAFETY: `view` is valid for a write; everything in it lives as long as the object that it refers to.
         unsafe {
             (*view).obj = std::ptr::null_mut();
             if asked(ffi::PyBUF_WRITABLE) {
@@ -275,7 +276,7 @@ impl Memory {
 pub(crate) unsafe fn fill(py: Python<'_>, t: &Tensor, view: *mut ffi::Py_buffer, flags: c_int) -> PyResult<()> {
     let memory = Memory::new(Elements::of(py, t)?, false)?;
     let memory = Py::new(py, memory)?;
-    // SAFETY: an object with the protocol, and the caller's buffer.
+    // SAFETY: the object has the buffer protocol, and `view` is valid to fill in, or null, which is refused.
     match unsafe { ffi::PyObject_GetBuffer(memory.as_ptr(), view, flags) } {
         0 => Ok(()),
         _ => Err(PyErr::fetch(py)),

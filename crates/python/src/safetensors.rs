@@ -112,7 +112,7 @@ fn load_file<'py>(py: Python<'py>, path: PathBuf) -> PyResult<Bound<'py, PyDict>
         let mut file = std::fs::File::open(&path)?;
         let length = file.metadata()?.len() as usize;
         let block = HostBuffer::new(length).map_err(|e| std::io::Error::other(e.to_string()))?;
-        // SAFETY: the block is new, so nobody else has it.
+        // SAFETY: the block is new, so nothing else accesses it.
         file.read_exact(unsafe { std::slice::from_raw_parts_mut(block.as_ptr(), length) })?;
         Ok(Arc::new(block))
     });
@@ -123,7 +123,7 @@ fn load_file<'py>(py: Python<'py>, path: PathBuf) -> PyResult<Bound<'py, PyDict>
             _ => pyo3::exceptions::PyOSError::new_err(text),
         }
     })?;
-    // SAFETY: nobody writes to it any more.
+    // SAFETY: nothing writes to it any more.
     let bytes = unsafe { std::slice::from_raw_parts(block.as_ptr(), block.bytes()) };
     dict(py, parts(&block, bytes, &what)?)
 }
@@ -133,7 +133,7 @@ fn load_file<'py>(py: Python<'py>, path: PathBuf) -> PyResult<Bound<'py, PyDict>
 fn load<'py>(py: Python<'py>, data: &[u8]) -> PyResult<Bound<'py, PyDict>> {
     let block = HostBuffer::new(data.len()).and_then(|b| b.write(0, data).map(|()| Arc::new(b)));
     let block = block.map_err(|e| PyValueError::new_err(e.to_string()))?;
-    // SAFETY: nobody writes to it any more.
+    // SAFETY: nothing writes to it any more.
     let bytes = unsafe { std::slice::from_raw_parts(block.as_ptr(), block.bytes()) };
     dict(py, parts(&block, bytes, "the bytes")?)
 }

@@ -469,7 +469,7 @@ impl PyTensor {
         view: *mut pyo3::ffi::Py_buffer,
         flags: std::ffi::c_int,
     ) -> PyResult<()> {
-        // SAFETY: the caller's promise.
+        // SAFETY: Python calls this with a buffer that is valid to fill in, or null, which is refused.
         unsafe { crate::memory::fill(slf.py(), &slf.get().0, view, flags) }
     }
 

@@ -1,4 +1,4 @@
-//! Which requests come in: by the host that they name, the page that sends them, and their key.
+//! Admission of requests: by the `Host` header, the origin of the page that sends them, and the API key.
 
 use crate::api::{ApiError, ApiResult};
 use crate::http::ServerLimits;
@@ -7,15 +7,15 @@ use axum::http::{HeaderMap, HeaderValue, Method, Request, StatusCode, header};
 use axum::response::Response;
 use std::net::IpAddr;
 
-/// What is done with a request.
+/// The result of the checks.
 pub(crate) enum AccessDecision {
-    /// It is answered; the page of this origin may read the answer.
+    /// The request is admitted; the page of this origin may read the answer.
     Allow(Option<HeaderValue>),
-    /// A browser asks whether it may send another.
+    /// The response to a CORS preflight request.
     Preflight(Box<Response>),
 }
 
-/// Looks at a request's `Host` and `Origin`. `local` says that the server listens on the machine alone.
+/// Checks a request's `Host` and `Origin` headers. `local` means that the server listens on the loopback interface only.
 pub(crate) fn check<B>(limits: &ServerLimits, local: bool, request: &Request<B>) -> ApiResult<AccessDecision> {
     let headers = request.headers();
     let host = headers.get(header::HOST).map(HeaderValue::as_bytes).map(String::from_utf8_lossy);
@@ -61,7 +61,7 @@ pub(crate) fn check<B>(limits: &ServerLimits, local: bool, request: &Request<B>)
     Ok(AccessDecision::Preflight(Box::new(response)))
 }
 
-/// Lets the page of an origin read an answer.
+/// Adds the CORS headers that let the page of an origin read a response.
 pub(crate) fn add_cors_headers(response: &mut Response, origin: Option<HeaderValue>) {
     let Some(origin) = origin else { return };
     let headers = response.headers_mut();
@@ -70,7 +70,7 @@ pub(crate) fn add_cors_headers(response: &mut Response, origin: Option<HeaderVal
     headers.insert(header::ACCESS_CONTROL_EXPOSE_HEADERS, HeaderValue::from_static("retry-after"));
 }
 
-/// Names that are allowed, and what no foreign page can make its name mean: addresses, and this machine.
+/// Whether a host is allowed, or is one that DNS rebinding can't forge: an IP address or `localhost`.
 fn is_allowed_host(host: &str, allowed: &[String]) -> bool {
     let name = match host.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
         Some((six, _)) => six,
@@ -87,7 +87,7 @@ fn truncate_for_message(text: &str) -> String {
     text.chars().take(80).collect()
 }
 
-/// Which of the keys was sent, by its place; nothing where none is asked for.
+/// The index of the API key that was sent; none if no keys are configured.
 pub(crate) fn authenticate(keys: &[String], headers: &HeaderMap) -> ApiResult<Option<usize>> {
     if keys.is_empty() {
         return Ok(None);
@@ -95,7 +95,7 @@ pub(crate) fn authenticate(keys: &[String], headers: &HeaderMap) -> ApiResult<Op
     let sent = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
     let sent = sent.and_then(|value| value.trim().split_once(' '));
     let sent = sent.filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer")).map_or("", |(_, key)| key.trim());
-    // Every byte of every key is compared, whether or not one before it differs.
+    // Compares all bytes of all keys in constant time.
     let differs = |key: &String| {
         sent.bytes().zip(key.bytes()).fold(sent.len() ^ key.len(), |all, (a, b)| all | usize::from(a ^ b))
     };
@@ -127,7 +127,7 @@ mod tests {
             (&[], &[], true, "localhost:8080", None, true),
             (&[], &[], true, "LOCALHOST.", None, true),
             (&[], &[], true, "[::1]:8080", None, true),
-            // A name that a foreign page has made to mean this machine.
+            // A foreign name that was rebound to this machine.
             (&[], &[], true, "rebound.example:8080", None, false),
             (&[], &[], true, "rebound.example:8080", Some("http://rebound.example:8080"), false),
             (&[], &[], false, "models.lan", None, true),

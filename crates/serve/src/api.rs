@@ -1,15 +1,15 @@
-//! Requests of OpenAI's interface, read and checked field by field.
+//! Requests of the OpenAI API, parsed and checked field by field.
 
 use models::SamplingOptions;
 use serde_json::{Map, Value as Json, json};
 
-/// Why a request is refused: one line, and the field it is about.
+/// Why a request is rejected: one line, and the name of the field.
 #[derive(Clone, Debug)]
 pub(crate) struct ApiError {
     pub(crate) status: u16,
     pub(crate) message: String,
     pub(crate) param: Option<String>,
-    /// Seconds after which to try again.
+    /// Number of seconds after which the client may retry.
     pub(crate) retry_after: Option<u64>,
 }
 
@@ -37,38 +37,38 @@ impl ApiError {
 
 pub(crate) type ApiResult<T> = std::result::Result<T, ApiError>;
 
-/// Text or ids.
+/// Text or token IDs.
 #[derive(Clone, Debug)]
 pub(crate) enum Prompt {
     Text(String),
     Ids(Vec<i32>),
 }
 
-/// What a text must be.
+/// The format that the output must have.
 #[derive(Clone, Debug)]
 pub(crate) enum ResponseFormat {
     Any,
-    /// Some JSON object.
+    /// Any JSON object.
     Object,
     Schema(Json),
     Regex(String),
     Choice(Vec<String>),
 }
 
-/// How a prompt becomes ids.
+/// How a prompt is tokenized.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PromptEncoding {
-    /// Whether the tokenizer's special tokens stand in front.
+    /// Whether the tokenizer's leading special tokens are added.
     pub(crate) add_special_tokens: bool,
-    /// Whether those that it puts behind a text stand there too.
+    /// Whether its trailing special tokens are added too.
     pub(crate) add_trailing_tokens: bool,
-    /// Ids at most; where there are more, the others are cut off. `None` as the length is what the context has room for.
+    /// Maximum number of tokens; longer prompts are truncated. A length of `None` is the largest that fits into the context.
     pub(crate) max_tokens: Option<Option<usize>>,
-    /// Whether the first ids are cut off, and not the last.
+    /// Whether the prompt is truncated on the left and not on the right.
     pub(crate) truncate_left: bool,
 }
 
-/// What both kinds of completions may ask for.
+/// The fields that both kinds of completions share.
 #[derive(Clone, Debug)]
 pub(crate) struct CompletionRequest {
     pub(crate) model: String,
@@ -81,53 +81,53 @@ pub(crate) struct CompletionRequest {
     pub(crate) include_usage: bool,
     pub(crate) logprobs: Option<usize>,
     pub(crate) ignore_eos: bool,
-    /// New tokens before an end may come.
+    /// Minimum number of new tokens before an end.
     pub(crate) min_tokens: usize,
-    /// Further ids that end a text.
+    /// Further token IDs that end the text.
     pub(crate) stop_token_ids: Vec<i32>,
-    /// Whether what stopped a text is shown.
+    /// Whether the stop string is included in the output.
     pub(crate) include_stop: bool,
-    /// Whether special tokens have a text.
+    /// Whether special tokens are included in the output text.
     pub(crate) keep_special_tokens: bool,
-    /// The only ids that may come.
+    /// The only token IDs that may be generated.
     pub(crate) allowed_token_ids: Option<Vec<i32>>,
-    /// Whether an answer begins with its prompt, or the last message.
+    /// Whether an answer starts with its prompt, or with the last message.
     pub(crate) echo: bool,
-    /// Whether every piece of a stream has its usage.
+    /// Whether every chunk of a stream reports its usage.
     pub(crate) continuous_usage: bool,
-    /// Whether tokens are told by their ids.
+    /// Whether tokens are reported as their IDs.
     pub(crate) tokens_as_ids: bool,
-    /// How the answer's id ends.
+    /// The suffix of the response's ID.
     pub(crate) request_id: Option<String>,
     pub(crate) encoding: PromptEncoding,
     pub(crate) format: ResponseFormat,
 }
 
-/// What becomes of messages.
+/// The messages of a chat and how they are rendered.
 #[derive(Clone, Debug)]
 pub(crate) struct ChatRequest {
     pub(crate) messages: Vec<Json>,
-    /// Whether the template opens the answer.
+    /// Whether the template adds the generation prompt.
     pub(crate) add_generation_prompt: bool,
-    /// Whether the answer goes on with the last message.
+    /// Whether the answer continues the last message.
     pub(crate) continue_final_message: bool,
     /// Variables of the template.
     pub(crate) template_kwargs: Map<String, Json>,
 }
 
-/// Choices of one request, prompts of one request, stop words.
+/// Maximum number of choices and of prompts per request, and of stop strings.
 const MAX_CHOICES: usize = 16;
 const MAX_PROMPTS: usize = 64;
 const MAX_STOPS: usize = 16;
 const MAX_BIASES: usize = 1024;
-/// Bytes of a stop word, ids that stop or are allowed, texts to choose from, bytes of a request's name.
+/// Maximum bytes of a stop string, number of stop or allowed tokens, number of texts to choose from, bytes of a request's name.
 const MAX_STOP_BYTES: usize = 4096;
 const MAX_STOP_IDS: usize = 1024;
 const MAX_ALLOWED_IDS: usize = 1 << 20;
 const MAX_CHOICE_TEXTS: usize = 10_000;
 const MAX_NAME_BYTES: usize = 256;
 
-/// The body of a request as an object.
+/// Parses the body of a request as an object.
 pub(crate) fn parse_object(bytes: &[u8]) -> ApiResult<Map<String, Json>> {
     match serde_json::from_slice(bytes) {
         Ok(Json::Object(fields)) => Ok(fields),
@@ -136,7 +136,7 @@ pub(crate) fn parse_object(bytes: &[u8]) -> ApiResult<Map<String, Json>> {
     }
 }
 
-/// A field that is there and not null.
+/// Returns a field that is present and not null.
 fn field<'a>(body: &'a Map<String, Json>, name: &str) -> Option<&'a Json> {
     body.get(name).filter(|value| !value.is_null())
 }
@@ -176,7 +176,7 @@ pub(crate) fn string_field(body: &Map<String, Json>, name: &str) -> ApiResult<St
     }
 }
 
-/// Everything but the prompt; `chat` says which of the two kinds it is.
+/// Parses everything but the prompt; `chat` selects the kind of the completion.
 pub(crate) fn parse_completion(body: &Map<String, Json>, chat: bool) -> ApiResult<CompletionRequest> {
     let temperature = number_in_range(body, "temperature", 0.0, 100.0)?.unwrap_or(1.0);
     let seed = match field(body, "seed") {
@@ -279,7 +279,7 @@ pub(crate) fn parse_completion(body: &Map<String, Json>, chat: bool) -> ApiResul
     })
 }
 
-/// How prompts become ids; where special tokens stand and which end is cut off unless the request says.
+/// Parses how prompts are tokenized; `special` and `left` are the defaults.
 pub(crate) fn parse_encoding(body: &Map<String, Json>, special: bool, left: bool) -> ApiResult<PromptEncoding> {
     let cut = match field(body, "truncate_prompt_tokens") {
         None => None,
@@ -300,12 +300,12 @@ pub(crate) fn parse_encoding(body: &Map<String, Json>, special: bool, left: bool
     })
 }
 
-/// How many numbers a vector is to have.
+/// Parses the requested number of dimensions of an embedding.
 pub(crate) fn dimensions(body: &Map<String, Json>) -> ApiResult<Option<usize>> {
     Ok(integer_in_range(body, "dimensions", 1, 1 << 32)?.map(|n| n as usize))
 }
 
-/// Whether vectors are written in base64.
+/// Whether embeddings are encoded in base64.
 pub(crate) fn wants_base64(body: &Map<String, Json>) -> ApiResult<bool> {
     match field(body, "encoding_format").map(Json::as_str) {
         None | Some(Some("float")) => Ok(false),
@@ -323,7 +323,7 @@ fn token_ids_field(body: &Map<String, Json>, name: &str, most: usize) -> ApiResu
 }
 
 fn top_k(body: &Map<String, Json>) -> ApiResult<usize> {
-    // Others write -1 for all.
+    // Other servers write -1 for "all".
     if field(body, "top_k").is_some_and(|k| *k == -1) {
         return Ok(0);
     }
@@ -333,7 +333,7 @@ fn top_k(body: &Map<String, Json>) -> ApiResult<usize> {
 fn fraction_field(body: &Map<String, Json>, name: &str) -> ApiResult<f64> {
     match number_in_range(body, name, 0.0, 1.0)? {
         Some(x) if x > 0.0 => Ok(x),
-        // The most probable token alone.
+        // Only the most probable token remains.
         Some(_) => Ok(f64::MIN_POSITIVE),
         None => Ok(1.0),
     }
@@ -376,7 +376,7 @@ fn parse_logit_bias(body: &Map<String, Json>) -> ApiResult<Vec<(i32, f32)>> {
     map.iter().map(pair).collect::<Option<_>>().ok_or_else(fault)
 }
 
-/// What the text must be. Several fields may ask for it, one of them at once.
+/// Parses the output format. Several fields can specify it, but only one of them at a time.
 fn parse_format(body: &Map<String, Json>) -> ApiResult<ResponseFormat> {
     let empty = Map::new();
     let outputs = match field(body, "structured_outputs") {
@@ -452,7 +452,7 @@ fn response_format(body: &Map<String, Json>) -> ApiResult<ResponseFormat> {
     }
 }
 
-/// What becomes of messages.
+/// Parses the messages of a chat and the fields of its template.
 pub(crate) fn parse_chat(body: &Map<String, Json>) -> ApiResult<ChatRequest> {
     let (open, goes_on) =
         (bool_field_or(body, "add_generation_prompt", true)?, bool_field(body, "continue_final_message")?);
@@ -480,7 +480,7 @@ pub(crate) fn parse_chat(body: &Map<String, Json>) -> ApiResult<ChatRequest> {
     })
 }
 
-/// The prompts of a completion, or the texts to embed: a text, ids, or several of either.
+/// The prompts of a completion, or the inputs of an embedding: a text, token IDs, or several of either.
 pub(crate) fn parse_prompts(body: &Map<String, Json>, name: &str) -> ApiResult<Vec<Prompt>> {
     let fault = || {
         ApiError::for_param(
@@ -510,7 +510,7 @@ pub(crate) fn parse_prompts(body: &Map<String, Json>, name: &str) -> ApiResult<V
     if found.is_empty() || found.len() > MAX_PROMPTS { Err(fault()) } else { Ok(found) }
 }
 
-/// The messages of a chat, each with its content as one text.
+/// The messages of a chat, each with its content as one string.
 fn parse_messages(body: &Map<String, Json>) -> ApiResult<Vec<Json>> {
     let fault = |what: String| ApiError::for_param("messages", what);
     let list = field(body, "messages").ok_or_else(|| fault("`messages` is missing".into()))?;
@@ -544,7 +544,7 @@ fn parse_messages(body: &Map<String, Json>) -> ApiResult<Vec<Json>> {
     Ok(messages)
 }
 
-/// A seed that nobody gave.
+/// A random seed, for requests without one.
 fn random_seed() -> u64 {
     use std::hash::{BuildHasher, Hasher};
     std::collections::hash_map::RandomState::new().build_hasher().finish()

@@ -1,9 +1,9 @@
-//! The thread that runs a model: takes prompts from a bounded queue, lets rows grow, hands tokens out.
+//! The thread that runs a model: takes prompts from a bounded queue, decodes batches of rows, sends out tokens.
 //!
-//! Between two steps of the batch prompts and texts to embed are run part by part, for a share of the time (`pace.rs`), so that neither
-//! waits for the other for long. The client that was served least comes next (`queue.rs`): a long prompt is put aside between two of its
-//! parts, and a row of a client that has many is put aside for the first one of another. What is put aside goes on with the same bits.
-//! Rows of a client that is far ahead of another are left out of steps, where that makes steps shorter.
+//! Between two decode steps, chunks of prompts and of texts to embed are prefilled, for a share of the time (`prefill_pacer.rs`), so that
+//! neither waits long for the other. The client that was served least comes next (`queue.rs`): a long prompt is suspended between
+//! two of its chunks, and a row of a client with many rows is suspended for the first row of another client. Suspended work
+//! resumes bitwise equal. Rows of a client that is far ahead of another are left out of decode steps, where that makes the steps shorter.
 
 use crate::metrics::{Metrics, decrement, increment};
 use crate::prefill_pacer::{PrefillPacer, order_rows};
@@ -15,40 +15,40 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, oneshot};
 
-/// What an engine may hold.
+/// Limits of an engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ServeEngineOptions {
-    /// Sequences and texts that wait, at most. One client has no more of them than it leaves to others.
+    /// Maximum number of waiting sequences and texts. One client gets at most as many as it leaves to the others.
     pub max_queued: usize,
 }
 
-/// A sequence that is asked for.
+/// A generation task.
 pub(crate) struct SequenceRequest {
     pub(crate) prompt: Arc<[i32]>,
     pub(crate) adapter: usize,
-    /// New ids at most.
+    /// Maximum number of new tokens.
     pub(crate) max_new_tokens: usize,
     pub(crate) sampling: SamplingOptions,
-    /// Added to logits.
+    /// Biases that are added to logits.
     pub(crate) logit_bias: Vec<(i32, f32)>,
-    /// Ids that end the text.
+    /// Token IDs that end the text.
     pub(crate) eos_ids: Vec<i32>,
-    /// Further ids that end it, and are told as the reason.
+    /// Further token IDs that end it and are reported as the reason.
     pub(crate) stop_token_ids: Vec<i32>,
-    /// New ids before one of these may come.
+    /// Minimum number of new tokens before one of these may be generated.
     pub(crate) min_tokens: usize,
-    /// The only ids that may come.
+    /// The only token IDs that may be generated.
     pub(crate) allowed_token_ids: Option<Arc<[i32]>>,
-    /// How many of the most probable tokens are told, where probabilities are.
+    /// The number of most probable tokens to report, if log probabilities are requested.
     pub(crate) logprobs: Option<usize>,
     pub(crate) constraint: Option<Constraint>,
     pub(crate) events: mpsc::Sender<SequenceEvent>,
-    /// Set by who listens before it hears no more because it has all that it wants.
+    /// Set by the receiver before it closes the channel because it has all tokens that it needs.
     pub(crate) client_done: Arc<AtomicBool>,
     pub(crate) arrived: Instant,
 }
 
-/// What happens to a sequence.
+/// An event of a sequence.
 #[derive(Debug)]
 pub(crate) enum SequenceEvent {
     Token {
@@ -56,12 +56,12 @@ pub(crate) enum SequenceEvent {
         logprob: Option<TokenLogprobs>,
     },
     End(FinishReason),
-    /// An id that the client named ended the text.
+    /// A stop token that the client named ended the text.
     Stopped(i32),
     Failed(String),
 }
 
-/// The logarithm of a token's probability, and the most probable ones.
+/// The log probability of a token, and the most probable tokens with theirs.
 #[derive(Clone, Debug)]
 pub(crate) struct TokenLogprobs {
     pub(crate) logprob: f64,
@@ -74,7 +74,7 @@ pub(crate) enum FinishReason {
     Length,
 }
 
-/// A text whose vector is asked for.
+/// An embedding task.
 pub(crate) struct EmbeddingTask {
     pub(crate) ids: Arc<[i32]>,
     pub(crate) adapter: usize,
@@ -87,7 +87,7 @@ pub(crate) enum EngineTask {
 }
 
 impl EngineTask {
-    /// Whether nobody waits for it any more.
+    /// Whether nobody waits for the result any more.
     fn is_abandoned(&self) -> bool {
         match self {
             EngineTask::Generate(job) => job.events.is_closed(),
@@ -112,16 +112,16 @@ impl EngineTask {
     }
 }
 
-/// What waits for its turn.
+/// Work in the queue.
 enum QueuedWork {
     New(EngineTask),
-    /// A prompt, or a text to embed, that was put aside.
+    /// A suspended prompt, or a suspended text to embed.
     PausedPrefill(EngineTask, SuspendedSequence),
-    /// A row that was put aside.
+    /// A suspended row.
     PausedSequence(Box<Sequence>, SuspendedSequence),
 }
 
-/// How tasks get to an engine.
+/// The sending end through which tasks reach an engine.
 #[derive(Clone)]
 pub(crate) struct EngineHandle {
     queue: Arc<FairQueue<QueuedWork>>,
@@ -130,7 +130,7 @@ pub(crate) struct EngineHandle {
 }
 
 impl EngineHandle {
-    /// Takes all tasks of a request, or none.
+    /// Submits all tasks of a request, or none.
     pub(crate) fn submit(&self, client: ClientId, tasks: Vec<EngineTask>) -> std::result::Result<(), Rejected> {
         let works = tasks.into_iter().map(|task| {
             let needs = task.requirements();
@@ -148,7 +148,7 @@ impl EngineHandle {
         refused.map_or(Ok(()), Err)
     }
 
-    /// Ends everything at the next step.
+    /// Stops the engine at the next step.
     pub(crate) fn stop(&self) {
         self.stop.store(true, Ordering::Relaxed);
         self.queue.close();
@@ -178,7 +178,7 @@ pub(crate) fn start(
     Ok((handle, thread))
 }
 
-/// A sequence with what it needs to go on.
+/// A sequence with the state of its generation.
 struct Sequence {
     client: ClientId,
     job: SequenceRequest,
@@ -186,7 +186,7 @@ struct Sequence {
     history: TokenHistory,
     num_generated: usize,
     next: i32,
-    /// Later ones have larger numbers.
+    /// Later sequences have larger numbers.
     number: u64,
 }
 
@@ -195,12 +195,12 @@ struct BatchScheduler {
     queue: Arc<FairQueue<QueuedWork>>,
     stop: Arc<AtomicBool>,
     metrics: Arc<Metrics>,
-    /// By row.
+    /// The sequences, by row.
     rows: Vec<Sequence>,
-    /// What is being run, and whose it is.
+    /// The prompt that is being prefilled, and its client.
     prompt: Option<(ClientId, EngineTask)>,
     pacer: PrefillPacer,
-    /// Rows so far.
+    /// Number of rows started so far.
     sequences_started: u64,
 }
 
@@ -211,7 +211,7 @@ impl BatchScheduler {
                 return self.abort_all();
             }
             if self.rows.is_empty() && self.prompt.is_none() {
-                // Nothing to do until somebody asks; looks up now and then, whether to stop.
+                // Without work, the thread waits for a task and periodically checks whether to stop.
                 self.queue.wait(Duration::from_millis(100));
             }
             while self.schedule_prefill() && self.step_prefill() {}
@@ -219,18 +219,18 @@ impl BatchScheduler {
         }
     }
 
-    /// Sees to it that the prompt whose turn it is is at hand; says whether there is one.
+    /// Makes the prompt of the next client current; returns whether there is one.
     fn schedule_prefill(&mut self) -> bool {
-        // Each turn brings one of the rows or what is at hand into its place.
+        // Each iteration moves one row or the current prompt.
         for _ in 0..2 * self.batch.sizes().max_batch + 2 {
-            // What is at hand keeps the row that it is going to have.
+            // The current prompt keeps the row that is reserved for it.
             let kept = usize::from(matches!(self.prompt, Some((_, EngineTask::Generate(_)))));
             let room = self.batch.len() + kept < self.batch.sizes().max_batch;
             let Some(next) = self.queue.next(room) else { break };
             if let Some((client, _)) = &self.prompt
                 && next.prompt > 0
             {
-                // Going from one to the other costs a copy of what the caches have of both. A short one is worth it: it is over soon.
+                // Switching from one prompt to the other copies both caches. For a short prompt this is worth it: it is finished soon.
                 let part = self.batch.sizes().prefill_chunk;
                 let slack = if next.prompt <= part { 0 } else { 2 * part as u64 };
                 if next.served + slack >= self.queue.tokens_served(*client) {
@@ -256,7 +256,7 @@ impl BatchScheduler {
         self.prompt.is_some()
     }
 
-    /// Puts what is being run aside.
+    /// Suspends the current prompt.
     fn preempt_prefill(&mut self) {
         let Some((client, task)) = self.prompt.take() else { return };
         let done = self.batch.prompt_tokens_done();
@@ -272,7 +272,7 @@ impl BatchScheduler {
         self.queue.release(client);
     }
 
-    /// Puts the latest row of a client aside.
+    /// Suspends the latest row of a client.
     fn preempt_latest_row(&mut self, victim: ClientId) -> bool {
         let own = self.rows.iter().enumerate().filter(|(_, row)| row.client == victim);
         let Some((row, _)) = own.max_by_key(|(_, row)| row.number) else { return false };
@@ -325,7 +325,7 @@ impl BatchScheduler {
         }
     }
 
-    /// Runs a part of what is at hand, unless rows come first; says whether it did.
+    /// Prefills a chunk of the current prompt, unless decode steps come first; returns whether it did.
     fn step_prefill(&mut self) -> bool {
         let Some((client, task)) = self.prompt.take() else { return false };
         let ahead =
@@ -356,7 +356,7 @@ impl BatchScheduler {
             (Ok(Some(_)), EngineTask::Embed(embedding)) => embedding.ids.len(),
             _ => self.batch.prompt_tokens_done(),
         };
-        // A part takes its time however few tokens are in it.
+        // A chunk has a minimum cost, however few tokens are in it.
         let least = self.batch.sizes().prefill_chunk / 2;
         self.queue.charge(client, after.saturating_sub(before).max(least).max(1));
         match (found, task) {
@@ -386,14 +386,14 @@ impl BatchScheduler {
         }
     }
 
-    /// A row more, which the batch has already.
+    /// Adds a row that the batch contains already.
     fn add_row(&mut self, growing: Sequence) {
         self.queue.update_row_count(growing.client, true);
         self.rows.push(growing);
         increment(&self.metrics.running, 1);
     }
 
-    /// A row less, which the batch has no more.
+    /// Removes a row that the batch no longer contains.
     fn remove_row(&mut self, row: usize) -> Sequence {
         let growing = self.rows.swap_remove(row);
         self.queue.update_row_count(growing.client, false);
@@ -401,9 +401,9 @@ impl BatchScheduler {
         growing
     }
 
-    /// One more id for each row.
+    /// Decodes one token for each row.
     fn decode_step(&mut self) {
-        // Nobody computes for those who left.
+        // Rows of clients that have disconnected are evicted first.
         for row in (0..self.rows.len()).rev() {
             if self.rows[row].job.events.is_closed() {
                 self.count_abandoned(&self.rows[row].job);
@@ -444,7 +444,7 @@ impl BatchScheduler {
         increment(&self.metrics.steps, 1);
     }
 
-    /// How many of the rows are stepped next. Those of clients that are not far ahead of others are among them.
+    /// Returns how many of the rows are decoded next; they include those of clients that are not far ahead of others.
     fn rows_to_step(&mut self) -> models::Result<usize> {
         let all = self.rows.len();
         let paused = self.queue.paused();
@@ -462,7 +462,7 @@ impl BatchScheduler {
         Ok(few)
     }
 
-    /// Chooses a row's next id from its logits; says whether the row is done.
+    /// Samples a row's next token from its logits; returns whether the row is finished.
     fn sample(&mut self, row: usize, logits: &mut [f32]) -> bool {
         let length = self.batch.row_length(row);
         let context = self.batch.sizes().max_seq_len;
@@ -491,7 +491,7 @@ impl BatchScheduler {
             }
         }
         if logits.iter().all(|x| *x == f32::NEG_INFINITY) {
-            // Everything that may come is excluded.
+            // Every possible token is excluded.
             let _ = job.events.try_send(SequenceEvent::End(FinishReason::Stop));
             return true;
         }
@@ -515,7 +515,7 @@ impl BatchScheduler {
         growing.history.push(id);
         growing.num_generated += 1;
         growing.next = id;
-        // A channel that is full or closed belongs to a client that no longer listens.
+        // If the channel is full or closed, the client no longer reads it.
         if job.events.try_send(SequenceEvent::Token { id, logprob }).is_err() {
             self.count_abandoned(&self.rows[row].job);
             return true;
@@ -531,7 +531,7 @@ impl BatchScheduler {
         false
     }
 
-    /// Nobody listens any more: a client left, or found what it wanted.
+    /// Counts a sequence whose receiver is closed: the client disconnected, or has all tokens that it needs.
     fn count_abandoned(&self, job: &SequenceRequest) {
         if !job.client_done.load(Ordering::Acquire) {
             increment(&self.metrics.abandoned, 1);
@@ -566,7 +566,7 @@ impl BatchScheduler {
     }
 }
 
-/// Leaves only these ids to be chosen.
+/// Masks the logits of all tokens except these.
 fn mask_to_allowed(logits: &mut [f32], allowed: &[i32]) {
     let at = |id: &i32| usize::try_from(*id).ok();
     let kept: Vec<(usize, f32)> = allowed.iter().filter_map(at).filter_map(|i| Some((i, *logits.get(i)?))).collect();

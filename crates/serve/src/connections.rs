@@ -1,5 +1,5 @@
-//! Open connections. There is always room for one more client: where the limit is reached, the connection that did nothing for longest
-//! is closed, and where all are at work a new one waits.
+//! Open connections. A new client is always admitted: at the limit, the connection that has been idle for longest is closed, and
+//! if none is idle, the new one waits.
 
 use crate::quota::{ClientId, within_fair_share};
 use std::collections::BTreeMap;
@@ -7,12 +7,12 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 
-/// A connection that is younger, or was answered less long ago, is not closed to make place: its request or answer may be under way.
+/// A connection that was opened or answered more recently than this is not evicted: its request or answer may be in transit.
 const MIN_IDLE_TIME: Duration = Duration::from_millis(250);
 
 struct OpenConnection {
     client: ClientId,
-    /// How many of its requests are being answered; and when that changed.
+    /// The number of its requests in progress, and when that number changed.
     active_requests: usize,
     idle_since: Instant,
     close: Arc<Notify>,
@@ -23,16 +23,16 @@ pub(crate) struct Connections {
     open: Mutex<(u64, BTreeMap<u64, OpenConnection>)>,
 }
 
-/// One of them.
+/// An open connection.
 pub(crate) struct Connection {
     all: Arc<Connections>,
     id: u64,
     pub(crate) client: ClientId,
-    /// Told when the connection has to make place.
+    /// Notified when the connection is evicted.
     pub(crate) close: Arc<Notify>,
 }
 
-/// A request that came whole and is not answered yet: its connection is not closed to make place.
+/// Marks a connection as busy: a complete request is not answered yet, so the connection is not evicted.
 pub(crate) struct ActiveRequest(Arc<Connection>);
 
 impl Connections {
@@ -44,7 +44,7 @@ impl Connections {
         self.open.lock().unwrap_or_else(|e| e.into_inner())
     }
 
-    /// A connection of this client, if there is room or can be made.
+    /// Admits a connection of this client, if there is room or an idle connection can be evicted.
     pub(crate) fn admit(self: &Arc<Self>, client: ClientId) -> Option<Arc<Connection>> {
         let mut state = self.lock();
         let (next, open) = &mut *state;
@@ -53,7 +53,7 @@ impl Connections {
             if within_fair_share(self.max_connections, open.len(), own, 1) {
                 break;
             }
-            // Whoever has too many loses one of its own; where all are taken, anybody does.
+            // A client at its limit loses a connection of its own; at the total limit, any client loses one.
             let full = open.len() >= self.max_connections;
             evict(open, (!full).then_some(client), MIN_IDLE_TIME)?;
         }
@@ -66,7 +66,7 @@ impl Connections {
         Some(Arc::new(Connection { all: self.clone(), id: *next, client, close }))
     }
 
-    /// Closes the connection that did nothing for longest; says whether there was one.
+    /// Closes the connection that has been idle for longest; returns whether there was one.
     pub(crate) fn close_most_idle(&self) -> bool {
         evict(&mut self.lock().1, None, Duration::ZERO).is_some()
     }
@@ -79,7 +79,7 @@ impl Connections {
     }
 }
 
-/// Takes out the connection that is idle for longest, of one client or of all.
+/// Evicts the connection that has been idle for longest, of one client or of all.
 fn evict(open: &mut BTreeMap<u64, OpenConnection>, of: Option<ClientId>, settled: Duration) -> Option<()> {
     let idle = open.iter().filter(|(_, open)| {
         open.active_requests == 0
@@ -92,7 +92,7 @@ fn evict(open: &mut BTreeMap<u64, OpenConnection>, of: Option<ClientId>, settled
 }
 
 impl Connection {
-    /// A request came whole.
+    /// Marks the connection as busy with a complete request.
     pub(crate) fn begin_request(self: &Arc<Self>) -> ActiveRequest {
         self.all.update_active_requests(self.id, true);
         ActiveRequest(self.clone())
@@ -121,19 +121,19 @@ mod tests {
         let client = ClientId::Key;
         let settle = || std::thread::sleep(MIN_IDLE_TIME);
         let first: Vec<_> = (0..4).map(|_| all.admit(client(0)).expect("room")).collect();
-        // What is new may have something to say.
+        // New connections are not evicted: they may have a request in transit.
         assert!(all.admit(client(0)).is_none());
         settle();
         let kept: Vec<_> = (0..4).map(|_| all.admit(client(0)).expect("its own oldest goes")).collect();
         assert!(all.lock().1.len() == 4 && first.iter().all(|old| !all.lock().1.contains_key(&old.id)));
-        // Those that are at work stay, and who has too many of them gets no more.
+        // Busy connections stay, and a client with too many of them gets no more.
         let working: Vec<_> = kept.iter().map(Connection::begin_request).collect();
         settle();
         assert!(all.admit(client(0)).is_none());
         let others: Vec<_> = (1..5).map(|n| all.admit(client(n)).expect("room")).collect();
         assert_eq!(all.lock().1.len(), 8);
         settle();
-        // All are taken: the one that is idle for longest goes.
+        // All are taken: the one that has been idle for longest is evicted.
         let last = all.admit(client(9)).expect("room is made");
         assert!(!all.lock().1.contains_key(&others[0].id) && all.lock().1.contains_key(&last.id));
         drop(working);

@@ -1,10 +1,10 @@
-//! Every field of requests, of OpenAI's interface and of vLLM's: what is implemented, what changes nothing, and what is refused by
-//! name. `FIELDS.md` is written from this table.
+//! All request fields of the OpenAI and vLLM APIs: which are implemented, which have no effect, and which are rejected by name.
+//! `FIELDS.md` is generated from this table.
 
 use crate::api::{ApiError, ApiResult};
 use serde_json::{Map, Value as Json};
 
-/// Which address a field belongs to.
+/// The endpoint of a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Endpoint {
     /// `/v1/completions`
@@ -27,14 +27,14 @@ impl Endpoint {
     }
 }
 
-/// What is done with a field.
+/// How a field is handled.
 #[derive(Clone, Copy, Debug)]
 #[cfg_attr(not(test), expect(dead_code, reason = "the page is written from the notes"))]
 enum FieldSupport {
     Implemented(&'static str),
-    /// Read by nobody: it can't change an answer. Why it can't.
+    /// Ignored: it can't change an answer, for this reason.
     Ignored(&'static str),
-    /// Answered with 400 and this reason, save for values that ask for nothing.
+    /// Rejected with status 400 and this reason, except for these values, which request nothing.
     Rejected(&'static str, &'static [&'static str]),
 }
 
@@ -50,7 +50,7 @@ struct RequestField {
 const TEXT_AND_CHAT: &[Endpoint] = &[Text, Chat];
 const ALL: &[Endpoint] = &[Text, Chat, Embed];
 
-/// By name; those of a field that is an object are written behind its name.
+/// Sorted by name; the fields of a nested object follow its name.
 #[rustfmt::skip]
 const FIELDS: &[RequestField] = &[
     RequestField { name: "add_generation_prompt", endpoints: &[Chat], support: Implemented("whether the template opens the answer; true by default") },
@@ -184,7 +184,7 @@ const FIELDS: &[RequestField] = &[
     RequestField { name: "structured_outputs.whitespace_pattern", endpoints: TEXT_AND_CHAT, support: Rejected("there is at most one space behind `,` and `:`", &[]) },
 ];
 
-/// Refuses fields that are not known, and those that are refused. Whatever else is wrong with a field is found where it is read.
+/// Rejects unknown fields and unsupported ones. Other errors in a field are reported where it is parsed.
 pub(crate) fn check(body: &Map<String, Json>, on: Endpoint) -> ApiResult<()> {
     check_nested(body, "", on)
 }
@@ -216,7 +216,7 @@ fn check_nested(fields: &Map<String, Json>, prefix: &str, on: Endpoint) -> ApiRe
     Ok(())
 }
 
-/// Whether a value is this one, in JSON.
+/// Whether a value equals this JSON text.
 fn equals_json(value: &Json, text: &str) -> bool {
     let Ok(other) = serde_json::from_str::<Json>(text) else { return false };
     match (value.as_f64(), other.as_f64()) {
@@ -231,7 +231,7 @@ mod tests {
     use serde_json::json;
     use std::fmt::Write;
 
-    /// The table for people.
+    /// Renders the table as Markdown.
     fn page() -> String {
         let mut text = String::from(
             "# Fields of requests\n\nWritten from `src/fields.rs`; `TENSORLOOM_WRITE=1 cargo test -p tensorloom-serve --lib fields` writes it again.\n\n\
@@ -265,7 +265,7 @@ mod tests {
         );
     }
 
-    /// Every field of OpenAI's and vLLM's requests is in the table, for its address.
+    /// Checks that every request field of OpenAI and vLLM is in the table, for its endpoint.
     #[test]
     fn nothing_of_openai_and_vllm_is_missing() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/fields.json");
@@ -283,7 +283,7 @@ mod tests {
         assert!(count > 150);
     }
 
-    /// What is refused is refused with its name for any value but those that ask for nothing; what is unknown too.
+    /// Checks that unsupported and unknown fields are rejected with their names, except for values that request nothing.
     #[test]
     fn what_is_refused_is_named() {
         let body = |name: &str, value: Json| {

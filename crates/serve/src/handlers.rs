@@ -1,4 +1,4 @@
-//! From a checked request to its answer, whole or in pieces.
+//! Turns a checked request into its response, as a whole or streamed.
 
 use crate::api::{self, ApiError, ApiResult, CompletionRequest, Prompt, PromptEncoding, ResponseFormat};
 use crate::batch_scheduler::{EmbeddingTask, EngineTask, FinishReason, SequenceEvent, SequenceRequest, TokenLogprobs};
@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use tokio::sync::{mpsc, oneshot};
 
-/// Which of the two interfaces is spoken.
+/// Which of the two endpoints a request was sent to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CompletionKind {
     Text,
@@ -59,18 +59,18 @@ fn new_response_id(kind: CompletionKind) -> String {
     format!("{}-{:x}{n:08x}", kind.prefix(), now())
 }
 
-/// What a request says, checked and in ids.
+/// A request after validation and tokenization.
 pub(crate) struct PreparedRequest {
     ask: CompletionRequest,
     entry: ServedModel,
     prompts: Vec<Arc<[i32]>>,
-    /// What is shown before each answer.
+    /// The text that is returned before each answer.
     echoes: Vec<String>,
     constraint: Option<Constraint>,
     allowed_token_ids: Option<Arc<[i32]>>,
 }
 
-/// Reads the body of a completion.
+/// Parses and checks the body of a completion request.
 pub(crate) fn parse_request(app: &AppState, body: &[u8], kind: CompletionKind) -> ApiResult<PreparedRequest> {
     let body = &api::parse_object(body)?;
     fields::check(body, if kind == CompletionKind::Chat { Endpoint::Chat } else { Endpoint::Text })?;
@@ -118,13 +118,13 @@ pub(crate) fn parse_request(app: &AppState, body: &[u8], kind: CompletionKind) -
 }
 
 impl PreparedRequest {
-    /// Whether the text must have a form.
+    /// Whether the output is constrained to a format.
     pub(crate) fn is_constrained(&self) -> bool {
         !matches!(self.ask.format, ResponseFormat::Any)
     }
 }
 
-/// Makes what holds the text to its form.
+/// Builds the constraint for the requested output format.
 pub(crate) fn build_constraint(app: &AppState, asked: PreparedRequest) -> ApiResult<PreparedRequest> {
     let maker = &app.served.engines[asked.entry.engine].constrainer;
     let made = match &asked.ask.format {
@@ -137,7 +137,7 @@ pub(crate) fn build_constraint(app: &AppState, asked: PreparedRequest) -> ApiRes
     Ok(PreparedRequest { constraint: made.transpose().map_err(bad_request)?, ..asked })
 }
 
-/// What the template makes of messages.
+/// Renders messages with the chat template.
 fn render_prompt(engine: &ModelEngine, chat: &api::ChatRequest, bounded: bool) -> ApiResult<String> {
     if bounded {
         let content = chat.messages.iter().filter_map(|message| message["content"].as_str());
@@ -149,7 +149,7 @@ fn render_prompt(engine: &ModelEngine, chat: &api::ChatRequest, bounded: bool) -
     if !chat.continue_final_message {
         return render(&chat.messages);
     }
-    // As transformers does: where a mark behind the last message stands in the text, the answer goes on.
+    // As transformers does: a mark is appended to the last message; the rendered text is cut at the mark, and the answer continues there.
     const MARK: &str = "CONTINUE_FINAL_MESSAGE_TAG ";
     let mut messages = chat.messages.clone();
     if let Some(last) = messages.last_mut() {
@@ -161,11 +161,11 @@ fn render_prompt(engine: &ModelEngine, chat: &api::ChatRequest, bounded: bool) -
         let what = "`continue_final_message`: the template does not show the last message";
         ApiError::for_param("continue_final_message", what)
     })?;
-    // Where the template takes spaces off, so must what stands before the mark.
+    // Where the template strips whitespace, the text before the mark is stripped too.
     Ok(if text[at..].starts_with(MARK) { text[..at].to_string() } else { text[..at].trim_end().to_string() })
 }
 
-/// A text that has more bytes than all tokens of a context is not worth reading.
+/// Rejects a text that has more bytes than the tokens of a full context could have.
 fn check_text_length(bytes: usize, engine: &ModelEngine) -> ApiResult<()> {
     let most = engine.max_seq_len.saturating_mul(engine.max_token_bytes);
     match bytes > most {
@@ -180,7 +180,7 @@ fn check_text_length(bytes: usize, engine: &ModelEngine) -> ApiResult<()> {
     }
 }
 
-/// The ids of a prompt, as many of them as are asked for.
+/// The token IDs of a prompt, truncated as requested.
 fn tokenize_prompt(prompt: Prompt, engine: &ModelEngine, encoding: &PromptEncoding) -> ApiResult<Arc<[i32]>> {
     let (mut ids, mut front) = match prompt {
         Prompt::Ids(ids) => (ids, 0),
@@ -195,7 +195,7 @@ fn tokenize_prompt(prompt: Prompt, engine: &ModelEngine, encoding: &PromptEncodi
                         true => engine.tokenizer.encode_with_special_tokens(&text).map_err(bad_request)?,
                         false => engine.tokenizer.encode_prompt(&text).map_err(bad_request)?,
                     };
-                    // What the tokenizer puts in front is not cut off.
+                    // Special tokens that the tokenizer puts in front are not truncated.
                     let plain = match encoding.max_tokens {
                         Some(_) => engine.tokenizer.encode(&text).map_err(bad_request)?.len(),
                         None => ids.len(),
@@ -215,12 +215,12 @@ fn tokenize_prompt(prompt: Prompt, engine: &ModelEngine, encoding: &PromptEncodi
             false => ids.truncate(most),
         }
     }
-    // Nothing is the end of a text.
+    // An empty prompt is replaced by the end-of-text token.
     let ids = if ids.is_empty() { engine.eos_ids.first().copied().into_iter().collect() } else { ids };
     Ok(check_token_ids(ids, engine)?.into())
 }
 
-/// The answer to a prepared request.
+/// The response to a prepared request.
 pub(crate) async fn complete(
     app: &Arc<AppState>,
     asked: PreparedRequest,
@@ -236,7 +236,7 @@ pub(crate) async fn complete(
             let room = engine.max_seq_len - prompt.len();
             let usual = if kind == CompletionKind::Chat { room } else { 16 };
             let most = ask.max_tokens.unwrap_or(usual).min(room);
-            // The last token may be followed by an end.
+            // The last token may be followed by an end event.
             let (events, heard) = mpsc::channel(most + 2);
             let enough = Arc::new(AtomicBool::new(false));
             let seed = ask.sampling.seed.wrapping_add((p * ask.n + choice) as u64);
@@ -297,7 +297,7 @@ fn bad_request(error: models::Error) -> ApiError {
     ApiError::new(400, error.to_string())
 }
 
-/// Ids that the model knows, and that leave room for one more.
+/// Checks that the token IDs are in the vocabulary and leave room for one new token.
 fn check_token_ids(ids: Vec<i32>, engine: &ModelEngine) -> ApiResult<Vec<i32>> {
     if ids.is_empty() {
         return Err(ApiError::new(400, "the prompt has no ids, and the model has none that ends a text"));
@@ -333,7 +333,7 @@ fn submit(app: &AppState, engine: &ModelEngine, client: ClientId, tasks: Vec<Eng
     })
 }
 
-/// Texts whose vectors are asked for.
+/// Inputs of an embedding request.
 pub(crate) struct EmbeddingRequest {
     entry: ServedModel,
     texts: Vec<Arc<[i32]>>,
@@ -341,7 +341,7 @@ pub(crate) struct EmbeddingRequest {
     dimensions: Option<usize>,
 }
 
-/// Reads the body of `/v1/embeddings`.
+/// Parses and checks the body of `/v1/embeddings`.
 pub(crate) fn parse_embedding_request(app: &AppState, body: &[u8]) -> ApiResult<EmbeddingRequest> {
     let body = &api::parse_object(body)?;
     fields::check(body, Endpoint::Embed)?;
@@ -360,7 +360,7 @@ pub(crate) fn parse_embedding_request(app: &AppState, body: &[u8]) -> ApiResult<
     Ok(EmbeddingRequest { entry: entry.clone(), texts, base64: coded, dimensions })
 }
 
-/// The answer of `/v1/embeddings`.
+/// The response of `/v1/embeddings`.
 pub(crate) async fn embed(
     app: &Arc<AppState>,
     asked: EmbeddingRequest,
@@ -417,7 +417,7 @@ fn base64(bytes: &[u8]) -> String {
     text
 }
 
-/// What all parts of an answer say.
+/// Fields that all chunks of a response share.
 struct ResponseInfo {
     kind: CompletionKind,
     id: String,
@@ -475,39 +475,39 @@ impl ResponseInfo {
     }
 }
 
-/// A token with what is told about it.
+/// A token with the details that the response reports about it.
 struct TokenOutput {
     id: i32,
     logprobs: Option<TokenLogprobs>,
-    /// Characters of text before it.
+    /// Number of characters of text before it.
     offset: usize,
 }
 
-/// What one event adds to a choice.
+/// The text and tokens that one event adds to a choice.
 struct ChoiceDelta {
     text: String,
     told: Vec<TokenOutput>,
     finish: Option<FinishReason>,
 }
 
-/// One sequence as its client sees it.
+/// One generated sequence as its client sees it.
 struct ChoiceStream {
     app: Arc<AppState>,
     engine: usize,
     events: mpsc::Receiver<SequenceEvent>,
     enough: Arc<AtomicBool>,
-    /// What is shown before everything else.
+    /// The text that is returned before the generated text.
     echo: String,
     ids: models::TextStream<Arc<models::Tokenizer>>,
     stops: StopMatcher,
-    /// Tokens whose text is not shown yet.
+    /// Tokens whose text is not sent yet.
     held_tokens: Vec<TokenOutput>,
     tokens: usize,
     shown: usize,
-    /// The stop word or id that ended the text.
+    /// The stop string or token that ended the text.
     stopped_by: Option<Json>,
     include_stop: bool,
-    /// Tokens before stop words count.
+    /// Number of tokens before stop strings are checked.
     min_tokens: usize,
     tokens_as_ids: bool,
 }
@@ -543,7 +543,7 @@ impl ChoiceStream {
         }
     }
 
-    /// Waits for what comes next. After a piece with an end nothing comes.
+    /// Waits for the next piece. A piece with a finish reason is the last one.
     async fn next(&mut self) -> std::result::Result<ChoiceDelta, String> {
         if !self.echo.is_empty() {
             let text = std::mem::take(&mut self.echo);
@@ -564,13 +564,13 @@ impl ChoiceStream {
                 self.tokens += 1;
                 self.held_tokens.push(TokenOutput { id, logprobs: logprob, offset: self.shown });
                 let new = self.ids.push(id).map_err(|e| e.to_string())?;
-                // Stop words begin behind the tokens that are to come in any case.
+                // Stop strings are not searched in the minimum number of tokens.
                 let (text, stopped) =
                     if self.tokens <= self.min_tokens { (new, false) } else { self.scan_for_stop(&new) };
                 self.shown += text.chars().count();
                 let told = if text.is_empty() && !stopped { Vec::new() } else { std::mem::take(&mut self.held_tokens) };
                 if stopped {
-                    // Whoever computes for this choice finds out at the next token.
+                    // The engine sees this flag at the next token and stops computing for this choice.
                     self.enough.store(true, Ordering::Release);
                     self.events.close();
                 }
@@ -579,7 +579,7 @@ impl ChoiceStream {
         }
     }
 
-    /// What of a text can be shown, and whether a stop word ends it.
+    /// Returns the part of a text that can be sent, and whether a stop string ends it.
     fn scan_for_stop(&mut self, new: &str) -> (String, bool) {
         let (mut text, word) = self.stops.push(new);
         let stopped = word.is_some();
@@ -592,7 +592,7 @@ impl ChoiceStream {
         (text, stopped)
     }
 
-    /// The last piece: what was held back, and more.
+    /// The last piece: the text that was held back, then `more`.
     fn finish(&mut self, more: String, finish: FinishReason) -> std::result::Result<ChoiceDelta, String> {
         let rest = more + &self.ids.flush().map_err(|e| e.to_string())?;
         let (mut text, stopped) = self.scan_for_stop(&rest);
@@ -611,7 +611,7 @@ impl ChoiceStream {
         if self.tokens_as_ids {
             return (format!("token_id:{id}"), bytes);
         }
-        // A part of a character is written as its bytes, as others do.
+        // A part of a character is written as its bytes, as other servers do.
         let text = String::from_utf8(bytes.clone()).unwrap_or_else(|_| {
             let parts: Vec<String> = bytes.iter().map(|byte| format!("\\x{byte:02x}")).collect();
             format!("bytes:{}", parts.concat())
@@ -650,12 +650,12 @@ impl ChoiceStream {
     }
 }
 
-/// JSON has no infinities.
+/// Makes a number finite: JSON has no infinities.
 fn finite(x: f64) -> f64 {
     if x.is_finite() { x } else { -9999.0 }
 }
 
-/// An answer in server-sent events.
+/// A response as server-sent events.
 fn stream_response(
     app: &Arc<AppState>,
     about: ResponseInfo,
@@ -696,7 +696,7 @@ async fn forward_events(
             writer.event(&chunk).await?;
         }
     }
-    // All choices speak as their tokens come.
+    // The chunks of all choices are interleaved as their tokens arrive.
     let (to, mut from) = mpsc::channel::<(Json, Option<String>, usize)>(8);
     let mut speaking = tokio::task::JoinSet::new();
     let shared = Arc::new(ResponseInfo {

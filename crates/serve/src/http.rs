@@ -28,33 +28,33 @@ use std::time::{Duration, Instant};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
-/// Bodies that are read at once, as so many of the largest. One client has no more of this than it leaves to others.
+/// Memory for request bodies, in multiples of the largest body. One client gets at most as much as it leaves to the others.
 const MAX_CONCURRENT_BODIES: usize = 16;
-/// By how much the priority of threads for large requests is lower: where cores are few, they get a tenth of what an engine gets.
+/// By how much the priority of threads for large requests is lower: if cores are scarce, they get a tenth of an engine's share.
 const NICE_INCREMENT: u8 = 10;
-/// Bytes of a body that is read quickly.
+/// Maximum size in bytes of a request that is handled by the fast threads.
 const SMALL_BODY_BYTES: usize = 16 << 10;
 
-/// What clients may do.
+/// Limits for clients.
 #[derive(Clone, Debug)]
 pub struct ServerLimits {
-    /// Bytes of a request's body.
+    /// Maximum size of a request's body in bytes.
     pub max_body_bytes: usize,
-    /// How long a client may take to send its headers, or its body, or to read a piece of an answer.
+    /// How long a client may take to send its headers or its body, or to read a chunk of a response.
     pub read_timeout: Duration,
-    /// Open connections. Beyond it, one that does nothing is closed for the new one.
+    /// Maximum number of open connections. Beyond it, an idle one is closed for the new one.
     pub max_connections: usize,
-    /// How long requests may go on after the server was asked to stop.
+    /// How long requests may continue after the server was asked to stop.
     pub shutdown_timeout: Duration,
-    /// One of them is what clients must send as `Authorization: Bearer ..`. Clients are told apart by their keys, or, without keys, by
-    /// their addresses.
+    /// API keys, of which clients must send one as `Authorization: Bearer ..`. Clients are identified
+    /// by their keys, or, without keys, by their addresses.
     pub api_keys: Vec<String>,
-    /// Whether `/metrics` asks for a key too.
+    /// Whether `/metrics` requires a key too.
     pub key_for_metrics: bool,
-    /// Names by which the server may be called, beside addresses and `localhost`; `*` for any. A server that listens on the local machine
-    /// alone has no others, one that listens elsewhere takes any where none is given.
+    /// Allowed host names of the server, besides addresses and `localhost`; `*` allows any. By default, a server that listens on
+    /// the loopback interface allows no others, and any other server allows all.
     pub allowed_hosts: Vec<String>,
-    /// Origins of pages that may ask the server, as `https://app.example`, beside its own; `*` for any.
+    /// Origins of web pages that may send requests, such as `https://app.example`, besides the server's own; `*` allows any.
     pub allowed_origins: Vec<String>,
 }
 
@@ -73,29 +73,29 @@ impl Default for ServerLimits {
     }
 }
 
-/// What every request sees.
+/// State that all requests share.
 pub(crate) struct AppState {
     pub(crate) served: ModelRegistry,
     pub(crate) limits: ServerLimits,
-    /// For small requests, of which each takes little; and for everything else.
+    /// Threads for small requests, which take little time each; and for all others.
     pub(crate) small_request_workers: WorkerPool,
     pub(crate) workers: WorkerPool,
-    /// Bytes of bodies.
+    /// The memory budget of request bodies.
     bodies: Arc<ClientQuota>,
     connections: Arc<Connections>,
-    /// Whether it listens on the local machine alone.
+    /// Whether the server listens on the loopback interface only.
     local: bool,
     started: u64,
 }
 
-/// Who asks, and on which connection.
+/// The client of a request, and its connection.
 pub(crate) struct RequestContext {
     pub(crate) client: ClientId,
     pub(crate) connection: Arc<Connection>,
 }
 
 impl AppState {
-    /// The model of this name.
+    /// Finds a model by name.
     pub(crate) fn find_model(&self, name: &str) -> ApiResult<(&ServedModel, &ModelEngine)> {
         let found = self.served.entries.iter().find(|entry| entry.name == name);
         let entry = found.ok_or_else(|| {
@@ -109,22 +109,22 @@ impl AppState {
     }
 }
 
-/// A server that is bound to its address.
+/// A server that is bound to an address.
 pub struct Server {
     listener: std::net::TcpListener,
     app: Arc<AppState>,
 }
 
-/// A server that runs in threads of its own.
+/// A running server, with its own threads.
 pub struct RunningServer {
-    /// Where it listens.
+    /// The address on which it listens.
     pub address: SocketAddr,
     stop: watch::Sender<bool>,
     thread: Option<std::thread::JoinHandle<()>>,
 }
 
 impl Server {
-    /// Takes the address.
+    /// Binds the address.
     pub fn bind(host: &str, port: u16, served: ModelRegistry, limits: ServerLimits) -> Result<Server> {
         let fault = |e: std::io::Error| Error::Address { address: format!("{host}:{port}"), reason: e.to_string() };
         let listener = std::net::TcpListener::bind((host, port)).map_err(fault)?;
@@ -134,9 +134,9 @@ impl Server {
         let workers = |count, lower| {
             WorkerPool::new(count, lower).map_err(|e| Error::Setup(format!("no threads for requests: {e}")))
         };
-        // What large requests had is given back as they end, and the rest when the server is idle.
+        // Memory of large requests is returned to the system as they end, and the rest when the server is idle.
         cpu::limit_allocator_cache();
-        // Most cores are for the engines.
+        // Most cores are reserved for the engines.
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         let (light, workers) = (workers(1, 0)?, workers((cores / 4).clamp(1, 4), NICE_INCREMENT)?);
         let bodies = ClientQuota::new(limits.max_body_bytes.saturating_mul(MAX_CONCURRENT_BODIES));
@@ -156,11 +156,11 @@ impl Server {
         })
     }
 
-    /// Serves until it is stopped.
+    /// Serves requests until the server is stopped.
     pub fn start(self) -> Result<RunningServer> {
         let fault = |e: std::io::Error| Error::Setup(format!("the server could not start: {e}"));
         let address = self.listener.local_addr().map_err(fault)?;
-        // Reading and writing is little work; the engines and workers need the cores.
+        // Network I/O needs little time; the engines and workers need the cores.
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().map_err(fault)?;
         let (stop, stopped) = watch::channel(false);
@@ -172,7 +172,7 @@ impl Server {
                     serve(listener, app, stopped).await;
                 }
             });
-            // What was cut off at the end of the grace is dropped here, then the engines end.
+            // Requests that exceed the shutdown timeout are dropped here, then the engines stop.
             runtime.shutdown_timeout(Duration::from_secs(1));
             drop(self.app);
         });
@@ -181,7 +181,7 @@ impl Server {
 }
 
 impl RunningServer {
-    /// Takes no more requests, and waits for those that are under way as long as the grace is.
+    /// Stops accepting requests, and waits for those in progress up to the shutdown timeout.
     pub fn stop(mut self) {
         self.end();
     }
@@ -230,7 +230,7 @@ async fn serve(listener: TcpListener, app: Arc<AppState>, mut stopped: watch::Re
             accepted = listener.accept() => match accepted {
                 Ok(accepted) => accepted,
                 Err(_) => {
-                    // Too many open files, and the like: it passes.
+                    // Transient errors, such as too many open files.
                     app.connections.close_most_idle();
                     tokio::time::sleep(Duration::from_millis(20)).await;
                     continue;
@@ -283,7 +283,7 @@ async fn serve(listener: TcpListener, app: Arc<AppState>, mut stopped: watch::Re
     app.served.engines.iter().for_each(|engine| engine.handle.stop());
 }
 
-/// A connection's place, as soon as there is one.
+/// Waits until a connection is admitted.
 async fn acquire_connection(app: &AppState, client: ClientId) -> Option<Arc<Connection>> {
     let begun = Instant::now();
     loop {
@@ -409,7 +409,7 @@ fn finish_response(app: &AppState, found: ApiResult<Response>) -> Response {
     response
 }
 
-/// The body of a request, as long as it is small enough and comes in time, and who sends it. The share is kept as long as the body.
+/// Reads the body of a request within the size limit and the timeout, and identifies its client. The share is held as long as the body.
 async fn read_body(app: &AppState, request: Request) -> ApiResult<(RequestContext, Bytes, QuotaGuard)> {
     if request.method() != Method::POST {
         return Err(ApiError::new(405, format!("{} is not for this address: use POST", request.method())));

@@ -1,15 +1,15 @@
 //! Models behind an OpenAI-compatible HTTP interface: continuous batching, streaming, limits, metrics.
 //!
 //! ```text
-//! connections ── gate ── http ──── answer ──┐ queue (bounded, a line for each client)
-//!                          │        ▲        ▼
-//!              workers: api, tokens │      engine: one thread for each model, `models::Slots`
-//!                          └────────┘        │ tokens, one channel for each choice
-//!                               stream ◄─────┘
+//! connections ── access_control ── http ─── handlers ──┐ queue (bounded, one per client)
+//!                                     │        ▲       ▼
+//!                         workers: api, tokens │    batch_scheduler: one thread for each model, `models::BatchEngine`
+//!                                     └────────┘       │ tokens, one channel for each choice
+//!                                          sse ◄───────┘
 //! ```
 //!
-//! The engine alone touches programs and caches. Whoever no longer listens to its channel, because the client vanished, was too
-//! slow, or has all it asked for, is found out at the next token, and its row is free.
+//! Only the engine accesses programs and caches. If a channel's receiver is closed, because the client disconnected, was too
+//! slow, or has all tokens that it needs, the engine detects this at the next token and frees the row.
 
 mod access_control;
 mod api;
@@ -32,24 +32,24 @@ pub use batch_scheduler::ServeEngineOptions;
 pub use http::{RunningServer, Server, ServerLimits};
 pub use model_registry::{ModelRegistry, ServedModel};
 
-/// What can go wrong before or while a server runs.
+/// Errors before or while a server runs.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The model could not be read, or does not fit.
+    /// The model could not be read, or does not fit into memory.
     #[error("{0}")]
     Model(#[from] models::Error),
-    /// The address could not be had.
+    /// The address could not be bound.
     #[error("{address}: {reason}; give another `--host` or `--port`")]
     Address {
-        /// What was asked for.
+        /// The requested address.
         address: String,
-        /// What the system says.
+        /// The system's error message.
         reason: String,
     },
-    /// A name that two models have, and the like.
+    /// An invalid configuration, such as two models with the same name.
     #[error("{0}")]
     Setup(String),
 }
 
-/// Results of this crate.
+/// The result type of this crate.
 pub type Result<T> = std::result::Result<T, Error>;

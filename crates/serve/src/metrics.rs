@@ -1,40 +1,40 @@
-//! What `/metrics` tells, in Prometheus' text form.
+//! The metrics of `/metrics`, in the Prometheus text format.
 
 use std::fmt::Write;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Counts of everything since the start.
+/// Counters since the start.
 #[derive(Debug, Default)]
 pub(crate) struct Metrics {
-    /// Answers by status: 2xx, 4xx, 5xx.
+    /// Responses by status: 2xx, 4xx, 5xx.
     pub(crate) responses: [AtomicU64; 3],
-    /// Requests that found the queue full.
+    /// Requests that were rejected because the queue was full.
     pub(crate) rejected: AtomicU64,
-    /// Sequences that ended because nobody listened.
+    /// Sequences that ended because their receiver was closed.
     pub(crate) abandoned: AtomicU64,
-    /// Connections that are open.
+    /// Open connections.
     pub(crate) connections: AtomicU64,
-    /// Clients that did not take what was written for them, or did not send what they announced.
+    /// Clients that did not read their response, or did not send their whole request, in time.
     pub(crate) slow_clients: AtomicU64,
     pub(crate) prompt_tokens: AtomicU64,
-    /// Of these, taken over from earlier prompts.
+    /// Prompt tokens whose KV cache was reused from earlier prompts.
     pub(crate) cached_prompt_tokens: AtomicU64,
     pub(crate) generated_tokens: AtomicU64,
-    /// Rows, and prompts that wait, now.
+    /// Current number of rows, and of waiting prompts.
     pub(crate) running: AtomicU64,
     pub(crate) waiting: AtomicU64,
     pub(crate) steps: AtomicU64,
-    /// From a request's arrival to its first token; one step of all rows.
+    /// Time from a request's arrival to its first token, and time of a decode step of all rows.
     pub(crate) first_token: Histogram,
     pub(crate) step: Histogram,
 }
 
-/// Upper bounds in seconds.
+/// Upper bounds of the buckets in seconds.
 const BUCKET_BOUNDS: [f64; 14] = [0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0];
 
-/// Durations by size.
+/// A histogram of durations.
 #[derive(Debug, Default)]
 pub(crate) struct Histogram {
     counts: Mutex<([u64; BUCKET_BOUNDS.len() + 1], f64)>,
@@ -61,12 +61,12 @@ impl Histogram {
     }
 }
 
-/// One more.
+/// Increments a counter.
 pub(crate) fn increment(of: &AtomicU64, by: u64) {
     of.fetch_add(by, Ordering::Relaxed);
 }
 
-/// One less.
+/// Decrements a counter.
 pub(crate) fn decrement(of: &AtomicU64, by: u64) {
     of.fetch_sub(by, Ordering::Relaxed);
 }
@@ -83,7 +83,7 @@ impl Metrics {
         );
     }
 
-    /// Grows with everything that is done for clients.
+    /// Returns a number that increases with all work for clients.
     pub(crate) fn events(&self) -> u64 {
         let all = self.responses.iter().chain([&self.steps, &self.abandoned, &self.slow_clients, &self.rejected]);
         all.map(|of| of.load(Ordering::Relaxed)).sum()
@@ -127,7 +127,7 @@ impl Metrics {
     }
 }
 
-/// Bytes of this process in memory, where the system tells.
+/// Resident memory of this process in bytes, where the system reports it.
 pub(crate) fn resident_bytes() -> u64 {
     let text = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"));

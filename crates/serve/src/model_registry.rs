@@ -1,4 +1,4 @@
-//! A model that is served: its engine, and what turns text into ids and back.
+//! A served model: its engine, tokenizer and chat template.
 
 use crate::batch_scheduler::{self, EngineHandle, ServeEngineOptions};
 use crate::metrics::Metrics;
@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-/// A name that clients ask for: a model, or an adapter of one.
+/// A name that clients can request: a model, or an adapter of one.
 #[derive(Clone)]
 pub struct ServedModel {
     pub(crate) name: String,
@@ -19,7 +19,7 @@ pub struct ServedModel {
     pub(crate) adapter: usize,
 }
 
-/// A model with its thread.
+/// A model with its engine thread.
 pub(crate) struct ModelEngine {
     pub(crate) handle: EngineHandle,
     pub(crate) tokenizer: Arc<Tokenizer>,
@@ -28,13 +28,13 @@ pub(crate) struct ModelEngine {
     pub(crate) eos_ids: Vec<i32>,
     pub(crate) max_seq_len: usize,
     pub(crate) vocabulary: usize,
-    /// Bytes of the longest token.
+    /// Number of bytes of the longest token.
     pub(crate) max_token_bytes: usize,
     pub(crate) dimensions: EmbeddingDimensions,
     thread: Option<JoinHandle<()>>,
 }
 
-/// How many numbers of a vector mean something by themselves.
+/// The numbers of dimensions to which an embedding may be truncated.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct EmbeddingDimensions {
     full_size: Option<usize>,
@@ -44,7 +44,7 @@ pub(crate) struct EmbeddingDimensions {
 }
 
 impl EmbeddingDimensions {
-    /// What `config.json` says, as sentence-transformers and vLLM write it.
+    /// Reads `config.json`, with the fields of sentence-transformers and vLLM.
     fn from_dir(dir: &Path) -> EmbeddingDimensions {
         let text = std::fs::read_to_string(dir.join("config.json")).unwrap_or_default();
         let config: Json = serde_json::from_str(&text).unwrap_or_default();
@@ -73,7 +73,7 @@ impl EmbeddingDimensions {
     }
 }
 
-/// Everything that is served.
+/// All served models.
 pub struct ModelRegistry {
     pub(crate) engines: Vec<ModelEngine>,
     pub(crate) entries: Vec<ServedModel>,
@@ -81,8 +81,8 @@ pub struct ModelRegistry {
 }
 
 impl ModelRegistry {
-    /// Reads HuggingFace directories, and those of adapters: these are served beside their model, which is read too if it is
-    /// not among them. `told` hears what is being done.
+    /// Loads HuggingFace directories of models and adapters. An adapter is served beside its base model, which is loaded too if
+    /// it is not among them. `told` receives progress messages.
     pub fn load(
         dirs: &[PathBuf],
         module: Option<&str>,
@@ -173,12 +173,12 @@ impl ModelRegistry {
         Ok(())
     }
 
-    /// The names that clients ask for.
+    /// The names that clients can request.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.entries.iter().map(|entry| &*entry.name)
     }
 
-    /// Ends what is being generated, and waits for the engines.
+    /// Stops all generation, and waits for the engine threads.
     pub(crate) fn stop(&mut self) {
         self.engines.iter().for_each(|engine| engine.handle.stop());
         for engine in &mut self.engines {

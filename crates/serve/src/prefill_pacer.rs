@@ -1,32 +1,32 @@
-//! How an engine's time is divided between steps of rows and parts of prompts, and which rows a step has.
+//! Divides an engine's time between decode steps and prefill chunks, and selects the rows of a step.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// A prompt of a client that is ahead of others gets one part of the time and their rows this many.
+/// If the client of a prompt is ahead of others, the decode steps get this many times the time of its prefill chunks.
 const DECODE_SHARES: u32 = 3;
 
-/// What steps and parts took.
+/// Measured times of decode steps and prefill chunks.
 #[derive(Debug, Default)]
 pub(crate) struct PrefillPacer {
-    /// By the places of the program, what a step takes where nothing else has the cores: about the least of the last ones.
+    /// The time of an uninterrupted step by the row capacity of its program: about the least of the last ones.
     steps: BTreeMap<usize, Duration>,
-    /// What the last step took.
+    /// The time of the last step.
     last_step: Duration,
-    /// Whether a part ran after the last step.
+    /// Whether a chunk ran after the last step.
     prefill_ran: bool,
-    /// How long rows are stepped before a part runs again.
+    /// The time that decode steps get before the next chunk runs.
     decode_time_owed: Duration,
 }
 
-/// Places of the program that steps so many rows.
+/// The row capacity of the program that decodes this many rows.
 fn batch_bucket(rows: usize) -> usize {
     rows.max(2).next_power_of_two()
 }
 
 impl PrefillPacer {
-    /// Whether one more part may run before the next step. Parts run for as long as a step takes; one may run in any case, unless its
-    /// client is `ahead` of one that has rows.
+    /// Whether one more chunk may run before the next step. Chunks run for as long as a step takes; at least one may run, unless
+    /// its client is `ahead` of one that has rows.
     pub(crate) fn allows_prefill(&self, ahead: bool) -> bool {
         self.decode_time_owed < self.last_step || self.last_step.is_zero() || !ahead && !self.prefill_ran
     }
@@ -40,29 +40,30 @@ impl PrefillPacer {
         self.prefill_ran = false;
         self.last_step = time;
         self.decode_time_owed = self.decode_time_owed.saturating_sub(time);
-        // A step that others interrupted says little, and a program that seems slow would not be tried again.
+        // A step may be slowed by other processes, so the estimate is close to the minimum: a
+        // program that seems slow would not be tried again.
         let least = self.steps.entry(batch_bucket(rows)).or_insert(time);
         *least = time.min(*least + *least / 16);
     }
 
-    /// There are no rows that could be kept waiting.
+    /// Called when no rows wait for a decode step.
     pub(crate) fn reset(&mut self) {
         (self.prefill_ran, self.decode_time_owed) = (false, Duration::ZERO);
     }
 
-    /// Whether a step of all rows is worth it where a few would do: as long as it takes little longer.
+    /// Whether to decode all rows where a few would do: if it takes at most a quarter longer.
     pub(crate) fn should_step_all(&self, few: usize, all: usize) -> bool {
         let usual = |rows| self.steps.get(&batch_bucket(rows));
         match (usual(few), usual(all)) {
             _ if batch_bucket(few) == batch_bucket(all) => true,
             (Some(few), Some(all)) => 4 * *all <= 5 * *few,
-            // What is not known yet is tried.
+            // An unknown time is measured.
             (few, _) => few.is_some(),
         }
     }
 }
 
-/// The rows in an order in which the wanted ones are among the first so many; few of them move.
+/// Returns the rows in an order with the wanted ones among the first `first`; moves as few as possible.
 pub(crate) fn order_rows(wanted: &[bool], first: usize) -> Vec<usize> {
     let mut order: Vec<usize> = (0..wanted.len()).collect();
     let mut free = (0..first).filter(|row| !wanted[*row]);
@@ -82,14 +83,15 @@ mod tests {
         Duration::from_millis(n)
     }
 
-    /// How much of the time parts of a prompt get beside rows, for parts and steps of these lengths.
+    /// Tests the share of the time that prefill chunks get beside decoding, for these times of chunks and steps.
     #[test]
     fn time_is_divided() {
-        // Milliseconds of a step and of a part, whether the prompt's client is ahead; the parts' time of 100, the longest pause.
+        // Milliseconds of a step and of a chunk, whether the prompt's client is ahead; the chunks'
+        // share of the time in percent, the longest pause.
         let cases = [
             (10, 10, false, 50, 10),
             (10, 1, false, 50, 10),
-            // One part at least is run between two steps.
+            // At least one chunk runs between two steps.
             (1, 10, false, 90, 10),
             (10, 10, true, 25, 10),
             (10, 2, true, 25, 4),
@@ -129,7 +131,7 @@ mod tests {
     #[test]
     fn rows_that_cost_little_run_along() {
         let mut pace = PrefillPacer::default();
-        // Unknown ones are tried, the small one first.
+        // Unknown programs are measured, the smaller one first.
         assert!(!pace.should_step_all(1, 8) && pace.should_step_all(5, 8));
         pace.record_step(1, ms(10));
         assert!(pace.should_step_all(1, 8) && pace.should_step_all(2, 8));
@@ -137,7 +139,7 @@ mod tests {
         assert!(pace.should_step_all(1, 8) && pace.should_step_all(1, 7));
         (0..20).for_each(|_| pace.record_step(8, ms(20)));
         assert!(!pace.should_step_all(1, 8) && !pace.should_step_all(2, 5) && pace.should_step_all(5, 8));
-        // One that was interrupted changes nothing.
+        // An interrupted step changes nothing.
         pace.record_step(2, ms(500));
         assert!(!pace.should_step_all(1, 8));
     }

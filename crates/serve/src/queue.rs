@@ -1,55 +1,55 @@
-//! Work that waits for an engine, a line for each client.
+//! A fair queue of work for an engine, with one queue per client.
 //!
-//! The client that was served least comes next, and a client that was away is not owed the time: it begins where the least served of
-//! the others is. Rows are shared by number: a client takes one from another that has at least two more. So are their tokens: a
-//! client that is far ahead of another pauses until that one has caught up ([`Queue::paused`]).
+//! The client that was served least comes next. A client that was inactive gets no credit for that time: it starts at the level
+//! of the least served other client. Rows are shared by number: a client takes one from another that has at least two more.
+//! Tokens are shared too: a client that is far ahead of another pauses until that one has caught up ([`FairQueue::paused`]).
 
 use crate::quota::{ClientId, max_per_client, within_fair_share};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Condvar, Mutex, MutexGuard};
 use std::time::Duration;
 
-/// Tokens that a client may be ahead of the least served one before its rows pause.
+/// The number of tokens by which a client may be ahead of the least served one before its rows pause.
 const MAX_TOKENS_AHEAD: u64 = 16;
 
-/// Why work was not taken.
+/// Why work was rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Rejected {
-    /// Not now.
+    /// The queue is full at the moment.
     QueueFull,
-    /// Never: at most so many at once.
+    /// The request can never fit: the queue holds at most this many entries.
     TooLarge(usize),
     Stopped,
 }
 
-/// What the queue knows of work.
+/// The resources that work needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct WorkRequirements {
     /// Whether it needs a row.
     pub(crate) needs_row: bool,
-    /// Tokens of a prompt or text that are to be run first. A row that goes on has none.
+    /// Number of tokens of a prompt or text to prefill first; 0 for a row that is resumed.
     pub(crate) prompt_tokens: usize,
 }
 
-/// Work of one client.
+/// Queued work of one client.
 struct QueueEntry<W> {
     work: W,
     needs: WorkRequirements,
-    /// Whether it was never begun.
+    /// Whether it was never started.
     is_new: bool,
 }
 
 struct ClientQueue<W> {
     entries: VecDeque<QueueEntry<W>>,
-    /// Entries that were never begun.
+    /// Number of entries that were never started.
     num_new: usize,
-    /// What the client got, in tokens.
+    /// Number of tokens that the client was served.
     tokens_served: u64,
-    /// Rows that it has.
+    /// Number of its rows.
     rows: usize,
-    /// Whether work of it was taken and is not done.
+    /// Whether work was taken for it and is not finished.
     in_progress: bool,
-    /// Whether its rows pause.
+    /// Whether its rows are paused.
     paused: bool,
 }
 
@@ -74,19 +74,19 @@ impl<W> ClientQueue<W> {
 
 struct QueueState<W> {
     clients: BTreeMap<ClientId, ClientQueue<W>>,
-    /// Entries that were never begun.
+    /// Number of entries that were never started.
     num_new: usize,
     stopped: bool,
 }
 
-/// What comes next.
+/// The next work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NextWork {
     pub(crate) client: ClientId,
     pub(crate) served: u64,
-    /// Tokens of its prompt that are to be run.
+    /// Number of prompt tokens to prefill.
     pub(crate) prompt: usize,
-    /// Who gives up a row for it.
+    /// The client that gives up a row for it.
     pub(crate) victim: Option<ClientId>,
 }
 
@@ -106,8 +106,8 @@ impl<W> FairQueue<W> {
         self.state.lock().unwrap_or_else(|e| e.into_inner())
     }
 
-    /// Takes all of a request's work, or nothing. `gone` says of waiting work that nobody wants it any more. Gives how many entries
-    /// there are more.
+    /// Adds all of a request's work, or nothing. `gone` returns whether nobody waits for an entry any
+    /// more. Returns by how many entries the queue has grown.
     pub(crate) fn submit(
         &self,
         client: ClientId,
@@ -136,7 +136,7 @@ impl<W> FairQueue<W> {
         }
         let least = state.clients.values().filter(|line| line.is_active()).map(|line| line.tokens_served).min();
         match least {
-            // Who was served less than those who wait now has no advantage of it.
+            // A client that was served less than those that wait now gets no credit for it.
             Some(least) => state.clients.retain(|_, line| line.is_active() || line.tokens_served > least),
             None => state.clients.clear(),
         }
@@ -153,7 +153,7 @@ impl<W> FairQueue<W> {
         (more, None)
     }
 
-    /// Waits until there is work, or for this long.
+    /// Waits until there is work, or until a timeout.
     pub(crate) fn wait(&self, time: Duration) {
         let state = self.lock();
         if state.clients.values().all(|line| line.entries.is_empty()) && !state.stopped {
@@ -161,7 +161,7 @@ impl<W> FairQueue<W> {
         }
     }
 
-    /// Whose work comes next. Where there is no `room` for a row, only what needs none, or what takes one from another client.
+    /// Selects the next work. Without `room` for a row, only work that needs no row, or that takes one from another client.
     pub(crate) fn next(&self, room: bool) -> Option<NextWork> {
         let state = self.lock();
         let most = state.clients.iter().max_by_key(|(_, line)| line.rows).map(|(client, line)| (*client, line.rows));
@@ -182,11 +182,12 @@ impl<W> FairQueue<W> {
                 }
             }
         });
-        // Of two that were served alike, the one that takes less time comes first.
+        // Of two clients that were served equally, the one with the shorter prompt comes first.
         able.min_by_key(|next| (next.served, next.prompt))
     }
 
-    /// The first entry of a client, and whether it was never begun. The client is known as served until [`Queue::release`].
+    /// Takes the first entry of a client, and whether it was never started. The client counts
+    /// as being served until [`FairQueue::release`].
     pub(crate) fn take(&self, client: ClientId) -> Option<(W, bool)> {
         let mut guard = self.lock();
         let state = &mut *guard;
@@ -198,39 +199,39 @@ impl<W> FairQueue<W> {
         Some((entry.work, entry.is_new))
     }
 
-    /// Work that was taken is done, or put back, or has its row.
+    /// Marks work that was taken as finished, put back, or assigned to a row.
     pub(crate) fn release(&self, client: ClientId) {
         if let Some(line) = self.lock().clients.get_mut(&client) {
             line.in_progress = false;
         }
     }
 
-    /// Work that was begun goes on as the client's next.
+    /// Puts started work back as the client's next.
     pub(crate) fn requeue(&self, client: ClientId, work: W, needs: WorkRequirements) {
         self.lock().clients.entry(client).or_default().entries.push_front(QueueEntry { work, needs, is_new: false });
     }
 
-    /// A client got so many tokens.
+    /// Records that a client was served `tokens`.
     pub(crate) fn charge(&self, client: ClientId, tokens: usize) {
         if let Some(line) = self.lock().clients.get_mut(&client) {
             line.tokens_served += tokens as u64;
         }
     }
 
-    /// What a client got.
+    /// The number of tokens that a client was served.
     pub(crate) fn tokens_served(&self, client: ClientId) -> u64 {
         self.lock().clients.get(&client).map_or(0, |line| line.tokens_served)
     }
 
-    /// What the least served of the clients with rows got, without this one.
+    /// The number of tokens of the least served client with rows, without this one.
     pub(crate) fn min_served_of_others(&self, client: ClientId) -> Option<u64> {
         let state = self.lock();
         let others = state.clients.iter().filter(|(own, line)| **own != client && line.rows > 0);
         others.map(|(_, line)| line.tokens_served).min()
     }
 
-    /// Clients whose rows pause: from where one is more than [`AHEAD`] tokens ahead of the least served one that has rows, until that
-    /// one has caught up.
+    /// The clients whose rows pause: a client pauses when it is more than `MAX_TOKENS_AHEAD` tokens ahead of the least served one
+    /// that has rows, until that one has caught up.
     pub(crate) fn paused(&self) -> Vec<ClientId> {
         let mut state = self.lock();
         let least =
@@ -242,14 +243,14 @@ impl<W> FairQueue<W> {
         state.clients.iter().filter(|(_, line)| line.paused).map(|(client, _)| *client).collect()
     }
 
-    /// A client has a row more, or one less.
+    /// Records that a client has one row more, or one less.
     pub(crate) fn update_row_count(&self, client: ClientId, more: bool) {
         let mut state = self.lock();
         let line = state.clients.entry(client).or_default();
         line.rows = if more { line.rows + 1 } else { line.rows.saturating_sub(1) };
     }
 
-    /// Takes nothing more, and gives what waits with whether it was never begun.
+    /// Closes the queue, and returns the waiting work, each with whether it was never started.
     pub(crate) fn close_and_drain(&self) -> Vec<(W, bool)> {
         let mut state = self.lock();
         state.stopped = true;
@@ -258,7 +259,7 @@ impl<W> FairQueue<W> {
         lines.into_values().flat_map(|line| line.entries).map(|entry| (entry.work, entry.is_new)).collect()
     }
 
-    /// Takes nothing more.
+    /// Closes the queue.
     pub(crate) fn close(&self) {
         self.lock().stopped = true;
         self.ready.notify_all();
@@ -284,11 +285,11 @@ mod tests {
         assert_eq!(submit(&queue, 1, &[1; 4]), None);
         assert_eq!(submit(&queue, 1, &[1; 2]), Some(Rejected::QueueFull));
         assert_eq!(submit(&queue, 2, &[1]), None);
-        // What nobody wants any more makes place.
+        // Abandoned entries make room.
         let queue = FairQueue::new(16);
         assert_eq!(submit(&queue, 0, &[99; 8]), None);
         assert_eq!(submit(&queue, 0, &[1; 8]), None);
-        // A length that nobody could have is no reason to reserve it.
+        // An unlimited capacity reserves no memory.
         assert_eq!(submit(&FairQueue::new(usize::MAX), 0, &[1; 100]), None);
     }
 
@@ -302,7 +303,7 @@ mod tests {
             queue.charge(next.client, 100);
         }
         submit(&queue, 1, &[2; 8]);
-        // The newcomer begins where the others are, and both go on in turns.
+        // A new client starts at the level of the others, and both alternate.
         let mut turns = Vec::new();
         for _ in 0..8 {
             let next = queue.next(true).expect("work");
@@ -313,7 +314,7 @@ mod tests {
         assert_eq!(turns.iter().filter(|client| **client == ClientId::Key(1)).count(), 4, "{turns:?}");
     }
 
-    /// Who comes next, by what clients were served, and the length of their prompts.
+    /// Tests which client is next, by the tokens that clients were served and the length of their prompts.
     #[test]
     fn the_shorter_of_two_that_were_served_alike_comes_next() {
         let cases: [(&[(usize, usize)], usize); 5] = [
@@ -321,7 +322,7 @@ mod tests {
             (&[(0, 5), (0, 300)], 0),
             (&[(7, 300), (8, 5)], 0),
             (&[(8, 5), (7, 300)], 1),
-            // A row that goes on has no prompt.
+            // A resumed row has no prompt.
             (&[(0, 5), (0, 300), (0, 0)], 2),
         ];
         for (clients, expected) in cases {
@@ -335,7 +336,7 @@ mod tests {
         }
     }
 
-    /// A client that comes while another has much to do, and was served more, is the next one.
+    /// A client that arrives while another, which was served more, has much work, is the next one.
     #[test]
     fn a_newcomer_is_next() {
         let queue = FairQueue::new(64);
@@ -343,7 +344,7 @@ mod tests {
         for tokens in [0, 1, 1000] {
             queue.charge(ClientId::Key(0), tokens);
             submit(&queue, 1, &[2]);
-            // What the other one has done since, and be it one token, counts.
+            // Even a single token served since then counts.
             queue.charge(ClientId::Key(0), 1);
             let next = queue.next(true).expect("work");
             assert_eq!(next.client, ClientId::Key(1));
@@ -353,10 +354,10 @@ mod tests {
         }
     }
 
-    /// Which clients pause while each row that is stepped gets a token.
+    /// Tests which clients pause while each row that is decoded gets a token.
     #[test]
     fn who_is_far_ahead_pauses_until_others_have_caught_up() {
-        // Rows of each client; how many of 320 steps each takes part in. Each gets as many tokens as the one with the fewest rows.
+        // The rows of each client; in how many of 320 steps each takes part. Each gets as many tokens as the one with the fewest rows.
         let cases: [(&[usize], &[usize]); 5] = [
             (&[3], &[320]),
             (&[1, 1, 1], &[320, 320, 320]),
@@ -397,7 +398,7 @@ mod tests {
         for (client, more) in [(0, false), (1, true), (0, false), (1, true)] {
             queue.update_row_count(ClientId::Key(client), more);
         }
-        // Two each: nobody takes from the other.
+        // Two rows each: neither takes from the other.
         assert_eq!(queue.next(false), None);
         assert!(queue.next(true).is_some());
     }

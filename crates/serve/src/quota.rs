@@ -1,19 +1,19 @@
-//! Clients, and how they share what is bounded.
+//! Clients, and how they share bounded resources.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-/// Who asks: the owner of a key where keys are asked for, otherwise an address.
+/// The identity of a client: the owner of an API key if keys are configured, otherwise an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum ClientId {
-    /// By its place among the server's keys.
+    /// The index among the server's keys.
     Key(usize),
     Address(IpAddr),
 }
 
 impl ClientId {
-    /// A host has a whole /64 of IPv6 addresses.
+    /// Groups IPv6 addresses by /64, since a host has a whole /64.
     pub(crate) fn of(address: IpAddr) -> ClientId {
         ClientId::Address(match address.to_canonical() {
             IpAddr::V6(six) => IpAddr::V6((six.to_bits() >> 64 << 64).into()),
@@ -22,19 +22,19 @@ impl ClientId {
     }
 }
 
-/// Whether a client that has `own` of `all` that is taken may have `more`: as long as it has no more than it leaves to others. So one
-/// client gets half, two get a third each, and whoever has nothing always finds something.
+/// Whether a client that uses `own` of `all` used units may have `more`: only if it then has no more than it leaves free. So a
+/// single client gets half, two get a third each, and a new client always gets some.
 pub(crate) fn within_fair_share(most: usize, all: usize, own: usize, more: usize) -> bool {
     let Some(left) = most.checked_sub(all).and_then(|left| left.checked_sub(more)) else { return false };
     own + more <= left.max(1)
 }
 
-/// The most that one client can ever have.
+/// The maximum that one client can ever have.
 pub(crate) fn max_per_client(most: usize) -> usize {
     (most / 2).max(1)
 }
 
-/// An amount that is shared.
+/// A shared amount.
 pub(crate) struct ClientQuota {
     capacity: usize,
     taken: Mutex<QuotaUsage>,
@@ -46,7 +46,7 @@ struct QuotaUsage {
     per_client: BTreeMap<ClientId, usize>,
 }
 
-/// A part of it, given back when it is dropped.
+/// A part of a shared amount, returned when it is dropped.
 pub(crate) struct QuotaGuard {
     from: Arc<ClientQuota>,
     client: ClientId,
@@ -91,7 +91,7 @@ impl Drop for QuotaGuard {
 mod tests {
     use super::*;
 
-    /// However many clients take all they can, the next one finds something.
+    /// However many clients take all they can, the next one still gets some.
     #[test]
     fn nobody_takes_everything() {
         let shares = ClientQuota::new(1000);
@@ -103,7 +103,7 @@ mod tests {
                 kept.push(share);
                 own += 1;
             }
-            // A half, then a quarter, and so on of what is left.
+            // A half, then a quarter, and so on.
             assert_eq!(own, (1000 - kept.len() + own) / 2, "client {n}");
         }
         assert!(shares.acquire(client(0), 1).is_none() && shares.acquire(client(9), 1).is_some());

@@ -1,4 +1,4 @@
-//! The body of an answer that is written while it comes into being.
+//! The body of a response that is streamed while it is generated.
 
 use axum::body::Bytes;
 use http_body::{Body, Frame};
@@ -9,27 +9,27 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::sync::mpsc;
 
-/// Pieces that wait to be written.
+/// Maximum number of pieces that wait to be sent.
 const CHANNEL_CAPACITY: usize = 32;
 
-/// The end that is read by the connection.
+/// The receiving end, which the connection reads.
 pub(crate) struct SseBody {
     pieces: mpsc::Receiver<Bytes>,
 }
 
-/// The end that is written: server-sent events.
+/// The sending end: writes server-sent events.
 pub(crate) struct SseWriter {
     pieces: mpsc::Sender<Bytes>,
-    /// How long a client may take for a piece.
+    /// How long a client may take to read a piece.
     write_timeout: Duration,
 }
 
-/// Why nothing more can be written.
+/// Why nothing more can be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WriteError {
-    /// The client is gone.
+    /// The client has disconnected.
     Disconnected,
-    /// It does not read.
+    /// The client does not read.
     TimedOut,
 }
 
@@ -55,7 +55,7 @@ impl SseWriter {
         }
     }
 
-    /// Ends when the client is gone.
+    /// Completes when the client has disconnected.
     pub(crate) async fn closed(&self) {
         self.pieces.closed().await;
     }

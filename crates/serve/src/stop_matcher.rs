@@ -1,18 +1,18 @@
-//! The text of a sequence as it grows: whole characters, up to the first stop word.
+//! The text of a growing sequence: whole characters, up to the first stop string.
 
-/// Holds back what may become a stop word. The word that is complete first ends the text; of two that are complete at the same place, the
-/// longer one.
+/// Holds back text that may become a stop string. The string that is completed first ends the text; of two that are completed at
+/// the same position, the longer one.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct StopMatcher {
     words: Vec<StopWord>,
     pending: String,
 }
 
-/// A stop word, and how much of it the text so far ends with (Knuth, Morris and Pratt).
+/// A stop string, and the length of its prefix that the text so far ends with (Knuth–Morris–Pratt).
 #[derive(Clone, Debug)]
 struct StopWord {
     text: String,
-    /// For each length of a beginning, the longest shorter one that it ends with.
+    /// For each length of a prefix, the longest shorter prefix that is also its suffix.
     failure_table: Vec<usize>,
     matched: usize,
 }
@@ -31,7 +31,7 @@ impl StopWord {
         StopWord { text, failure_table: shorter, matched: 0 }
     }
 
-    /// One more byte; whether the word is complete.
+    /// Advances by one byte; returns whether the string is complete.
     fn push(&mut self, byte: u8) -> bool {
         let bytes = self.text.as_bytes();
         while self.matched > 0 && bytes.get(self.matched) != Some(&byte) {
@@ -48,7 +48,7 @@ impl StopMatcher {
         StopMatcher { words: words.collect(), pending: String::new() }
     }
 
-    /// Text that can be shown after one more piece, and the stop word that ended it.
+    /// Returns the text that can be sent after one more piece, and the stop string that ended it.
     pub(crate) fn push(&mut self, piece: &str) -> (String, Option<String>) {
         for (i, byte) in piece.bytes().enumerate() {
             let mut found: Option<usize> = None;
@@ -69,7 +69,7 @@ impl StopMatcher {
         (std::mem::replace(&mut self.pending, rest), None)
     }
 
-    /// What was held back, when nothing more comes.
+    /// Returns the text that was held back, at the end.
     pub(crate) fn flush(&mut self) -> String {
         std::mem::take(&mut self.pending)
     }
@@ -79,7 +79,7 @@ impl StopMatcher {
 mod tests {
     use super::*;
 
-    /// However a text is cut into pieces, the same is shown: all of it up to the first stop word.
+    /// However a text is split into pieces, the same is returned: all of it up to the first stop string.
     #[test]
     fn pieces_make_no_difference() {
         let cases = [

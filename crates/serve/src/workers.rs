@@ -1,6 +1,6 @@
-//! Threads for what takes long before a model sees it: reading bodies, templates, tokens, expressions. Connections don't wait for it,
-//! and neither do clients for each other: they take turns, and each has one thread at most. Threads for large requests have a lower
-//! priority than the engines, which work for all clients.
+//! Worker threads for slow preprocessing: parsing bodies, templates, tokenization, regular expressions. Connections don't wait
+//! for it, and neither do clients for each other: they take turns, and each uses at most one thread. Threads for large requests
+//! have a lower priority than the engines, which work for all clients.
 
 use crate::api::{ApiError, ApiResult};
 use crate::quota::ClientId;
@@ -14,9 +14,9 @@ type BoxedTask = Box<dyn FnOnce() + Send>;
 
 #[derive(Default)]
 struct PoolState {
-    /// Of clients that are in turn or at work.
+    /// Queues of clients that wait for a thread or use one.
     queues: BTreeMap<ClientId, VecDeque<BoxedTask>>,
-    /// Clients whose work waits, and who have no thread.
+    /// Clients that have work and no thread, in order.
     ready_clients: VecDeque<ClientId>,
     stopped: bool,
 }
@@ -45,7 +45,7 @@ impl PoolShared {
             let work = state.queues.get_mut(&client).and_then(VecDeque::pop_front);
             drop(state);
             if let Some(work) = work {
-                // Whoever waits for it hears that it gave nothing.
+                // If the work panics, its receiver sees a closed channel.
                 let _ = catch_unwind(AssertUnwindSafe(work));
             }
             state = self.lock();
@@ -63,7 +63,7 @@ pub(crate) struct WorkerPool {
 }
 
 impl WorkerPool {
-    /// So many threads, whose priority is lower by so much.
+    /// Starts this many threads, with a priority lowered by `lower`.
     pub(crate) fn new(threads: usize, lower: u8) -> std::io::Result<WorkerPool> {
         let mut workers = WorkerPool { shared: Arc::default(), threads: Vec::new() };
         for _ in 0..threads {
@@ -77,7 +77,7 @@ impl WorkerPool {
         Ok(workers)
     }
 
-    /// What `work` gives, when it is the client's turn. It is not begun where nobody waits for it any more.
+    /// Runs `work` when it is the client's turn and returns its result. Work whose result nobody waits for any more is not started.
     pub(crate) async fn run<T: Send + 'static>(
         &self,
         client: ClientId,
@@ -124,7 +124,7 @@ mod tests {
     use std::sync::mpsc::channel;
     use std::time::Duration;
 
-    /// One client's work does not hold up another's, and a panic ends nothing but itself.
+    /// The work of one client does not block another's, and a panic ends only the work itself.
     #[test]
     fn clients_take_turns() {
         let workers = WorkerPool::new(2, 0).expect("threads");

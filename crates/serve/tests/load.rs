@@ -1,9 +1,9 @@
-//! Many clients at once, for a while: no errors, no growth, and how fast.
+//! Load test: many concurrent clients, no errors, no memory growth; prints the throughput.
 //!
 //! Short by default; `LOOM_LOAD_SECONDS=120 LOOM_LOAD_STREAMS=64 cargo test --release -p tensorloom-serve --test load -- --nocapture`
 //! is the run whose figures are in `docs/bench/serve.md`. `LOOM_LOAD_WIDTH` and `LOOM_LOAD_LAYERS` make the model larger.
 //!
-//! Alone in its process, whose memory it watches.
+//! This test has its own process, because it measures the process's memory.
 
 #[allow(dead_code)]
 #[path = "server/client.rs"]
@@ -20,7 +20,7 @@ fn given(name: &str, usual: u64) -> u64 {
     std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(usual)
 }
 
-/// One stream: the time to its first token, and how many came.
+/// Runs one stream; returns the time to its first token, and the number of tokens.
 fn stream(client: &Client, prompt: &str, most: u64) -> (Duration, u64) {
     let body = json!({ "model": "tiny", "prompt": prompt, "max_tokens": most, "stream": true, "ignore_eos": true, "seed": most });
     let begun = Instant::now();
@@ -44,7 +44,7 @@ fn stream(client: &Client, prompt: &str, most: u64) -> (Duration, u64) {
     (first.unwrap_or_default(), tokens)
 }
 
-/// Clients that ask again and again; tokens a second, and first-token times.
+/// Runs clients that send requests repeatedly; returns tokens per second, and times to the first token.
 fn run(client: Client, streams: u64, time: Duration, most: u64) -> (f64, Vec<Duration>) {
     let (stop, tokens) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
     let begun = Instant::now();
@@ -80,9 +80,9 @@ fn many_streams_for_a_while() {
     let rows = streams as usize;
     let (_running, client) = start(&folder, Choices { rows, queue: 2 * rows, context: 256, ..Choices::default() });
     let (one, _) = run(client, 1, Duration::from_secs((seconds / 6).max(1)), most);
-    // Programs and pages are there; from here on nothing should grow.
+    // Programs are compiled and memory is mapped; from here on it should not grow.
     run(client, streams, Duration::from_millis(500), most);
-    // What leaks grows every time; what caches and the allocator keep, until they are full.
+    // A leak grows in every round; caches and the allocator grow only until they are full.
     let (mut all, mut firsts, mut grown) = (0.0_f64, Vec::new(), Vec::new());
     let mut leaks = true;
     while leaks && grown.len() < 5 {

@@ -1,13 +1,14 @@
-//! An ordinary client beside one that is greedy, one whose requests are huge, one that is slow and one that is malicious: it is never
-//! refused, it waits little longer, and memory is given back.
+//! Tests an ordinary client beside one that is greedy, one with huge requests, one that is slow and one that is malicious: it is
+//! never rejected, it waits little longer, and memory is returned.
 //!
-//! The four others stand for machines elsewhere, but their threads run on the server's cores: on Linux they have the lowest priority, so
-//! that what is measured is the server. It and the ordinary client have the usual one.
+//! The four others stand for remote machines, but their threads run on the server's cores: on Linux they have the lowest
+//! priority, so that the server is measured and not they. The server and the ordinary client have the normal priority.
 //!
-//! Short by default; `LOOM_NEIGHBOURS_SECONDS=60 cargo test --release -p tensorloom-serve --test neighbours -- --nocapture` is the longer
-//! run, which also holds the ordinary client's 95th percentile to three times of what it is alone, and memory to a fifth more than before.
+//! Short by default; `LOOM_NEIGHBOURS_SECONDS=60 cargo test --release -p tensorloom-serve --test neighbours -- --nocapture` is
+//! the longer run, which also limits the ordinary client's 95th percentile to three times its
+//! value alone, and memory to a fifth more than before.
 //!
-//! The server is a process of its own, whose memory is watched. Clients have their own addresses, and their own keys.
+//! The server is a separate process, whose memory is measured. Clients have their own addresses and their own API keys.
 
 #[allow(dead_code)]
 #[path = "server/client.rs"]
@@ -25,11 +26,11 @@ use std::time::{Duration, Instant};
 const CONNECTIONS: usize = 64;
 const CONTEXT: usize = 400;
 
-/// The variable that makes this test a server, for as long as its input is open.
+/// The variable that makes this test run as the server, until its standard input is closed.
 const SERVER: &str = "LOOM_NEIGHBOURS_SERVER";
 const KEYS: [&str; 5] = ["greedy", "huge", "slow", "malicious", "ordinary"];
 
-/// What the other process does.
+/// The main function of the server process.
 fn serve_until_told(width: i64) {
     let folder = model_of(width, 2);
     let limits = ServerLimits {
@@ -45,7 +46,7 @@ fn serve_until_told(width: i64) {
     running.stop();
 }
 
-/// A server in a process of its own.
+/// A server in a separate process.
 struct Process {
     child: std::process::Child,
     client: Client,
@@ -72,17 +73,17 @@ impl Drop for Process {
     }
 }
 
-/// A client with its key.
+/// A client with its API key.
 #[derive(Clone, Copy)]
 struct Own {
     client: Client,
     key: &'static str,
-    /// The last number of its address.
+    /// The last component of its address.
     host: u8,
 }
 
 impl Own {
-    /// A connection from its own address, which the standard library can't choose.
+    /// Connects from the client's own address, which the standard library can't select.
     fn connect(&self) -> std::io::Result<TcpStream> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
         let stream = runtime.block_on(async {
@@ -113,7 +114,7 @@ impl Own {
         read(&mut self.send(path, &body.to_string()).expect("sent"))
     }
 
-    /// The status, as long as one comes; a connection that had to make place gives none.
+    /// Returns the status, if there is one; a connection that was evicted gives none.
     fn try_post(&self, path: &str, body: &Json) -> Option<u16> {
         let mut bytes = Vec::new();
         let _ = self.send(path, &body.to_string()).ok()?.read_to_end(&mut bytes);
@@ -121,7 +122,7 @@ impl Own {
     }
 }
 
-/// Asks for everything at once, again and again.
+/// Sends many requests at once, repeatedly.
 fn greedy(own: Own, round: u64) {
     let prompts: Vec<String> = (0..64).map(|i| format!("the cat {i} {round}")).collect();
     let all = json!({ "model": "tiny", "prompt": prompts, "n": 16, "max_tokens": 300, "ignore_eos": true });
@@ -132,7 +133,7 @@ fn greedy(own: Own, round: u64) {
     assert!(status.is_none_or(|status| [200, 429].contains(&status)), "{status:?}");
 }
 
-/// Long prompts, long texts to embed, and bodies that nobody can use.
+/// Sends long prompts, long texts to embed, and invalid bodies.
 fn huge(own: Own, round: u64) {
     let long: Vec<u64> = (0..CONTEXT as u64 - 8).map(|i| 30 + (i * 7 + round) % 200).collect();
     let body = match round % 4 {
@@ -150,7 +151,7 @@ fn huge(own: Own, round: u64) {
     own.try_post("/v1/completions", &body);
 }
 
-/// Connections that do nothing, requests that never end, answers that nobody reads.
+/// Opens idle connections, sends requests that never end, requests responses that are never read.
 fn slow(own: Own, _round: u64) {
     let idle: Vec<_> = (0..CONNECTIONS + 20).filter_map(|_| own.connect().ok()).collect();
     let mut half = Vec::new();
@@ -171,7 +172,7 @@ fn slow(own: Own, _round: u64) {
     drop((idle, half, unread));
 }
 
-/// What costs much to read.
+/// Sends requests that are expensive to parse.
 fn malicious(own: Own, round: u64) {
     let properties: Json =
         (0..200).map(|i| (format!("p{i} {round}"), json!({ "type": ["string", "number", "null"] }))).collect();
@@ -198,7 +199,7 @@ fn malicious(own: Own, round: u64) {
     }
 }
 
-/// Answers of an ordinary client, one after the other; how long each took.
+/// Sends the requests of an ordinary client one after the other; returns how long each took.
 fn ordinary(own: Own, expected: Option<&str>, time: Duration, least: usize) -> (Vec<Duration>, Vec<Duration>, String) {
     let body =
         json!({ "model": "tiny", "prompt": "the mat sat", "max_tokens": 16, "temperature": 0, "ignore_eos": true });
@@ -251,7 +252,7 @@ fn an_ordinary_client_is_not_held_up() {
     beside.sort_unstable();
     healths.sort_unstable();
 
-    // The smaller server of the short run has so little that what the allocator can't give back counts.
+    // The smaller server of the short run uses so little memory that the part that the allocator can't return counts.
     let most = 1.2 * memory[0] as f64 + if given.is_some() { 0.0 } else { 8e6 };
     let grows = memory.iter().any(|bytes| *bytes as f64 > most);
     let memory: Vec<u64> = memory.into_iter().map(|bytes| bytes >> 20).collect();
@@ -269,7 +270,7 @@ fn an_ordinary_client_is_not_held_up() {
     );
     println!("health: median {:.1} ms, at most {:.1} ms", at(&healths, 0.5), at(&healths, 1.0));
     println!("MB of memory before, and after each round: {memory:?}");
-    // Where other tests run on the same cores, what a request takes says little: the longer run is for that.
+    // If other tests run on the same cores, the latency is noisy: the longer run checks it.
     let bound = if given.is_some() { 3.0 * at(&alone, 0.95) } else { 3.0 * at(&alone, 0.95) + 1000.0 };
     assert!(
         at(&beside, 0.95) <= bound,
@@ -280,7 +281,7 @@ fn an_ordinary_client_is_not_held_up() {
     assert!(!grows, "memory grew by more than a fifth: {memory:?} MB");
 }
 
-/// An ordinary request of every kind, so that memory is compared with that of a server which was asked before.
+/// Sends an ordinary request of every kind, so that memory is compared with that of a server which has served requests before.
 fn every_kind(own: Own) {
     let object =
         json!({ "type": "object", "properties": { "name": { "type": "string" }, "age": { "type": "integer" } } });
@@ -305,7 +306,7 @@ fn every_kind(own: Own) {
     }
 }
 
-/// Bytes of memory when all requests are done and the server was idle for a while.
+/// Bytes of memory after all requests are finished and the server was idle for a while.
 fn at_rest(client: Client) -> u64 {
     client.wait_for("loom_rows_running", 0);
     client.wait_for("loom_requests_waiting", 0);
@@ -313,7 +314,7 @@ fn at_rest(client: Client) -> u64 {
     client.metric("loom_memory_bytes")
 }
 
-/// What an ordinary client waits while the others do what they do, for answers and for `/health`.
+/// Measures the latency of an ordinary client during an attack, for completions and for `/health`.
 fn attacked(own: impl Fn(u8) -> Own, text: &str, time: Duration) -> (Vec<Duration>, Vec<Duration>) {
     let stop = Arc::new(AtomicBool::new(false));
     let rounds = Arc::new([const { AtomicU64::new(0) }; 4]);

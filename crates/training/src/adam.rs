@@ -2,21 +2,21 @@
 //!
 //! `m ← β₁m + (1 − β₁)g`, `v ← β₂v + (1 − β₂)g²`, `u = (m/c₁) / (√(v/c₂) + ε)` with `cᵢ = 1 − βᵢᵗ`, and `p ← p − rate·(u + λp)`.
 //!
-//! The references write this algebra differently, and what they round differs in the last bit. A run must resume to the bits that it
-//! would have had, so each front end keeps the form that it began with: [`Corrections`] says which.
+//! The references compute this formula in different orders, which round differently in the last bit. A resumed run must be
+//! bitwise reproducible, so each front end keeps its own order: [`BiasCorrection`] selects it.
 
 use ir::{GraphBuilder, Result, Unary, Value};
 
-/// Adam's numbers.
+/// Hyperparameters of Adam.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Adam {
-    /// Decay of the mean.
+    /// Decay rate of the first moment (β₁).
     pub beta1: f64,
-    /// Decay of the mean square.
+    /// Decay rate of the second moment (β₂).
     pub beta2: f64,
-    /// Added to the root.
+    /// Added to the square root in the denominator.
     pub eps: f64,
-    /// Added under the root.
+    /// Added under the square root in the denominator.
     pub eps_root: f64,
 }
 
@@ -26,10 +26,10 @@ impl Default for Adam {
     }
 }
 
-/// How means that began at 0 are corrected. All values are of rank 0 and of the parameter's dtype.
+/// How the bias of moments that start at 0 is corrected. All values are of rank 0 and of the parameter's dtype.
 #[derive(Clone, Copy, Debug)]
 pub enum BiasCorrection {
-    /// Divided by `c₁` and `c₂`, as optax does. With `ahead`, `c₁` of the next step, the mean looks ahead as Nesterov's does.
+    /// Divides by `c₁` and `c₂`, as optax does. With `ahead`, the `c₁` of the next step, the update uses Nesterov momentum.
     OptaxOrder {
         /// `1 − β₁ᵗ`.
         c1: Value,
@@ -38,28 +38,28 @@ pub enum BiasCorrection {
         /// `1 − β₁ᵗ⁺¹`.
         ahead: Option<Value>,
     },
-    /// Multiplied by `1/c₁` and `1/c₂`, which somebody else has computed: the trainer's, a division less for each element.
+    /// Multiplies by `1/c₁` and `1/c₂`, which the trainer has computed once: this saves a division per element.
     Multiplied {
         /// `1/(1 − β₁ᵗ)`.
         k1: Value,
         /// `1/(1 − β₂ᵗ)`.
         k2: Value,
     },
-    /// As PyTorch does: `√v` divided by `√c₂`, while `c₁` is left to the step's length; the mean moves by a share of its distance.
+    /// Divides `√v` by `√c₂`, as PyTorch does; the learning rate includes `c₁`, and the first moment is updated by `lerp`.
     PyTorchOrder {
         /// `√(1 − β₂ᵗ)`.
         root2: Value,
     },
 }
 
-/// What an update makes of a gradient.
+/// The result of an Adam update.
 #[derive(Clone, Copy, Debug)]
 pub struct AdamUpdate {
-    /// The direction, uphill.
+    /// The update direction, to be subtracted from the parameter.
     pub direction: Value,
-    /// The mean.
+    /// The new first moment.
     pub first_moment: Value,
-    /// The mean square.
+    /// The new second moment.
     pub second_moment: Value,
 }
 
@@ -69,7 +69,7 @@ pub fn update_ema<B: GraphBuilder + ?Sized>(b: &mut B, m: Value, x: Value, decay
     b.add(kept, added)
 }
 
-/// `m + (1 − decay)·(x − m)`: the same, rounded as PyTorch's `lerp`.
+/// `m + (1 − decay)·(x − m)`: equal to `update_ema` up to rounding; it rounds as PyTorch's `lerp` does.
 pub fn lerp<B: GraphBuilder + ?Sized>(b: &mut B, m: Value, x: Value, decay: f64) -> Result<Value> {
     let distance = b.sub(x, m)?;
     let part = b.scale(distance, 1.0 - decay)?;
@@ -77,7 +77,7 @@ pub fn lerp<B: GraphBuilder + ?Sized>(b: &mut B, m: Value, x: Value, decay: f64)
 }
 
 impl Adam {
-    /// The direction of a gradient, and both moments after it.
+    /// Returns the update direction of a gradient and both new moments.
     pub fn update<B: GraphBuilder + ?Sized>(
         &self,
         b: &mut B,
@@ -129,7 +129,7 @@ impl Adam {
     }
 }
 
-/// `p − rate·(direction + decay·p)`: a step of AdamW, or of Adam where nothing decays. `rate` is of rank 0.
+/// `p − rate·(direction + decay·p)`: a step of AdamW, or of Adam where `decay` is 0. `rate` is of rank 0.
 pub fn apply_update<B: GraphBuilder + ?Sized>(
     b: &mut B,
     p: Value,

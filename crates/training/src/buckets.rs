@@ -1,20 +1,20 @@
-//! Gradients on their way to other ranks: many in one message, and as soon as they are there.
+//! Gradient reduction in buckets: many gradients share one message, which is sent as soon as they are computed.
 //!
-//! A sum over ranks costs a round of messages however short they are, so gradients that are summed over the same ranks go side
-//! by side in buckets, the last layers' first, as backward finds them. The sums then stand in the graph where their operands are
-//! ready, and are waited for where the norm of all gradients needs them: they run concurrently with the rest of the backward pass. Sums are taken
-//! element by element, so bits don't depend on buckets.
+//! Each all-reduce has a latency that does not depend on its size, so gradients that are reduced over the same mesh axes are
+//! concatenated into buckets, in the order in which the backward pass computes them. Each reduction stands in the graph where its
+//! operands are ready, and its result is awaited where the norm of all gradients needs it: reductions run concurrently with the
+//! rest of the backward pass. Sums are elementwise, so results do not depend on the buckets.
 
 use ir::ops::{Collective, CollectiveKind};
 use ir::{Builder, Def, Graph, GraphBuilder, MeshAxis, Op, Result, Value};
 
-/// Bytes of a bucket, unless a model says otherwise.
+/// Default size of a bucket in bytes.
 pub const DEFAULT_BUCKET_BYTES: usize = 25 << 20;
 
-/// The most gradients of a bucket: a kernel that joins them reads no more buffers.
+/// The maximum number of gradients in a bucket: limits the number of buffers that the concatenation kernel reads.
 const MAX_BUCKET_GRADIENTS: usize = 32;
 
-/// Which gradients go together, given bytes and axes of each: those with equal axes, from the last on.
+/// Groups gradients into buckets by their mesh axes, from the last gradient to the first, given the bytes and axes of each.
 fn assign_buckets(sizes: &[usize], axes: &[Vec<MeshAxis>], most: usize) -> Vec<Vec<usize>> {
     let mut all: Vec<(usize, Vec<usize>)> = Vec::new();
     let mut open: Vec<(&Vec<MeshAxis>, usize)> = Vec::new();
@@ -39,7 +39,7 @@ fn assign_buckets(sizes: &[usize], axes: &[Vec<MeshAxis>], most: usize) -> Vec<V
     all.into_iter().map(|(_, list)| list).collect()
 }
 
-/// Sums gradients over the axes of each, in buckets of so many bytes at most.
+/// Sums each gradient over its mesh axes, in buckets of at most `most` bytes.
 pub fn all_reduce_gradients(
     b: &mut Builder,
     gradients: &mut [Value],
@@ -75,8 +75,8 @@ pub fn all_reduce_gradients(
     Ok(())
 }
 
-/// The same graph with sums over ranks where their operands are ready, and parameters that are stored in parts gathered
-/// while what the ones before are needed for is computed.
+/// Returns the same graph with reductions placed where their operands become ready; sharded parameters are gathered while the
+/// values that need the previous ones are computed.
 pub fn overlap_reductions(graph: &Graph) -> Result<Graph> {
     let nodes = graph.nodes();
     let mut users: Vec<Vec<usize>> = vec![Vec::new(); nodes.len()];
@@ -110,7 +110,7 @@ pub fn overlap_reductions(graph: &Graph) -> Result<Graph> {
             _ => k,
         };
     }
-    // Operands are ready no later, and came first.
+    // Moving a node behind its operands' last definition keeps the order valid.
     let mut order: Vec<usize> = (0..nodes.len()).collect();
     order.sort_by_key(|&k| (when[k], k));
     let mut g = Graph::new();

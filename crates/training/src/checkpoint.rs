@@ -1,9 +1,9 @@
-//! Checkpoints of a run: one safetensors file each, complete or not there. Where several ranks train, each writes a file with
-//! its parts, and rank 0's, which comes last, names the others with their checksums; read, they are the same whole tensors.
+//! Checkpoints of a run. A checkpoint is one safetensors file, written atomically. Where several ranks train, each writes a file
+//! with its shards; rank 0's file is written last and lists the others with their checksums. Reading assembles the same full tensors.
 //!
-//! A file is read back before it gets its name, and an old one goes only when enough newer ones have been found good. Its
-//! metadata holds the step, the position in the data, the settings and a checksum over everything, names, shapes and dtypes
-//! included, so a damaged file is told from a good one.
+//! A file is read back before it is renamed to its final name, and an old one is removed only after enough newer ones have been
+//! verified. Its metadata holds the step, the position in the data, the settings and a checksum of all contents, names, shapes
+//! and dtypes included, so that a damaged file is detected.
 
 use crate::error::{Error, Result};
 use crate::files;
@@ -22,39 +22,39 @@ mod write;
 pub use write::{check_disk_space, remove_incomplete};
 pub use write::{write, write_main_file, write_rank_file};
 
-/// The form of the files that are written and read.
+/// The version of the file format that is written and read.
 const FORMAT_VERSION: u64 = 2;
 
-/// Where a run stands, besides its tensors.
+/// The state of a run, besides its tensors.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct CheckpointMeta {
-    /// Steps done.
+    /// Number of completed steps.
     pub step: usize,
-    /// Sequences seen: with the seed, this is the state of all that is random.
+    /// Number of sequences consumed. With the seed, this determines the state of all random number generators.
     pub sequences_seen: u64,
-    /// Fingerprint of the data: a position means nothing in another.
+    /// Fingerprint of the training data: `position` is only valid for the same data.
     pub data_fingerprint: u32,
-    /// Fingerprint of what the model was before the run: its weights, or its own text.
+    /// Fingerprint of the model before the run: its weights, or the text of its module.
     pub base_fingerprint: u32,
-    /// Losses since the last line of the log: their sum and number.
+    /// Losses since the last log entry: their sum and their number.
     pub loss_since_log: (f64, usize),
     /// Seconds of training so far.
     pub seconds: f64,
-    /// The settings.
+    /// Settings of the run.
     pub settings: BTreeMap<String, String>,
 }
 
 /// Why a checkpoint can't be used.
 #[derive(Debug)]
 pub enum CheckpointFault {
-    /// Its bytes are not those that were written: it will never be of use.
+    /// The checksum does not match: the file is permanently unusable.
     Damaged(Error),
-    /// It could not be read now, or by this program.
+    /// It could not be read now, or not by this version of the program.
     Unreadable(Error),
 }
 
 impl CheckpointFault {
-    /// What is said about it.
+    /// The underlying error.
     pub fn error(&self) -> &Error {
         match self {
             CheckpointFault::Damaged(error) | CheckpointFault::Unreadable(error) => error,
@@ -62,14 +62,14 @@ impl CheckpointFault {
     }
 }
 
-/// A part of a tensor, with its place in the whole.
+/// A shard of a tensor, with its indices in the full tensor.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TensorShard {
-    /// The part.
+    /// The shard.
     pub tensor: NamedTensor,
-    /// The shape of the whole.
+    /// The shape of the full tensor.
     pub full_shape: Vec<usize>,
-    /// For each axis, which indices of the whole it has, in order.
+    /// For each axis, the indices of the full tensor that the shard holds, in order.
     pub axis_indices: Vec<Vec<usize>>,
 }
 
@@ -81,12 +81,12 @@ fn main_file(folder: &Path, step: usize) -> PathBuf {
     folder.join(format!("step-{step:08}.safetensors"))
 }
 
-/// A file whose every byte has been looked at, with its state and its checksum.
+/// Reads a file and verifies its checksum; returns its metadata and its checksum.
 fn verify_file(path: &Path) -> std::result::Result<(Json, SafetensorsFile, String), CheckpointFault> {
     open_file(path, true)
 }
 
-/// A file with its state and its checksum; `all` looks at every byte of its tensors too.
+/// Reads a file's metadata and checksum; with `all`, the checksum covers the bytes of its tensors too.
 fn open_file(path: &Path, all: bool) -> std::result::Result<(Json, SafetensorsFile, String), CheckpointFault> {
     let damaged = |what: &str| CheckpointFault::Damaged(Error::file(path, format!("damaged: {what}")));
     if let Err(e) = files::open(path) {
@@ -111,18 +111,18 @@ fn open_file(path: &Path, all: bool) -> std::result::Result<(Json, SafetensorsFi
     Ok((json, file, wanted))
 }
 
-/// A file of a checkpoint, and where its parts lie; none if its tensors are whole.
+/// A file of a checkpoint, and the indices of its shards; none if its tensors are complete.
 struct CheckpointFile {
     file: SafetensorsFile,
     parts: Option<Json>,
 }
 
-/// A checkpoint whose every byte has been looked at, in all of its files.
+/// Opens a checkpoint and verifies every byte of all of its files.
 fn open(path: &Path) -> std::result::Result<(CheckpointMeta, Vec<CheckpointFile>), CheckpointFault> {
     open_share(path, (0, 1))
 }
 
-/// The same by one of several who share the work: of so many it looks at its share of the files, and at the heads of all.
+/// Opens a checkpoint as rank `own` of `of` ranks that share the verification: it verifies its share of the files and reads all headers.
 fn open_share(
     path: &Path,
     (own, of): (usize, usize),
@@ -153,12 +153,12 @@ fn open_share(
     Ok((saved, all))
 }
 
-/// Looks at every byte of a checkpoint.
+/// Verifies every byte of a checkpoint.
 pub fn verify(path: &Path) -> std::result::Result<CheckpointMeta, CheckpointFault> {
     open(path).map(|(saved, _)| saved)
 }
 
-/// Reads a checkpoint that is whole.
+/// Reads a checkpoint with its full tensors.
 pub fn read(path: &Path) -> std::result::Result<(CheckpointMeta, Vec<NamedTensor>), CheckpointFault> {
     let (saved, files) = open(path)?;
     let damaged = |what: String| CheckpointFault::Damaged(Error::file(path, format!("damaged: {what}")));
@@ -167,7 +167,7 @@ pub fn read(path: &Path) -> std::result::Result<(CheckpointMeta, Vec<NamedTensor
         for (name, info) in tensors_by_name(file) {
             let dtype = match (info.dtype, DType::ALL.iter().find(|d| to_safetensors_dtype(**d) == info.dtype)) {
                 (Dtype::F32, _) => DType::F32,
-                // What is no float of 32 bits one process has whole.
+                // Tensors of other dtypes than f32 are held in full by one process.
                 (_, Some(dtype)) if parts.is_none() => *dtype,
                 (other, _) => return Err(damaged(format!("`{name}` is {other}"))),
             };
@@ -203,16 +203,16 @@ pub fn read(path: &Path) -> std::result::Result<(CheckpointMeta, Vec<NamedTensor
     Ok((saved, tensors.into_values().map(|(tensor, _)| tensor).collect()))
 }
 
-/// A checkpoint from which a rank reads what it needs.
+/// An open checkpoint from which a rank reads the shards that it needs.
 pub struct Checkpoint {
     path: PathBuf,
-    /// Where the run stood.
+    /// The state of the run.
     pub saved: CheckpointMeta,
     files: Vec<CheckpointFile>,
 }
 
 impl Checkpoint {
-    /// One that is whole.
+    /// Opens a checkpoint and verifies it.
     pub fn open(path: &Path) -> std::result::Result<Checkpoint, CheckpointFault> {
         Checkpoint::open_share(path, (0, 1))
     }
@@ -222,7 +222,7 @@ impl Checkpoint {
         Ok(Checkpoint { path: path.to_path_buf(), saved, files })
     }
 
-    /// The part of a tensor of this type that has these indices of each axis; of the files only that is read.
+    /// Returns the shard of a tensor of this type with the given indices along each axis; reads nothing else from the files.
     pub fn read_shard(&self, name: &str, ty: &Type, places: &[Vec<usize>]) -> Result<Vec<u8>> {
         let damaged = |what: String| Error::file(&self.path, format!("damaged: {what}"));
         let own: Vec<usize> = places.iter().map(Vec::len).collect();
@@ -267,9 +267,9 @@ impl Checkpoint {
     }
 }
 
-/// Calls `f` with (place in one part, place in another, length) for every run of elements that both have.
+/// Calls `f` with (offset in one shard, offset in the other, length) for every contiguous run of elements that both hold.
 fn for_each_overlap(from: &[Vec<usize>], to: &[Vec<usize>], mut f: impl FnMut(usize, usize, usize)) {
-    // Along each axis: (place in one, place in the other) of indices that both have.
+    // Along each axis: (offset in one, offset in the other) of the indices that both hold.
     let both: Vec<Vec<(usize, usize)>> = (from.iter().zip(to))
         .map(|(from, to)| {
             let at: HashMap<usize, usize> = from.iter().enumerate().map(|(at, i)| (*i, at)).collect();
@@ -296,7 +296,7 @@ fn for_each_overlap(from: &[Vec<usize>], to: &[Vec<usize>], mut f: impl FnMut(us
     });
 }
 
-/// The shape of a whole and the places of a part of it, if they fit the part's shape.
+/// The shape of the full tensor and the indices of a shard of it, if they fit the shard's shape.
 fn parse_placement(part: &Json, own: &[usize]) -> Option<(Vec<usize>, Vec<Vec<usize>>)> {
     let number = |n: &Json| n.as_u64().map(|n| n as usize);
     let shape: Vec<usize> = part.get("shape")?.as_array()?.iter().map(number).collect::<Option<_>>()?;
@@ -315,10 +315,10 @@ fn parse_placement(part: &Json, own: &[usize]) -> Option<(Vec<usize>, Vec<Vec<us
     (places.len() == shape.len() && places.iter().map(Vec::len).eq(own.iter().copied())).then_some((shape, places))
 }
 
-/// A usable checkpoint, if there is one, and what was wrong with newer ones.
+/// The latest usable checkpoint, if there is one, and the faults of newer ones.
 pub type LatestCheckpoint = (Option<Checkpoint>, Vec<CheckpointFault>);
 
-/// The newest good checkpoint of a folder, and what was wrong with newer ones.
+/// Returns the latest valid checkpoint of a folder, and the faults of newer ones.
 pub fn latest(folder: &Path) -> LatestCheckpoint {
     match latest_distributed(folder, (0, 1), &|bad| Ok(bad)) {
         Ok(found) => found,
@@ -326,7 +326,7 @@ pub fn latest(folder: &Path) -> LatestCheckpoint {
     }
 }
 
-/// The same for ranks who share the work of looking at every byte; `any` tells each whether one of them found a fault.
+/// [`latest`] for ranks that share the verification; `any` tells each rank whether one of them found a fault.
 pub fn latest_distributed(
     folder: &Path,
     share: (usize, usize),
@@ -349,7 +349,7 @@ pub fn latest_distributed(
     Ok((None, faults))
 }
 
-/// Checkpoints in order of their steps.
+/// Lists checkpoints in order of their steps.
 pub fn list_checkpoints(folder: &Path) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
     let step = |entry: std::fs::DirEntry| {
@@ -368,7 +368,7 @@ fn tensors_by_name(file: &SafetensorsFile) -> Vec<(String, &TensorInfo)> {
     names.into_iter().filter_map(|name| Some((name.clone(), file.info(&name)?))).collect()
 }
 
-/// CRC-32 of everything that a checkpoint says.
+/// CRC-32 of the whole contents of a checkpoint.
 struct Checksum(crc32fast::Hasher);
 
 impl Checksum {
@@ -378,7 +378,7 @@ impl Checksum {
         sum
     }
 
-    /// Of a state and all tensors, as a file has them.
+    /// Returns the checksum of the metadata and all tensors, as a file stores them.
     fn of(state: &str, tensors: &[NamedTensor]) -> String {
         let mut sorted: Vec<&NamedTensor> = tensors.iter().collect();
         sorted.sort_by(|a, b| a.name.cmp(&b.name));
@@ -390,7 +390,7 @@ impl Checksum {
         sum.text()
     }
 
-    /// Lengths tell neighbouring texts apart.
+    /// Adds a string with its length, so that adjacent strings can't be confused.
     fn text_of(&mut self, text: &str) {
         self.0.update(&(text.len() as u64).to_le_bytes());
         self.0.update(text.as_bytes());
@@ -444,7 +444,7 @@ mod tests {
         write(folder, &saved(step), &[tensor(step)], keep)
     }
 
-    /// The newest with all that it holds.
+    /// Reads the latest checkpoint with its tensors.
     fn newest(folder: &Path) -> (Option<(CheckpointMeta, Vec<NamedTensor>)>, Vec<CheckpointFault>) {
         let (found, faults) = super::latest(folder);
         (found.map(|found| read(&found.path).expect("looked at")), faults)
@@ -466,7 +466,7 @@ mod tests {
             bytes[n] ^= 1 << (n % 8);
             bytes
         });
-        // Another shape of as many elements, and another dtype as wide.
+        // A different shape with the same number of elements, and a different dtype of the same width.
         let text = |from: &str, to: &str| {
             assert_eq!(from.len(), to.len());
             let at = whole.windows(from.len()).position(|w| w == from.as_bytes()).expect(from);
@@ -478,7 +478,7 @@ mod tests {
         for bytes in halves.chain(turned).chain(lies) {
             std::fs::write(&path, &bytes).expect("written");
             let (found, faults) = newest(&folder);
-            // Spaces that pad the header say nothing.
+            // Spaces that pad the header carry no information.
             if found != Some((saved(30), vec![tensor(30)])) {
                 assert_eq!(faults.len(), 1, "{} of {} bytes", bytes.len(), whole.len());
                 assert_eq!(found, Some((saved(20), vec![tensor(20)])));
@@ -527,7 +527,7 @@ mod tests {
                     let newer = broken.iter().filter(|step| good.last().is_none_or(|last| *step > last)).count();
                     assert_eq!(faults.len(), if way == 3 { 0 } else { newer }, "way {way}");
                     put(&folder, next, keep).expect("written");
-                    // Of the older ones the newest stay, up to as many as asked for; later ones all do.
+                    // Of the older ones the newest are kept, up to the requested number; all later ones are kept.
                     let mut older: Vec<usize> = good.iter().copied().filter(|step| *step < next).collect();
                     good.retain(|step| *step > next);
                     good.extend(older.split_off(older.len().saturating_sub(keep - 1)));
@@ -553,7 +553,7 @@ mod tests {
                 let good = good_steps(&folder);
                 assert!(good.contains(&20) || good.contains(&30), "operation {at}: {good:?}");
                 assert!(good.len() >= keep, "operation {at}: {good:?}");
-                // Files that can't be removed are no reason to call a checkpoint unwritten.
+                // A failure to remove old files does not fail the write.
                 if result.is_ok() {
                     assert!(good.contains(&30), "operation {at}");
                 }
@@ -573,7 +573,7 @@ mod tests {
         let _ = std::fs::remove_dir_all(&folder);
     }
 
-    /// Halves by rows and by columns of two ranks are the whole again; a file that is missing, damaged or another's is found.
+    /// Row and column shards of two ranks assemble to the full tensors; a missing, damaged or foreign file is detected.
     #[test]
     fn parts_of_ranks_are_one_checkpoint() {
         let folder = folder("parts");
@@ -608,7 +608,7 @@ mod tests {
         assert_eq!((found.step, tensors.len()), (20, 3));
         let bytes: Vec<u8> = whole.iter().flat_map(|x| x.to_le_bytes()).collect();
         assert!(tensors.iter().all(|t| t.bytes == bytes && t.shape == [rows, columns]));
-        // Each part of each tensor by itself, however it was written; a share of the bytes is looked at, the heads of all are.
+        // Every shard of every tensor is read, however it was written; each rank verifies a share of the bytes and all headers.
         for share in [(0, 1), (0, 2), (1, 2), (2, 3)] {
             let opened = Checkpoint::open_share(&path, share).expect("whole");
             for places in [
@@ -648,7 +648,7 @@ mod tests {
             }
             let (found, faults) = newest(&folder);
             assert_eq!((found.map(|(s, _)| s.step), faults.len()), (Some(10), 1));
-            // Ranks share the work; what one finds, all are told.
+            // Ranks share the verification; a fault that one finds is reported to all.
             let alone = [0, 1].map(|own| Checkpoint::open_share(&path, (own, 2)).is_err());
             assert!(alone[0] || alone[1]);
             let (found, faults) = latest_distributed(&folder, (0, 2), &|_| Ok(true)).expect("agreed");
@@ -657,7 +657,7 @@ mod tests {
         std::fs::write(&other, &good).expect("written");
         put(30);
         assert_eq!(good_steps(&folder), [20, 30]);
-        // Files of ranks go with their checkpoint; those without one go when a run begins.
+        // Rank files are removed with their checkpoint; orphaned ones are removed when a run starts.
         assert!(!rank_file(&main_file(&folder, 10), 1).exists());
         write_rank_file(&folder, 40, 1, &of(1)).expect("written");
         remove_incomplete(&folder);

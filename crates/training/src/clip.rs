@@ -1,4 +1,4 @@
-//! Gradients that are shortened where they are too long.
+//! Gradient clipping by norm.
 
 use ir::{Compare, GraphBuilder, Result, Value};
 
@@ -8,7 +8,7 @@ pub fn sum_of_squares<B: GraphBuilder + ?Sized>(b: &mut B, g: Value) -> Result<V
     b.sum_all(square)
 }
 
-/// The factor that shortens something of length `norm` to `limit`, if it is longer; 1e-6 is added to the norm as PyTorch does.
+/// The factor that scales a gradient of norm `norm` down to the norm `limit`, or 1; 1e-6 is added to the norm as PyTorch does.
 pub fn clip_factor<B: GraphBuilder + ?Sized>(b: &mut B, norm: Value, limit: f64) -> Result<Value> {
     let below = b.offset(norm, 1e-6)?;
     let dtype = b.ty(norm).dtype;

@@ -1,4 +1,4 @@
-//! Several runs on one page: their curves over each other, and what differs in their settings.
+//! An HTML page that compares runs: their curves in one chart, and the settings that differ.
 
 use crate::error::{Error, Result};
 use crate::files;
@@ -8,10 +8,10 @@ use serde_json::{Value as Json, json};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// Points of a curve.
+/// Maximum number of points of a curve.
 const MAX_CURVE_POINTS: usize = 800;
 
-/// Writes a page about runs, by their folders.
+/// Writes a page that compares the runs in these folders.
 pub fn compare(runs: &[PathBuf], out: &Path) -> Result<()> {
     let mut all = Vec::new();
     for folder in runs {
@@ -36,7 +36,7 @@ impl LoggedRun {
         let entries: Vec<LogEntry> =
             text.lines().filter_map(|line| LogEntry::from_json(&serde_json::from_str(line).ok()?)).collect();
         let text = files::read_text(&settings, files::MAX_CONFIG_BYTES).unwrap_or_default();
-        // As a run writes them: `name = value # about`.
+        // The format of a run's settings file: `name = value # about`.
         let pairs = text.lines().filter_map(|line| {
             let (name, rest) = line.split_once(" = ")?;
             let value = rest.rsplit_once(" # ").map_or(rest, |(value, _)| value).trim();

@@ -1,4 +1,4 @@
-//! What can go wrong, with what a person needs to mend it.
+//! Errors, with the details that are needed to fix them.
 
 use std::path::{Path, PathBuf};
 
@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, thiserror::Error)]
 #[error("{}: {reason}", path.display())]
 pub struct FileError {
-    /// Which file.
+    /// The path of the file.
     pub path: PathBuf,
-    /// Why.
+    /// The reason.
     pub reason: String,
 }
 
@@ -18,7 +18,7 @@ pub enum Error {
     /// A file could not be read or written.
     #[error(transparent)]
     File(#[from] FileError),
-    /// Something given that can't be trained with.
+    /// An input or a setting is invalid for training.
     #[error("{0}")]
     Input(String),
     /// The compiler or the backend failed.
@@ -29,11 +29,11 @@ pub enum Error {
     Graph(#[from] ir::Error),
 }
 
-/// Results of this crate.
+/// The result type of this crate.
 pub type Result<T> = std::result::Result<T, Error>;
 
 impl Error {
-    /// A file that could not be read or written.
+    /// Returns the error for a file that could not be read or written.
     pub fn file(path: &Path, reason: impl std::fmt::Display) -> Error {
         Error::File(FileError { path: path.to_path_buf(), reason: reason.to_string() })
     }

@@ -1,4 +1,4 @@
-//! For tests: a layer over the file system that lets operations fail.
+//! For tests: a file system layer that lets operations fail.
 
 use crate::files::{FileOperation, FileSystemLayer};
 use std::cell::Cell;
@@ -6,7 +6,7 @@ use std::io;
 use std::path::Path;
 use std::rc::Rc;
 
-/// Lets one operation fail, or that one and all behind it, as a full disk does.
+/// Lets one operation fail, or that one and all later ones, as a full disk does.
 pub(crate) struct FaultInjector {
     fail_at: usize,
     persistent: bool,
@@ -18,7 +18,7 @@ impl FaultInjector {
         Rc::new(FaultInjector { fail_at: at, persistent: for_good, operation_count: Cell::new(0) })
     }
 
-    /// How many operations there were.
+    /// The number of operations so far.
     pub(crate) fn operation_count(&self) -> usize {
         self.operation_count.get()
     }

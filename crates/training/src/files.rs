@@ -1,8 +1,8 @@
-//! The disk: every file that this crate reads or writes passes through here.
+//! File access: this crate reads and writes all files through this module.
 //!
-//! A file is written whole or not at all: under another name, brought to disk, then renamed. Only plain files are read, and
-//! no more of them than a limit, so that pipes and devices are a line of text instead of a wait without end.
-//! A [`Layer`] stands between this module and the system: tests let every single operation fail.
+//! A file is written atomically: under a temporary name, synced to disk, then renamed. Only regular files are read, and only up
+//! to a size limit, so that a pipe or a device gives an error and does not block forever.
+//! A [`FileSystemLayer`] sits between this module and the system: tests let every single operation fail.
 
 use crate::error::{Error, Result};
 use std::cell::RefCell;
@@ -11,31 +11,31 @@ use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-/// The longest text file (configuration, module, graph) that is read, in bytes.
+/// Maximum size in bytes of a text file (configuration, module, graph).
 pub const MAX_TEXT_BYTES: u64 = 1 << 30;
-/// The longest configuration.
+/// Maximum size in bytes of a configuration file.
 pub const MAX_CONFIG_BYTES: u64 = 64 << 20;
 
-/// Something that changes the disk.
+/// An operation that changes the file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum FileOperation {
-    /// A folder is made.
+    /// A folder is created.
     CreateDir,
     /// A file is created.
     Create,
     /// Bytes are written.
     Write,
-    /// A file's bytes are brought to disk.
+    /// A file is synced to disk.
     Sync,
-    /// A file gets its name.
+    /// A file is renamed to its final name.
     Rename,
-    /// A folder's names are brought to disk.
+    /// A folder is synced to disk.
     SyncDir,
     /// A file is removed.
     Remove,
 }
 
-/// Asked before every operation; an error of its own is taken for one of the system.
+/// Called before every operation; an error that it returns is handled as one of the system.
 pub trait FileSystemLayer {
     /// Whether the operation may happen.
     fn before(&self, operation: FileOperation, path: &Path) -> io::Result<()>;
@@ -45,7 +45,7 @@ thread_local! {
     static LAYER: RefCell<Option<Rc<dyn FileSystemLayer>>> = const { RefCell::new(None) };
 }
 
-/// Runs something with a layer under all that this thread writes.
+/// Runs a function with a layer under all file operations of this thread.
 pub fn with_layer<R>(layer: Rc<dyn FileSystemLayer>, f: impl FnOnce() -> R) -> R {
     struct Restore(Option<Rc<dyn FileSystemLayer>>);
     impl Drop for Restore {
@@ -58,14 +58,14 @@ pub fn with_layer<R>(layer: Rc<dyn FileSystemLayer>, f: impl FnOnce() -> R) -> R
 }
 
 fn before(operation: FileOperation, path: &Path) -> io::Result<()> {
-    // Taken out for the call, so that a layer may itself use files.
+    // The layer is taken out for the call, so that it may use files itself.
     match LAYER.with_borrow(Clone::clone) {
         None => Ok(()),
         Some(layer) => layer.before(operation, path),
     }
 }
 
-/// A file that is being written, and is there under its name only after [`NewFile::finish`].
+/// A file that is being written; it exists under its final name only after [`AtomicFile::commit`].
 pub struct AtomicFile {
     path: PathBuf,
     partial: PathBuf,
@@ -73,7 +73,7 @@ pub struct AtomicFile {
 }
 
 impl AtomicFile {
-    /// Begins a file. What stands under its name already must be a plain file.
+    /// Creates a temporary file. If the final name exists already, it must be a regular file.
     pub fn create(path: &Path) -> Result<AtomicFile> {
         if let Ok(found) = std::fs::metadata(path)
             && !found.is_file()
@@ -88,33 +88,33 @@ impl AtomicFile {
         Ok(AtomicFile { path: path.to_path_buf(), partial, file: Some(file) })
     }
 
-    /// The file's name, once it is finished.
+    /// The file's final name.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Adds bytes.
+    /// Appends bytes.
     pub fn write_bytes(&mut self, bytes: &[u8]) -> Result<()> {
         self.write_all(bytes).map_err(|e| Error::file(&self.path, e))
     }
 
-    /// Brings the bytes to disk.
+    /// Syncs the file to disk.
     pub fn sync(&mut self) -> Result<()> {
         let Some(file) = &self.file else { return Ok(()) };
         before(FileOperation::Sync, &self.path).and_then(|()| file.sync_all()).map_err(|e| Error::file(&self.path, e))
     }
 
-    /// Where the bytes are until the file has its name.
+    /// The path of the temporary file.
     pub fn temp_path(&self) -> &Path {
         &self.partial
     }
 
-    /// Brings the bytes to disk, then gives the file its name and has that written too.
+    /// Syncs the file to disk, renames it to its final name and syncs its folder.
     pub fn commit(self) -> Result<()> {
         self.commit_if(|_| Ok(()))
     }
 
-    /// The same, if a look at the bytes that were written finds them good.
+    /// Like `commit`, if the check of the written file succeeds.
     pub fn commit_if(mut self, good: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
         self.sync()?;
         good(&self.partial)?;
@@ -144,7 +144,7 @@ impl Write for AtomicFile {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let Some(file) = &mut self.file else { return Err(io::Error::other("the file is finished")) };
         if let Err(fault) = before(FileOperation::Write, &self.path) {
-            // A disk that runs full takes what still fits.
+            // A disk that runs full writes the bytes that still fit.
             file.write_all(&bytes[..bytes.len() / 2])?;
             return Err(fault);
         }
@@ -156,26 +156,26 @@ impl Write for AtomicFile {
     }
 }
 
-/// Folders can't be opened everywhere; where they can, a new name must survive a crash too.
+/// Syncs a folder, so that a new name survives a crash. Some systems can't open folders.
 fn sync_dir(path: &Path) -> io::Result<()> {
     let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let Ok(folder) = File::open(folder) else { return Ok(()) };
     before(FileOperation::SyncDir, path)?;
     match folder.sync_all() {
-        // Some file systems can't sync a folder, and say so.
+        // Some file systems can't sync a folder, and return these errors.
         Err(e) if matches!(e.kind(), io::ErrorKind::InvalidInput | io::ErrorKind::Unsupported) => Ok(()),
         result => result,
     }
 }
 
-/// Writes a file, whole or not at all.
+/// Writes a file atomically.
 pub fn write(path: &Path, bytes: &[u8]) -> Result<()> {
     let mut file = AtomicFile::create(path)?;
     file.write_bytes(bytes)?;
     file.commit()
 }
 
-/// Copies a file, whole or not at all.
+/// Copies a file atomically.
 pub fn copy(from: &Path, to: &Path) -> Result<()> {
     let mut source = open(from)?;
     let mut file = AtomicFile::create(to)?;
@@ -183,7 +183,7 @@ pub fn copy(from: &Path, to: &Path) -> Result<()> {
     file.commit()
 }
 
-/// Makes a folder and those around it.
+/// Creates a folder and its parents.
 pub fn create_dir_all(path: &Path) -> Result<()> {
     before(FileOperation::CreateDir, path)
         .and_then(|()| std::fs::create_dir_all(path))
@@ -195,13 +195,13 @@ pub fn remove(path: &Path) -> io::Result<()> {
     before(FileOperation::Remove, path).and_then(|()| std::fs::remove_file(path))
 }
 
-/// Adds bytes to the end of a file.
+/// Appends bytes to a file.
 pub fn append(path: &Path, bytes: &[u8]) -> io::Result<()> {
     before(FileOperation::Write, path)?;
     std::fs::OpenOptions::new().append(true).open(path)?.write_all(bytes)
 }
 
-/// Opens a plain file to read.
+/// Opens a regular file for reading.
 pub fn open(path: &Path) -> Result<File> {
     let fault = |e: io::Error| Error::file(path, e);
     let found = std::fs::metadata(path).map_err(fault)?;
@@ -218,7 +218,7 @@ fn file_kind(found: &std::fs::Metadata) -> &'static str {
     }
 }
 
-/// All bytes of a plain file that has at most `limit`.
+/// Reads all bytes of a regular file of at most `limit` bytes.
 pub fn read(path: &Path, limit: u64) -> Result<Vec<u8>> {
     let file = open(path)?;
     let length = file.metadata().map_err(|e| Error::file(path, e))?.len();
@@ -226,7 +226,7 @@ pub fn read(path: &Path, limit: u64) -> Result<Vec<u8>> {
         return Err(too_large_error(path, length, limit));
     }
     let mut bytes = checked_with_capacity(path, length)?;
-    // It may have grown since.
+    // The file may have grown since.
     file.take(limit + 1).read_to_end(&mut bytes).map_err(|e| Error::file(path, e))?;
     match bytes.len() as u64 > limit {
         true => Err(too_large_error(path, bytes.len() as u64, limit)),
@@ -234,7 +234,7 @@ pub fn read(path: &Path, limit: u64) -> Result<Vec<u8>> {
     }
 }
 
-/// The text of a plain file that has at most `limit` bytes.
+/// Reads the text of a regular file of at most `limit` bytes.
 pub fn read_text(path: &Path, limit: u64) -> Result<String> {
     String::from_utf8(read(path, limit)?).map_err(|e| {
         let at = e.utf8_error().valid_up_to();
@@ -242,7 +242,7 @@ pub fn read_text(path: &Path, limit: u64) -> Result<String> {
     })
 }
 
-/// An empty list with room for bytes whose number a file gave.
+/// Returns an empty vector with capacity for a number of bytes that a file gave.
 pub fn checked_with_capacity(path: &Path, bytes: u64) -> Result<Vec<u8>> {
     let mut list = Vec::new();
     let fits = usize::try_from(bytes).is_ok_and(|bytes| list.try_reserve_exact(bytes).is_ok());
@@ -256,7 +256,7 @@ fn too_large_error(path: &Path, length: u64, limit: u64) -> Error {
     Error::file(path, format!("{length} bytes: at most {limit} are read of such a file"))
 }
 
-/// Reads exactly these bytes from a place of a file, whatever others do to it meanwhile.
+/// Reads exactly this many bytes at an offset of a file, independent of the file's position.
 pub fn read_at(file: &File, path: &Path, place: u64, bytes: &mut [u8]) -> Result<()> {
     #[cfg(unix)]
     let found = std::os::unix::fs::FileExt::read_exact_at(file, bytes, place);

@@ -1,4 +1,4 @@
-//! The report while a run goes on: a page and its numbers over HTTP, to this machine alone.
+//! The report of a running training: a page and its data over HTTP, for this machine alone.
 
 use crate::error::{Error, Result};
 use std::io::{ErrorKind, Read, Write};
@@ -8,22 +8,22 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// The port that is tried first.
+/// The default port.
 const DEFAULT_PORT: u16 = 6868;
-/// Who asks slowly, and how many ask at once.
+/// Read timeout of a connection.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(3);
 const MAX_CONNECTIONS: usize = 16;
-/// The longest request.
+/// Maximum size of a request in bytes.
 const MAX_REQUEST_BYTES: usize = 8 << 10;
 
-/// Page and numbers as they stand.
+/// The current page and its data.
 #[derive(Default)]
 struct ReportSnapshot {
     page: String,
     numbers: String,
 }
 
-/// A server of the report.
+/// An HTTP server of the report.
 pub(crate) struct LiveServer {
     address: SocketAddr,
     snapshot: Arc<Mutex<ReportSnapshot>>,
@@ -32,7 +32,7 @@ pub(crate) struct LiveServer {
 }
 
 impl LiveServer {
-    /// Serves on a port, or on a free one near the usual.
+    /// Serves on the given port, or on a free one near the default.
     pub(crate) fn start(port: Option<u16>) -> Result<LiveServer> {
         let local = |port: u16| TcpListener::bind((Ipv4Addr::LOCALHOST, port));
         let listener = match port {
@@ -55,7 +55,7 @@ impl LiveServer {
         self.address
     }
 
-    /// Shows these from now on.
+    /// Replaces the page and its data.
     pub(crate) fn update(&self, page: String, numbers: String) {
         *self.snapshot.lock().unwrap_or_else(|e| e.into_inner()) = ReportSnapshot { page, numbers };
     }
@@ -150,7 +150,7 @@ mod tests {
         assert!(get("/data.json").ends_with("{\"a\":2}"));
         assert!(get("/etc/passwd").starts_with("HTTP/1.1 404"));
         assert!(ask(live.address(), "DELETE / HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 405"));
-        // A request without an end is cut off, and others are answered meanwhile.
+        // A request that never ends is closed, and others are answered meanwhile.
         let _slow = TcpStream::connect(live.address()).expect("it listens");
         assert!(get("/data.json").ends_with("{\"a\":2}"));
         let (taken, address) = (live.address().port(), live.address());

@@ -1,21 +1,21 @@
-//! One run at a time in a folder.
+//! A lock that allows one run at a time in a folder.
 
 use crate::error::{Error, Result};
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{Read, Write};
 use std::path::Path;
 
-/// A folder that is this process's alone, until it is dropped or the process ends in whatever way.
+/// An exclusive lock on a folder, until it is dropped or the process ends.
 #[derive(Debug)]
 pub struct DirLock {
     _file: File,
 }
 
-/// The file that is locked. It stays: removing it would let two runs lock two files of one name.
+/// The file that is locked. It is never removed: otherwise two runs could lock two files of the same name.
 const LOCK_FILE_NAME: &str = ".lock";
 
 impl DirLock {
-    /// Takes a folder, which must exist.
+    /// Locks a folder, which must exist.
     pub fn acquire(folder: &Path) -> Result<DirLock> {
         let path = folder.join(LOCK_FILE_NAME);
         let mut file = OpenOptions::new()
@@ -39,16 +39,16 @@ impl DirLock {
                     format!("another run{owner} is writing here: wait for it, or choose another `--out`"),
                 ));
             }
-            // Some file systems know no locks; then nothing tells two runs apart.
+            // Some file systems don't support locks; then two runs can't be told apart.
             Err(TryLockError::Error(e)) if e.kind() == std::io::ErrorKind::Unsupported => {}
             Err(TryLockError::Error(e)) => return Err(Error::file(&path, e)),
         }
-        // The number is for people; a disk that is full can't take it.
+        // The process ID is only for people; a full disk can't store it.
         let _ = file.set_len(0).and_then(|()| file.write_all(std::process::id().to_string().as_bytes()));
         Ok(DirLock { _file: file })
     }
 
-    /// Takes a folder if a run has ever locked it: what is not a run's needs no lock.
+    /// Locks a folder if it has a lock file; a folder without one is not a run's and needs no lock.
     pub fn acquire_if_run(folder: &Path) -> Result<Option<DirLock>> {
         match folder.join(LOCK_FILE_NAME).is_file() {
             true => DirLock::acquire(folder).map(Some),

@@ -1,47 +1,47 @@
-//! The log of a run: one JSON object a line, which the report is drawn from.
+//! The log of a run: one JSON object per line. The report is drawn from it.
 
 use crate::error::Result;
 use crate::files;
 use serde_json::{Value as Json, json};
 use std::path::{Path, PathBuf};
 
-/// One line.
+/// A log entry.
 #[derive(Clone, Debug, PartialEq)]
 pub enum LogEntry {
-    /// Losses since the line before.
+    /// A training entry.
     Train {
-        /// Steps done.
+        /// Number of completed steps.
         step: usize,
-        /// Mean loss since the line before.
+        /// Mean loss since the previous entry.
         loss: f64,
-        /// Loss of this very step.
+        /// Loss of this step.
         last: f32,
-        /// Length of this step's gradient.
+        /// Gradient norm of this step.
         norm: f32,
         /// Learning rate.
         rate: f64,
-        /// Tokens, or whatever a batch is counted in, a second.
+        /// Tokens (or the unit of the batch) per second.
         speed: f64,
         /// Memory of the process, in bytes.
         memory: u64,
     },
     /// A validation.
     Valid {
-        /// Steps done.
+        /// Number of completed steps.
         step: usize,
-        /// Loss of the held-out part.
+        /// Validation loss.
         loss: f32,
     },
-    /// Lengths of gradients and weights by layer.
+    /// Norms of gradients and weights by layer.
     Layers {
-        /// Steps done.
+        /// Number of completed steps.
         step: usize,
-        /// Names of layers, with both.
+        /// Names of layers, with both norms.
         norms: Vec<(String, f32, f32)>,
     },
-    /// A sample.
+    /// A generated sample.
     Sample {
-        /// Steps done.
+        /// Number of completed steps.
         step: usize,
         /// The text, its prompt included.
         text: String,
@@ -49,7 +49,7 @@ pub enum LogEntry {
 }
 
 impl LogEntry {
-    /// Steps done when it was written.
+    /// Number of completed steps at the time of the entry.
     pub fn step(&self) -> usize {
         match self {
             LogEntry::Train { step, .. }
@@ -79,7 +79,7 @@ impl LogEntry {
 
     pub(crate) fn from_json(json: &Json) -> Option<LogEntry> {
         let step = json.get("step")?.as_u64()? as usize;
-        // What is not finite is written as null.
+        // Non-finite values are written as null.
         let float = |name: &str| json.get(name).and_then(Json::as_f64).unwrap_or(f64::NAN);
         if json.get("valid").is_some() {
             return Some(LogEntry::Valid { step, loss: float("valid") as f32 });
@@ -115,7 +115,7 @@ pub struct RunLog {
 }
 
 impl RunLog {
-    /// Goes on with a log; lines behind `step` belong to steps that were lost, and are dropped. `unit` is what speed counts.
+    /// Resumes a log; entries after `step` belong to steps that were lost, and are dropped. `unit` is the unit of the speed.
     pub fn resume(folder: &Path, step: usize, unit: &'static str) -> Result<RunLog> {
         let path = folder.join("log.jsonl");
         let text = files::read_text(&path, files::MAX_TEXT_BYTES).unwrap_or_default();
@@ -127,13 +127,13 @@ impl RunLog {
         Ok(log)
     }
 
-    /// Adds a line. The log is for people: a disk that is full does not end the run.
+    /// Appends an entry. A full disk does not end the run.
     pub fn add(&mut self, entry: LogEntry) {
         let _ = files::append(&self.path, format!("{}\n", entry.to_json(self.unit)).as_bytes());
         self.entries.push(entry);
     }
 
-    /// All lines so far.
+    /// All entries so far.
     pub fn entries(&self) -> &[LogEntry] {
         &self.entries
     }

@@ -3,8 +3,8 @@
 use ir::ops::Dot;
 use ir::{GraphBuilder, Result, Value};
 
-/// What is added to a projection of `x` `[.., in]`: `[.., out]`. The product through the rank comes first, so nothing as large
-/// as the matrix is made.
+/// The term that is added to a projection of `x` `[.., in]`: `[.., out]`. It multiplies by A first,
+/// so no matrix of the weight's size is materialised.
 pub fn delta<B: GraphBuilder + ?Sized>(b: &mut B, x: Value, [down, up]: [Value; 2], scale: f64) -> Result<Value> {
     let ty = b.ty(x);
     let mut y = x;
@@ -15,7 +15,7 @@ pub fn delta<B: GraphBuilder + ?Sized>(b: &mut B, x: Value, [down, up]: [Value; 
     b.scale(y, scale)
 }
 
-/// A projection `y` with an update added to its results from `start` on.
+/// Adds an update to the results of a projection `y` from `start` on.
 pub fn add_delta<B: GraphBuilder + ?Sized>(b: &mut B, y: Value, update: Value, start: usize) -> Result<Value> {
     let ty = b.ty(y);
     let update = b.cast(update, ty.dtype)?;
@@ -29,7 +29,7 @@ pub fn add_delta<B: GraphBuilder + ?Sized>(b: &mut B, y: Value, update: Value, s
     b.add(y, wide)
 }
 
-/// The update of the matrix itself: `scale·B·A`, `[out, in]`.
+/// The weight update itself: `scale·B·A`, `[out, in]`.
 pub fn delta_weight<B: GraphBuilder + ?Sized>(b: &mut B, [down, up]: [Value; 2], scale: f64) -> Result<Value> {
     let update = b.matmul(up, down)?;
     b.scale(update, scale)

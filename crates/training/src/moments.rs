@@ -1,30 +1,30 @@
-//! Moments in 8 bits, as bitsandbytes keeps them: blocks of 256 numbers, each as the place of its quotient by the block's largest
-//! magnitude in a table of 256 numbers that is dense near zero ("dynamic": a power of ten and a fraction). The update itself is
-//! computed in f32 from the moments before they are rounded. Tensors of fewer than 4096 elements keep theirs in f32, and so do tables
-//! that ids are looked up in, as trainers with bitsandbytes have it: a block holds rows of frequent and of rare ids, whose squares
-//! are too far apart for one scale.
+//! Adam moments in 8 bits, as in bitsandbytes: blocks of 256 numbers. Each number is divided by the block's largest magnitude and
+//! stored as an index into a table of 256 numbers that is dense near zero ("dynamic" quantization: a power of ten and a
+//! fraction). The update itself is computed in f32 from the moments before they are rounded. Tensors of fewer than 4096 elements
+//! keep f32 moments, and so do embedding tables, as is usual with bitsandbytes: a block holds rows of frequent and of rare
+//! tokens, whose squared gradients are too different for one scale.
 
 use ir::ops::ReduceKind;
 use ir::ops::gather::GatherMode;
 use ir::{Binary, Builder, Compare, DType, Graph, GraphBuilder, Literal, Op, Result, Scalar, Type, Unary, Value};
 
-/// Numbers that share a scale.
+/// Number of elements that share a scale.
 pub const QUANT_BLOCK_SIZE: usize = 256;
 
-/// Smaller tensors keep f32.
+/// Tensors with fewer elements keep f32 moments.
 const MIN_QUANTIZED_ELEMENTS: usize = 4096;
 
-/// How a moment of a tensor is kept.
+/// The types in which a moment is stored.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MomentTypes {
-    /// Its numbers, or their codes `[blocks, 256]`.
+    /// The f32 values, or the codes `[blocks, 256]`.
     pub codes: Type,
     /// The largest magnitude of each block.
     pub scales: Option<Type>,
 }
 
 impl MomentTypes {
-    /// Those of a tensor of this type.
+    /// Returns the types for a tensor of this type.
     pub fn for_param(ty: &Type, eight_bits: bool) -> MomentTypes {
         if !eight_bits || ty.numel() < MIN_QUANTIZED_ELEMENTS {
             return MomentTypes { codes: ty.clone(), scales: None };
@@ -37,7 +37,7 @@ impl MomentTypes {
     }
 }
 
-/// Whether ids are looked up in a value, inside what the graph calls too.
+/// Whether a value is an embedding table, also inside called subgraphs.
 pub fn is_embedding_table(graph: &Graph, value: Value) -> bool {
     graph.nodes().iter().filter(|node| node.args.contains(&value)).any(|node| match &node.op {
         Op::Composite(c) if c.name == "embedding" => node.args[0] == value,
@@ -54,17 +54,18 @@ pub fn is_embedding_table(graph: &Graph, value: Value) -> bool {
     })
 }
 
-/// Whether the table has negative numbers: that of first moments has, that of squares has not.
+/// Whether the table has negative numbers: true for first moments, false for second moments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Signed(pub bool);
 
-/// The table, in order: for each of seven powers of ten the middles of equal parts of 0.1 to 1, twice as many from one to the next.
+/// The quantization table in ascending order: for each of seven powers of ten, the midpoints of equal intervals of 0.1 to 1;
+/// their number doubles with each power.
 pub fn quantization_table(signed: Signed) -> Vec<f32> {
     let mut all = vec![0.0f32, 1.0];
     for i in 0..7 {
         let parts = 1usize << if signed.0 { i } else { i + 1 };
         let power = 10f64.powi(i - 6) as f32;
-        // Bounds are f32, as the published table has them.
+        // The bounds are f32, as in the published table.
         let bound = |j: usize| table_bound(j, parts);
         for j in 0..parts {
             let middle = (bound(j) + bound(j + 1)) / 2.0;
@@ -79,7 +80,8 @@ pub fn quantization_table(signed: Signed) -> Vec<f32> {
     all
 }
 
-/// A point of the line from 0.1 to 1: from the nearer end, so that both ends are exact, and rounded once, as PyTorch's vectors do it.
+/// Interpolates between 0.1 and 1, starting at the nearer end, so that both ends are exact; rounded
+/// once, as PyTorch's vectorized `linspace` does.
 fn table_bound(j: usize, parts: usize) -> f32 {
     let step = (1.0f32 - 0.1f32) / parts as f32;
     match j < (parts + 1) / 2 {
@@ -93,7 +95,7 @@ fn constant(b: &mut Builder, values: &[f32]) -> Result<Value> {
     b.constant(Literal::from_fn(ty, |i| Scalar::from_f64(DType::F32, f64::from(values[i]))))
 }
 
-/// A moment in f32, of the shape of its tensor.
+/// Returns a moment in f32, with the shape of its tensor.
 pub fn dequantize(
     b: &mut Builder,
     kept: Value,
@@ -114,7 +116,7 @@ pub fn dequantize(
     b.reshape(own, shape)
 }
 
-/// A moment's codes and scales.
+/// Returns a moment's codes and scales.
 pub fn quantize(b: &mut Builder, moment: Value, signed: Signed) -> Result<(Value, Option<Value>)> {
     let n = b.ty(moment).numel();
     let blocks = n.div_ceil(QUANT_BLOCK_SIZE);
@@ -137,7 +139,7 @@ pub fn quantize(b: &mut Builder, moment: Value, signed: Signed) -> Result<(Value
     let all = quantization_table(signed);
     let middles: Vec<f32> = all.windows(2).map(|w| (w[0] + w[1]) * 0.5).collect();
     let middles = constant(b, &middles)?;
-    // How many middles lie below: a search by halves.
+    // Counts the midpoints below each value by binary search.
     let ty = Type::new(DType::I32, &[blocks, QUANT_BLOCK_SIZE]);
     let mut code = b.zeros(&ty)?;
     for step in (0..8).rev().map(|bit| 1i32 << bit) {
@@ -148,7 +150,7 @@ pub fn quantize(b: &mut Builder, moment: Value, signed: Signed) -> Result<(Value
         code = b.select(above, next, code)?;
     }
     if signed.0 {
-        // What is below zero stays there, so that no sign gets lost.
+        // Negative values stay negative, so that the sign is preserved.
         let none = all.iter().position(|x| *x == 0.0).unwrap_or(0);
         let none = b.full_like(code, none as f64)?;
         let (below, lost) = (b.compare(Compare::Lt, x, zero)?, b.compare(Compare::Eq, code, none)?);

@@ -3,7 +3,7 @@
 use crate::adam::{lerp, update_ema};
 use ir::{GraphBuilder, Result, Unary, Value};
 
-/// `m ← decay·m + g`: the update and the momentum after it. With `nesterov` the update looks one step ahead.
+/// `m ← decay·m + g`: returns the update and the new momentum. With `nesterov` the update looks one step ahead.
 pub fn momentum<B: GraphBuilder + ?Sized>(
     b: &mut B,
     m: Value,
@@ -14,7 +14,7 @@ pub fn momentum<B: GraphBuilder + ?Sized>(
     momentum_with_dampening(b, m, g, g, decay, nesterov)
 }
 
-/// The same where another gradient than `g` itself enters the momentum: PyTorch's dampening.
+/// [`momentum`] where the momentum accumulates a scaled gradient: PyTorch's dampening.
 pub fn momentum_with_dampening<B: GraphBuilder + ?Sized>(
     b: &mut B,
     m: Value,
@@ -32,7 +32,7 @@ pub fn momentum_with_dampening<B: GraphBuilder + ?Sized>(
     Ok([b.add(ahead, g)?, m])
 }
 
-/// Lion: the sign of a mean, and the mean after it, which moves by `beta2`; `lerps` rounds that as PyTorch's `lerp`.
+/// Lion: returns the sign of an interpolated momentum, and the new momentum with decay `beta2`; `lerps` rounds as PyTorch's `lerp`.
 pub fn lion<B: GraphBuilder + ?Sized>(
     b: &mut B,
     m: Value,

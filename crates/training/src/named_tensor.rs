@@ -1,4 +1,4 @@
-//! Tensors with names, as files have them.
+//! Named tensors, as files store them.
 
 use half::{bf16, f16};
 use ir::{DType, Scalar};
@@ -18,13 +18,13 @@ pub struct NamedTensor {
 }
 
 impl NamedTensor {
-    /// The elements of a float tensor.
+    /// Returns the elements of a float tensor.
     pub fn to_f32_vec(&self) -> Vec<f32> {
         from_bytes(&self.bytes, self.dtype)
     }
 }
 
-/// How a dtype is stored.
+/// The safetensors dtype that stores a dtype.
 pub fn to_safetensors_dtype(dtype: DType) -> Dtype {
     match dtype {
         DType::Bool => Dtype::BOOL,
@@ -45,7 +45,7 @@ pub fn to_safetensors_dtype(dtype: DType) -> Dtype {
     }
 }
 
-/// Floats as bytes of a dtype.
+/// Encodes floats as bytes of a dtype.
 pub fn to_bytes(values: &[f32], dtype: DType) -> Vec<u8> {
     match dtype {
         DType::BF16 => values.iter().flat_map(|x| bf16::from_f32(*x).to_le_bytes()).collect(),
@@ -58,7 +58,7 @@ pub fn to_bytes(values: &[f32], dtype: DType) -> Vec<u8> {
     }
 }
 
-/// Bytes of a dtype as floats.
+/// Decodes bytes of a dtype to floats.
 pub fn from_bytes(bytes: &[u8], dtype: DType) -> Vec<f32> {
     let pairs = || bytes.chunks_exact(2).map(|b| u16::from_le_bytes([b[0], b[1]]));
     match dtype {

@@ -1,6 +1,6 @@
 //! Lengths of gradients and weights, layer by layer.
 
-/// The layer that a tensor belongs to: all of its name up to the first number, or its first word.
+/// The layer of a tensor: its name up to the first number, or its first component.
 pub fn layer_name(name: &str) -> String {
     let mut at = 0;
     for part in name.split(['.', '[', ']']) {
@@ -14,13 +14,13 @@ pub fn layer_name(name: &str) -> String {
     name.split('.').next().unwrap_or(name).to_string()
 }
 
-/// Without what all names of adapters begin with.
+/// Strips the common prefix of adapter names.
 fn strip_adapter_prefix(name: &str) -> &str {
     let name = name.strip_prefix("base_model.model.").unwrap_or(name);
     name.strip_prefix("model.").unwrap_or(name)
 }
 
-/// Lengths of tensors put together by layer, in the order of their first tensors.
+/// Combines the norms of tensors by layer, in the order of their first tensors.
 pub fn norms_by_layer(names: &[String], gradients: &[f32], weights: &[f32]) -> Vec<(String, f32, f32)> {
     let mut found: Vec<(String, f64, f64)> = Vec::new();
     for ((name, gradient), weight) in names.iter().zip(gradients).zip(weights) {

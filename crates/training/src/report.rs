@@ -1,4 +1,4 @@
-//! The page about a run: one file without links to anything, drawn in the browser from the numbers inside it.
+//! The report of a run: one HTML file without links, drawn in the browser from the data embedded in it.
 
 use crate::html_page::html_page;
 use crate::log::LogEntry;
@@ -6,44 +6,44 @@ use crate::observer::format_with_commas;
 use compiler::Timing;
 use serde_json::{Value as Json, json};
 
-/// What stays the same through a run.
+/// The properties of a run that stay constant.
 #[derive(Clone, Debug)]
 pub struct RunMetadata {
-    /// What is trained.
+    /// Name of the model.
     pub model: String,
-    /// Its elements.
+    /// Number of parameters.
     pub parameters: usize,
-    /// Those that are trained.
+    /// Number of trainable parameters.
     pub trainable_parameters: usize,
     /// The device.
     pub backend: String,
-    /// What there is to train on, and what is held out of it.
+    /// Size of the training set.
     pub train_count: usize,
-    /// What is held out.
+    /// Size of the validation set.
     pub valid_count: usize,
-    /// What both count.
+    /// The unit of both sizes.
     pub count_unit: &'static str,
-    /// What speed counts.
+    /// The unit of the speed.
     pub speed_unit: &'static str,
-    /// How the learning rate is called where it is set.
+    /// The name of the learning rate setting.
     pub learning_rate_name: &'static str,
-    /// Bytes that a step works on.
+    /// Memory that a step needs, in bytes.
     pub planned_bytes: usize,
-    /// Settings by their names.
+    /// Settings by name.
     pub settings: Vec<(String, String)>,
 }
 
-/// Kernels that are listed one by one.
+/// Maximum number of kernels that are listed individually.
 const MAX_LISTED_KERNELS: usize = 14;
-/// Points of a curve; longer logs are thinned.
+/// Maximum number of points of a curve; longer logs are subsampled.
 const MAX_CURVE_POINTS: usize = 1500;
 
-/// The page.
+/// Renders the page.
 pub fn render_html(facts: &RunMetadata, steps: usize, log: &[LogEntry], timings: &[Timing], seconds: f64) -> String {
     html_page("Training report", include_str!("pages/report.html"), &report_json(facts, steps, log, timings, seconds))
 }
 
-/// The same as it is served while the run goes on: the page, and the numbers that it asks for again.
+/// Renders the live report: the page, and the data that it polls.
 pub fn render_live(
     facts: &RunMetadata,
     steps: usize,
@@ -84,7 +84,7 @@ fn report_json(facts: &RunMetadata, steps: usize, log: &[LogEntry], timings: &[T
     let step = log.iter().map(LogEntry::step).max().unwrap_or(0);
     let every = train.len().div_ceil(MAX_CURVE_POINTS).max(1);
     let train: Vec<Json> = train.into_iter().step_by(every).collect();
-    // Many lines take many points.
+    // With many layers fewer points are drawn.
     let every = (gradients.len() * names.len().max(1)).div_ceil(20 * MAX_CURVE_POINTS).max(1);
     let thin = |rows: Vec<Json>| rows.into_iter().step_by(every).collect::<Vec<_>>();
     let layers = json!({ "names": names, "gradients": thin(gradients), "weights": thin(weights) });
@@ -144,7 +144,7 @@ fn kernels_json(timings: &[Timing]) -> Vec<Json> {
     rows
 }
 
-/// Hours, minutes, seconds.
+/// Formats a duration as hours, minutes, seconds.
 pub fn format_duration(seconds: f64) -> String {
     let whole = seconds.round() as u64;
     match (whole / 3600, whole / 60 % 60, whole % 60) {

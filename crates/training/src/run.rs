@@ -1,4 +1,4 @@
-//! A run: steps one after another, with its log, validations, checkpoints and report, whatever is trained.
+//! The training loop: steps, log, validation, checkpoints and report, independent of the model that is trained.
 
 use crate::checkpoint::{self, CheckpointMeta};
 use crate::error::{Error, Result};
@@ -15,15 +15,15 @@ use std::fmt::Display;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-/// Steps in a row whose gradient may be infinite or no number.
+/// Maximum number of consecutive steps with a non-finite gradient.
 const MAX_NONFINITE_STEPS: usize = 5;
 
-/// How many steps there are, and what happens every so many of them.
+/// The number of steps and the intervals between periodic events.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Intervals {
-    /// Steps of the run.
+    /// Total number of steps.
     pub steps: usize,
-    /// Steps between lines of the log.
+    /// Steps between log entries.
     pub log_every: usize,
     /// Steps between validations.
     pub eval_every: usize,
@@ -31,16 +31,16 @@ pub struct Intervals {
     pub sample_every: usize,
     /// Steps between checkpoints.
     pub checkpoint_every: usize,
-    /// Checkpoints that are kept.
+    /// Number of checkpoints to keep.
     pub save_total_limit: usize,
 }
 
-/// What a run trains.
+/// The model-specific part of a training run.
 pub trait TrainLoop {
-    /// What goes wrong in it.
+    /// Its error type.
     type Error: From<Error> + Display;
 
-    /// One step on the batch at the run's position, with kernels timed one by one if asked for.
+    /// Runs one step on the batch at the run's position; with `timed`, each kernel is timed.
     fn step(
         &mut self,
         at: &CheckpointMeta,
@@ -48,28 +48,28 @@ pub trait TrainLoop {
         timed: bool,
     ) -> std::result::Result<(StepResult, Vec<Timing>), Self::Error>;
 
-    /// The loss of the held-out part, if there is one.
+    /// Returns the validation loss, if there is a validation set.
     fn validate(&mut self) -> std::result::Result<Option<f32>, Self::Error>;
 
-    /// Keeps what it starts from aside, so that the first step need not wait for a validation. Says whether it did.
+    /// Copies the initial parameters, so that the first step need not wait for a validation. Returns whether it did.
     fn snapshot_initial(&mut self) -> std::result::Result<bool, Self::Error> {
         Ok(false)
     }
 
-    /// The loss of the held-out part with what was kept aside.
+    /// Returns the validation loss of the copied initial parameters.
     fn validate_initial(&mut self) -> std::result::Result<Option<f32>, Self::Error> {
         Ok(None)
     }
 
-    /// Lengths of gradients and weights, layer by layer.
+    /// Returns the norms of gradients and weights by layer.
     fn norms(&mut self) -> std::result::Result<Vec<(String, f32, f32)>, Self::Error>;
 
-    /// Something that shows what was learned, for people.
+    /// Returns a sample of the model's output, for people.
     fn sample(&mut self, _step: usize) -> std::result::Result<Option<String>, Self::Error> {
         Ok(None)
     }
 
-    /// Writes a checkpoint into a folder, of which the newest `keep` stay.
+    /// Writes a checkpoint into a folder and keeps the newest `keep`.
     fn save(
         &self,
         folder: &std::path::Path,
@@ -77,53 +77,53 @@ pub trait TrainLoop {
         keep: usize,
     ) -> std::result::Result<PathBuf, Self::Error>;
 
-    /// Told where the time of a step goes.
+    /// Receives the kernel times of a step.
     fn on_step_timings(&self, _timings: &[Timing], _watch: &mut dyn TrainObserver) {}
 
-    /// Whether all stop, of which one may want to.
+    /// Returns whether any rank wants to stop.
     fn any_rank_stops(&self, wanted: bool) -> std::result::Result<bool, Self::Error> {
         Ok(wanted)
     }
 
-    /// Whether it is this process that writes for people.
+    /// Whether this process writes logs and reports.
     fn is_main_process(&self) -> bool {
         true
     }
 }
 
-/// A run and where it stands.
+/// The state of a training run.
 pub struct TrainRun {
-    /// The folder of its files.
+    /// The folder of the run's files.
     pub out: PathBuf,
-    /// How often what happens.
+    /// The intervals between periodic events.
     pub cadence: Intervals,
     /// The learning rate.
     pub schedule: Schedule,
-    /// Rows of a step, by which the position moves.
+    /// Number of sequences per step, by which the position advances.
     pub rows_per_step: usize,
-    /// What speed counts: tokens or examples of a step.
+    /// Tokens or examples per step, for the speed.
     pub counted_per_step: f64,
-    /// Where it stands.
+    /// The current position.
     pub at: CheckpointMeta,
-    /// The newest loss of the held-out part.
+    /// The latest validation loss.
     pub valid_loss: Option<f32>,
-    /// The loss of the last step that was taken here.
+    /// The loss of the last step of this process.
     pub loss: f32,
     log: RunLog,
     timings: Vec<Timing>,
     metadata: RunMetadata,
-    /// The report while the run goes on.
+    /// The server of the live report.
     live_server: Option<LiveServer>,
     last_shown: Instant,
     events: Option<TensorBoardWriter>,
-    /// When it was asked for.
+    /// Start time of this process's part of the run.
     started_at: Instant,
-    /// The step of the newest checkpoint.
+    /// The step of the latest checkpoint.
     last_saved_step: usize,
 }
 
 impl TrainRun {
-    /// A run at the place where it begins or goes on; its log is in `log`.
+    /// Starts or resumes a run at a position; `log` holds its log.
     #[expect(clippy::too_many_arguments, reason = "each is a part of a run that its maker has in a form of its own")]
     pub fn new(
         out: PathBuf,
@@ -156,7 +156,7 @@ impl TrainRun {
         }
     }
 
-    /// Serves the report while the run goes on, on a port or a free one.
+    /// Serves the live report on a port, or on a free one.
     pub fn serve_live_report(&mut self, port: Option<u16>, watch: &mut dyn TrainObserver) -> Result<()> {
         let live = LiveServer::start(port.filter(|port| *port > 0))?;
         watch.on_message(&format!("the report, while the run goes on: http://{}/", live.address()));
@@ -164,29 +164,29 @@ impl TrainRun {
         Ok(())
     }
 
-    /// Writes TensorBoard's files too.
+    /// Also writes TensorBoard event files.
     pub fn write_events(&mut self) -> Result<()> {
         self.events = Some(TensorBoardWriter::create(&self.out, self.metadata.speed_unit)?);
         Ok(())
     }
 
-    /// The folder of its checkpoints.
+    /// The folder of the checkpoints.
     pub fn checkpoint_dir(&self) -> PathBuf {
         self.out.join("checkpoints")
     }
 
-    /// Whether all steps were done.
+    /// Whether all steps are completed.
     pub fn is_complete(&self) -> bool {
         self.at.step >= self.cadence.steps
     }
 
-    /// The step of the newest checkpoint.
+    /// The step of the latest checkpoint.
     pub fn last_saved_step(&self) -> usize {
         self.last_saved_step
     }
 
-    /// Finds out now, not after hours, whether a checkpoint of so many bytes can be written. A new run has its first one, so that it
-    /// can be resumed from then on.
+    /// Checks at the start whether a checkpoint of this size can be written. A new run writes its first checkpoint here, so that
+    /// it can be resumed from then on.
     pub fn check_can_save<T: TrainLoop>(&self, task: &T, bytes: usize, resumed: bool, remedy: &str) -> Result<()> {
         match resumed {
             true if !task.is_main_process() => Ok(()),
@@ -201,7 +201,7 @@ impl TrainRun {
         }
     }
 
-    /// Takes all steps that are left, or as many as there are until the observer stops it.
+    /// Runs all remaining steps, or until the observer stops the run.
     pub fn train<T: TrainLoop>(
         &mut self,
         task: &mut T,
@@ -228,7 +228,7 @@ impl TrainRun {
         while self.at.step < cadence.steps && !task.any_rank_stops(watch.should_stop())? {
             let (index, rate) = (self.at.step, self.schedule.value_at(self.at.step));
             ran += 1;
-            // One step of each run is timed kernel by kernel, after the first ones have warmed everything up.
+            // One step per run is timed kernel by kernel, after a few warm-up steps.
             let timed = ran == 4 || self.timings.is_empty() && index + 1 == cadence.steps;
             let (result, timings) = task.step(&self.at, rate, timed)?;
             if timed {
@@ -305,7 +305,7 @@ impl TrainRun {
         Ok(())
     }
 
-    /// A line of the log, for everyone who reads it.
+    /// Writes a log entry to all logs.
     pub fn log_entry(&mut self, entry: LogEntry) {
         if let Some(events) = &self.events {
             events.write_entry(&entry);
@@ -313,7 +313,7 @@ impl TrainRun {
         self.log.add(entry);
     }
 
-    /// Shows the report as it stands to those who watch; not more often than they could see.
+    /// Updates the live report, at a limited rate.
     pub fn update_live_report(&mut self, now: bool, over: bool) {
         let Some(live) = &self.live_server else { return };
         if now || self.last_shown.elapsed() > Duration::from_millis(500) {
@@ -344,7 +344,7 @@ impl TrainRun {
         Ok(())
     }
 
-    /// Saves; if that fails, the older checkpoint is still there and training goes on.
+    /// Writes a checkpoint; if that fails, the previous one is kept and training continues.
     pub fn save<T: TrainLoop>(&mut self, task: &T, watch: &mut dyn TrainObserver) -> Option<T::Error> {
         match task.save(&self.checkpoint_dir(), &self.at, self.cadence.save_total_limit) {
             Ok(_) => {
@@ -359,7 +359,7 @@ impl TrainRun {
         }
     }
 
-    /// Writes the report as it stands.
+    /// Writes the report of the run so far.
     pub fn write_report<T: TrainLoop>(&self, task: &T, watch: &mut dyn TrainObserver) {
         if !task.is_main_process() {
             return;

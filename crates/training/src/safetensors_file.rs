@@ -1,6 +1,6 @@
-//! Safetensors files: written whole or not at all, read tensor by tensor.
+//! Safetensors files: written atomically, read tensor by tensor.
 //!
-//! The header is parsed once. Bytes are read, so a file that another process cuts off is an error, not a signal.
+//! The header is parsed once. The file is read, not memory-mapped: if another process truncates it, this is an error, not a signal.
 
 use crate::error::{Error, Result};
 use crate::files::{self, AtomicFile};
@@ -11,15 +11,15 @@ use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
-/// The longest header that is read: that of the safetensors library.
+/// Maximum size of a header: the limit of the safetensors library.
 const MAX_HEADER_BYTES: u64 = 100_000_000;
 
-/// Writes tensors and texts as one file.
+/// Writes tensors and metadata as one file.
 pub fn write(path: &Path, tensors: &[NamedTensor], texts: HashMap<String, String>) -> Result<()> {
     write_verified(path, tensors, texts, |_| Ok(()))
 }
 
-/// The same; the file gets its name only if `good` says so of what was written.
+/// [`write()`], but the file is renamed to its final name only if the check `good` of the written file succeeds.
 pub fn write_verified(
     path: &Path,
     tensors: &[NamedTensor],
@@ -27,7 +27,7 @@ pub fn write_verified(
     good: impl FnOnce(&Path) -> Result<()>,
 ) -> Result<()> {
     let mut order: Vec<&NamedTensor> = tensors.iter().collect();
-    // Wide elements first, so that all are aligned.
+    // Elements of the widest dtypes come first, so that all are aligned.
     order.sort_by(|a, b| to_safetensors_dtype(b.dtype).cmp(&to_safetensors_dtype(a.dtype)).then(a.name.cmp(&b.name)));
     let mut infos = Vec::new();
     let mut offset = 0;
@@ -52,7 +52,7 @@ pub fn write_verified(
     for tensor in order {
         add(&tensor.bytes)?;
     }
-    // What could not be written must not be tried again when the buffer goes.
+    // Dropping the buffer must not retry a write that failed.
     let (file, rest) = file.into_parts();
     let mut file = file;
     match rest {
@@ -66,7 +66,7 @@ pub fn write_verified(
 pub struct SafetensorsFile {
     path: PathBuf,
     file: File,
-    /// Where the data begins.
+    /// The offset of the data.
     start: u64,
     header: Metadata,
 }
@@ -97,22 +97,22 @@ impl SafetensorsFile {
         Ok(SafetensorsFile { path: path.to_path_buf(), file, start, header })
     }
 
-    /// Where it is.
+    /// The path of the file.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The names of all tensors, as they stand in the file.
+    /// The names of all tensors, in the order of the file.
     pub fn names(&self) -> Vec<String> {
         self.header.offset_keys()
     }
 
-    /// Text of the header by its name.
+    /// Returns a metadata value of the header by its name.
     pub fn metadata_value(&self, name: &str) -> Option<&str> {
         self.header.metadata().as_ref()?.get(name).map(String::as_str)
     }
 
-    /// Shape and dtype of a tensor.
+    /// The shape and dtype of a tensor.
     pub fn info(&self, name: &str) -> Option<&TensorInfo> {
         self.header.info(name)
     }
@@ -126,7 +126,7 @@ impl SafetensorsFile {
         Ok(bytes)
     }
 
-    /// Some bytes of a tensor, from an offset on.
+    /// Reads bytes of a tensor, starting at an offset.
     pub fn read(&self, info: &TensorInfo, offset: usize, bytes: &mut [u8]) -> Result<()> {
         let (from, to) = info.data_offsets;
         if offset.checked_add(bytes.len()).is_none_or(|end| end > to - from) {
@@ -135,18 +135,18 @@ impl SafetensorsFile {
         files::read_at(&self.file, &self.path, self.start + (from + offset) as u64, bytes)
     }
 
-    /// Where the bytes of a tensor begin and end in the file.
+    /// The byte range of a tensor in the file.
     pub fn byte_range(&self, info: &TensorInfo) -> (usize, usize) {
         let start = self.start as usize;
         (start + info.data_offsets.0, start + info.data_offsets.1)
     }
 
-    /// The file, of which so many bytes are the tensors' and what stands before them.
+    /// The file, and its length up to the end of the tensors' data.
     pub fn data_section(&self) -> (&File, usize) {
         (&self.file, self.start as usize + self.header.data_len())
     }
 
-    /// Shows all bytes of a tensor, block by block.
+    /// Calls `f` with the bytes of a tensor, block by block.
     pub fn for_each_block(&self, info: &TensorInfo, mut f: impl FnMut(&[u8])) -> Result<()> {
         let (mut from, to) = info.data_offsets;
         let mut block = vec![0; (to - from).min(1 << 20)];

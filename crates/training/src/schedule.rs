@@ -1,79 +1,79 @@
-//! Schedules: a number for each step, in closed form and as data, so that a host and a compiled program read the same.
+//! Schedules: a value for each step, in closed form and as data, so that the host and a compiled program compute the same.
 
 use std::f64::consts::PI;
 
-/// A number for each step, counted from 0.
+/// A value for each step, counted from 0.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Schedule {
-    /// The same always.
+    /// A constant.
     Constant(f64),
-    /// From one number to another in a straight line, constant before and behind.
+    /// Linear interpolation between two values, constant before and after.
     Linear {
-        /// Until `begin`.
+        /// The value until `begin`.
         from: f64,
-        /// `steps` behind it.
+        /// The value from `steps` after it.
         to: f64,
-        /// When change begins; −1 says that step 0 is one step on its way.
+        /// The step at which the change begins; −1 means that step 0 is already one step of it.
         begin: f64,
-        /// Steps of change.
+        /// Number of steps of the change.
         steps: usize,
     },
-    /// From `init` to `end` along a power of the distance that is left.
+    /// `init` to `end` along a power of the remaining fraction.
     Polynomial {
-        /// Before `begin`.
+        /// The value before `begin`.
         init: f64,
-        /// `steps` behind it.
+        /// The value from `steps` after it.
         end: f64,
-        /// The power.
+        /// The exponent.
         power: f64,
-        /// Steps of change.
+        /// Number of steps of the change.
         steps: usize,
-        /// When change begins.
+        /// The step at which the change begins.
         begin: usize,
     },
-    /// Multiplied by `rate` every `steps` steps behind `begin`.
+    /// Multiplied by `rate` every `steps` steps after `begin`.
     Exponential {
-        /// Until `begin`.
+        /// The value until `begin`.
         init: f64,
-        /// Steps for one factor.
+        /// Number of steps per factor.
         steps: usize,
         /// The factor.
         rate: f64,
-        /// When change begins.
+        /// The step at which the change begins.
         begin: usize,
-        /// All at once rather than gradually.
+        /// Whether the value changes in discrete steps and not gradually.
         staircase: bool,
     },
-    /// Half a cosine from one number to another.
+    /// A half cosine from one value to another.
     Cosine {
-        /// At step 0.
+        /// The value at step 0.
         from: f64,
-        /// At `steps`.
+        /// The value at `steps`.
         to: f64,
-        /// Steps of change, which need not be whole.
+        /// Number of steps of the change; it may be fractional.
         steps: f64,
-        /// Whether it rests before and behind; otherwise the wave goes on.
+        /// Whether the value is constant before and after; otherwise the cosine continues periodically.
         rests: bool,
     },
-    /// `init`, multiplied by each factor from its step on.
+    /// `init`, multiplied by each factor from the factor's step on.
     Piecewise {
-        /// At first.
+        /// The initial value.
         init: f64,
-        /// Steps and factors.
+        /// Pairs of a step and a factor.
         factors: Vec<(usize, f64)>,
     },
-    /// One schedule after another, each from a step on, from which it counts.
+    /// A sequence of schedules. Each begins at a given step and counts steps from there.
     Sequential {
-        /// The first.
+        /// The first schedule.
         first: Box<Schedule>,
-        /// The others with their steps, in order.
+        /// The following schedules with their first steps, in order.
         then: Vec<(f64, Schedule)>,
     },
 }
 
-/// What a schedule is computed with: a number of the host, or a tensor of rank 0.
+/// A scalar that a schedule is computed with: a number on the host, or a tensor of rank 0.
 pub trait ScheduleScalar: Clone {
-    /// This number, of the same kind.
+    /// A constant of the same kind as `self`.
     fn constant(&self, x: f64) -> Self;
     /// `self + x`.
     fn add_scalar(&self, x: f64) -> Self;
@@ -81,7 +81,7 @@ pub trait ScheduleScalar: Clone {
     fn mul_scalar(&self, x: f64) -> Self;
     /// `self / x`.
     fn div_scalar(&self, x: f64) -> Self;
-    /// Not below `low`, not above `high`.
+    /// `self` clamped to `low..=high`.
     fn clamp(&self, low: f64, high: f64) -> Self;
     /// The cosine.
     fn cos(&self) -> Self;
@@ -129,7 +129,7 @@ impl ScheduleScalar for f64 {
     }
 
     fn exp_base(&self, base: f64) -> f64 {
-        // Whole powers are products.
+        // Integer powers are computed as products.
         match self.fract() == 0.0 && self.abs() <= f64::from(i32::MAX) {
             true => base.powi(*self as i32),
             false => base.powf(*self),
@@ -148,13 +148,12 @@ impl From<f64> for Schedule {
 }
 
 impl Schedule {
-    /// Half a cosine from `from` to `to` over `steps`, where it rests.
+    /// A half cosine from `from` to `to` over `steps`, constant before and after.
     pub fn cosine(from: f64, to: f64, steps: usize) -> Schedule {
         Schedule::Cosine { from, to, steps: steps.max(1) as f64, rests: true }
     }
 
-    /// A warm-up in a straight line whose step `warmup − 1` is the first at `peak`, then half a cosine down to `floor` times the
-    /// peak until step `steps`.
+    /// A linear warm-up that reaches `peak` at step `warmup − 1`, then a half cosine decay to `floor` times the peak at step `steps`.
     pub fn warmup_cosine(peak: f64, warmup: usize, steps: usize, floor: f64) -> Schedule {
         let down = Schedule::cosine(peak, peak * floor, steps.saturating_sub(warmup));
         if warmup == 0 {
@@ -164,17 +163,17 @@ impl Schedule {
         up.then(warmup as f64, down)
     }
 
-    /// This schedule until a step, another from there on.
+    /// Continues with another schedule from step `at` on.
     pub fn then(self, at: f64, next: Schedule) -> Schedule {
         Schedule::Sequential { first: Box::new(self), then: vec![(at, next)] }
     }
 
-    /// The number at a step of the host.
+    /// The value at a step, on the host.
     pub fn value_at(&self, step: usize) -> f64 {
         self.eval(&(step as f64))
     }
 
-    /// The number at a step.
+    /// The value at a step.
     pub fn eval<R: ScheduleScalar>(&self, step: &R) -> R {
         match self {
             Schedule::Constant(x) => step.constant(*x),

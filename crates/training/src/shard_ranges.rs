@@ -1,8 +1,8 @@
-//! Parts of tensors: which elements of the whole they have.
+//! Shards of tensors as contiguous runs of elements.
 
 use ir::Type;
 
-/// Calls `f` with (place in the whole, place in the part, length) for every run of neighbours.
+/// Calls `f` with (offset in the tensor, offset in the shard, length) for every contiguous run of elements.
 pub fn for_each_contiguous_run(places: &[Vec<usize>], ty: &Type, mut f: impl FnMut(usize, usize, usize)) {
     let strides = ty.strides();
     let Some((last, outer)) = places.split_last() else { return f(0, 0, 1) };

@@ -1,10 +1,10 @@
-//! One step of training as one graph: loss, gradients, clipping, AdamW.
+//! A training step as one graph: loss, gradients, clipping, AdamW.
 //!
-//! The graph maps (trained.., first moments.., second moments.., scales of those in 8 bits.., histories.., buffers.., fixed.., batch..,
-//! rate, corrections of both moments, and keys of what is random) to (loss, norm of the gradient, trained.., first moments.., second
-//! moments.., scales.., histories.., buffers.., how often assertions are broken, and the length of each tensor's gradient). Moments (but for
-//! those in 8 bits) have the dtype of what is trained: masters, which are cast on their way into a model that computes in less, so that
-//! they keep small updates.
+//! The graph maps (trainable parameters, first moments, second moments, scales of 8-bit moments, amax histories, buffers, frozen
+//! parameters, batch, learning rate, both bias corrections, and random keys) to (loss, gradient norm, trainable parameters, first
+//! moments, second moments, scales, amax histories, buffers, number of violations of each assertion, and the norm of each
+//! tensor's gradient). Moments (except 8-bit ones) have the dtype of the trainable parameters. Those are master weights: they are
+//! cast to the compute dtype of the model, so that small updates are not lost.
 
 use crate::adam::{Adam, AdamUpdate, BiasCorrection, apply_update};
 use crate::clip::{clip_factor, sum_of_squares};
@@ -13,67 +13,68 @@ use crate::moments::{self, MomentTypes, Signed};
 use ir::ops::Scan;
 use ir::{Builder, Compare, DType, Graph, GraphBuilder, Result, Type, Unary, Value};
 
-/// Constants of the optimiser.
+/// Hyperparameters of the optimizer.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AdamW {
-    /// Decay of the first moment.
+    /// Decay rate of the first moment.
     pub beta1: f64,
-    /// Decay of the second moment.
+    /// Decay rate of the second moment.
     pub beta2: f64,
-    /// Added to the root of the second moment.
+    /// Added to the square root of the second moment.
     pub eps: f64,
-    /// Decoupled weight decay, on matrices alone.
+    /// Decoupled weight decay, applied to matrices only.
     pub weight_decay: f64,
-    /// Gradients longer than this are shortened to it; 0 turns clipping off.
+    /// Gradients are clipped to this norm; 0 disables clipping.
     pub max_grad_norm: f64,
 }
 
-/// The type of a step's key.
+/// The type of a random key.
 pub fn key_type() -> Type {
     Type::new(DType::U32, &[2])
 }
 
-/// What is trained, what is not, and how the loss follows from both.
+/// The loss as a graph, with the roles of its inputs.
 #[derive(Clone, Debug)]
 pub struct LossGraph {
-    /// (trained.., states.., buffers.., fixed.., batch..) to a micro-batch's share of the step's loss, then how often assertions are broken,
-    /// if there are any, then the buffers' next values; a key comes last. The loss of a step is the sum over its micro-batches.
+    /// Maps (trainable.., amax histories.., buffers.., frozen.., batch..) to a micro-batch's part of the step's loss, then the
+    /// number of violations of each assertion, then the buffers' next values; a random key comes last.
+    /// The loss of a step is the sum over its micro-batches.
     pub loss: Graph,
-    /// (trained.., buffers.., fixed.., batch..) to the mean loss of a micro-batch without anything random, for validation.
+    /// Maps (trainable.., buffers.., frozen.., batch..) to the mean loss of a micro-batch without randomness, for validation.
     pub eval_loss: Graph,
-    /// Inputs of a micro-batch.
+    /// Number of inputs of a micro-batch.
     pub num_batch_inputs: usize,
-    /// Whether `loss` takes a key.
+    /// Whether `loss` takes a random key.
     pub needs_rng: bool,
-    /// Histories of delayed scaling: their gradients are their next values.
+    /// Types of the amax histories of delayed scaling: their gradients are their next values.
     pub amax_histories: Vec<Type>,
-    /// Tensors that a step changes without a gradient, such as running means.
+    /// Number of tensors that a step updates without a gradient, such as running means.
     pub num_buffers: usize,
-    /// How each of the first inputs is trained.
+    /// The options of each trainable parameter; these are the first inputs.
     pub trained: Vec<ParamOptions>,
-    /// Tensors and messages of what is asserted; `loss` then says behind the loss how often each is broken.
+    /// Names of the asserted values and messages; `loss` then returns the number of violations of each after the loss.
     pub asserts: Vec<(String, String)>,
 }
 
-/// How a tensor is trained: the `lr_scale`, `wd_scale` and `grad_clip` of `@trainable`.
+/// Options of a trainable parameter: the `lr_scale`, `wd_scale` and `grad_clip` of `@trainable`.
 #[derive(Clone, Copy, Debug)]
 pub struct ParamOptions {
     /// Factor of the learning rate.
     pub lr_scale: f64,
     /// Factor of the weight decay.
     pub wd_scale: f64,
-    /// Its own gradient is shortened to this length, before the whole is.
+    /// The parameter's own gradient is clipped to this norm, before the global clipping.
     pub max_grad_norm: Option<f64>,
 }
 
 impl ParamOptions {
-    /// Like any other; matrices decay.
+    /// The default options; only matrices have weight decay.
     pub fn new(decays: bool) -> ParamOptions {
         ParamOptions { lr_scale: 1.0, wd_scale: if decays { 1.0 } else { 0.0 }, max_grad_norm: None }
     }
 }
 
-/// Scalars that change with every step, in the order of the graph's inputs.
+/// Scalars that change at every step, in the order of the graph's inputs.
 #[derive(Clone, Copy, Debug)]
 pub struct StepScalars {
     /// The learning rate.
@@ -89,7 +90,7 @@ impl AdamW {
         Adam { beta1: self.beta1, beta2: self.beta2, eps: self.eps, eps_root: 0.0 }
     }
 
-    /// The scalars of a step, counted from 0.
+    /// Returns the scalars of a step, counted from 0.
     pub fn scalars(&self, rate: f64, step: usize) -> StepScalars {
         let correct = |beta: f64| (1.0 / (1.0 - beta.powi(step as i32 + 1))) as f32;
         StepScalars {
@@ -100,15 +101,15 @@ impl AdamW {
     }
 }
 
-/// How moments of the trained tensors are kept.
+/// Returns the storage types of the moments of the trainable parameters.
 pub fn moments(objective: &LossGraph, eight_bits: bool) -> Vec<MomentTypes> {
     let (graph, n) = (&objective.eval_loss, objective.trained.len());
     let each = |&v: &Value| MomentTypes::for_param(graph.ty(v), eight_bits && !moments::is_embedding_table(graph, v));
     graph.inputs()[..n].iter().map(each).collect()
 }
 
-/// The whole step over `accumulate` micro-batches; `sums` says what ranks sum together, of which each runs the step. `moments` says
-/// how those of each tensor are kept.
+/// Builds the whole step over `accumulate` micro-batches; `sums` are the reductions over ranks, each of which runs the step.
+/// `moments` gives the storage types of each tensor's moments.
 pub fn step_graph(
     objective: &LossGraph,
     adam: &AdamW,
@@ -162,18 +163,18 @@ pub fn step_graph(
     Ok(b.finish(&results))
 }
 
-/// What an update changes, and the scalars that it takes.
+/// The state that an update changes, and the scalars that it takes.
 struct UpdateState<'a> {
     trained: &'a [Value],
     first: &'a [Value],
     second: &'a [Value],
-    /// Of both moments, where they have 8 bits.
+    /// The scales of both moments, if they are quantized to 8 bits.
     scales: &'a [Vec<Option<Value>>; 2],
     scalars: [Value; 3],
 }
 
-/// Clipping and AdamW: the norm of the gradient and whether it is finite; then trained tensors, first and second moments, scales of
-/// moments; and the length of each tensor's gradient, unless ranks have parts of them.
+/// Clipping and AdamW. Returns the gradient norm and whether it is finite; then trainable parameters, first and second moments,
+/// scales of moments; and the norm of each tensor's gradient, unless it is sharded among ranks.
 fn emit_update(
     b: &mut Builder,
     state: &UpdateState<'_>,
@@ -185,7 +186,7 @@ fn emit_update(
     let UpdateState { trained, first, second, scales, scalars: [rate, correct1, correct2] } = *state;
     let n = trained.len();
     sums.reduce_gradients(b, gradients)?;
-    // Squares are summed over ranks once for all tensors that are divided alike.
+    // Squares are summed over ranks once for all tensors with the same sharding.
     let (mut total, mut each) = (b.scalar(DType::F32, 0.0)?, Vec::new());
     let mut shares: Vec<(Vec<ir::MeshAxis>, Value)> =
         sums.all_groups.iter().map(|axes| (axes.clone(), total)).collect();
@@ -224,7 +225,7 @@ fn emit_update(
         false => None,
     };
     let norm = b.unary(Unary::Sqrt, total)?;
-    // A step whose gradient is not finite leaves everything as it was.
+    // A step with a non-finite gradient changes nothing.
     let sound = {
         let zero = b.scalar(DType::F32, 0.0)?;
         let nothing = b.mul(norm, zero)?;
@@ -277,8 +278,8 @@ fn emit_update(
     Ok((norm, sound, all.collect(), each))
 }
 
-/// An update alone, for gradients that were summed over micro-batches elsewhere: from (trained.., moments.., fixed..,
-/// rate, corrections, sum of losses, gradients..) to (loss, norm, trained.., moments..). Losses are summed over `ends` too.
+/// Builds the update alone, for gradients that were accumulated elsewhere: from (trainable.., moments.., frozen.., learning rate,
+/// corrections, sum of losses, gradients..) to (loss, norm, trainable.., moments..). Losses are also summed over `ends`.
 pub fn update_graph(
     params: &[Type],
     trained_how: &[ParamOptions],
@@ -305,7 +306,7 @@ pub fn update_graph(
     Ok(b.finish(&results))
 }
 
-/// Loss and gradients summed over micro-batches, one after another; states and buffers go from each to the next.
+/// Accumulates loss and gradients over micro-batches in order; amax histories and buffers are carried from each to the next.
 fn accumulate_gradients(
     b: &mut Builder,
     gradient: &Graph,
@@ -314,7 +315,7 @@ fn accumulate_gradients(
     count: usize,
 ) -> Result<Vec<Value>> {
     let outs = gradient.output_types();
-    // Losses, buffers, gradients, states.
+    // Losses, buffers, gradients, amax histories.
     let (last, first) = (outs.len() - states.len(), outs.len() - states.len() - trained.len());
     let handed = |i: usize| (first - buffers.len()..first).contains(&i) || i >= last;
     let mut body = Builder::new();
@@ -360,12 +361,12 @@ mod tests {
         SafeTensors::deserialize(GOLDEN).expect("golden tensors").tensor(name).expect(name).data().to_vec()
     }
 
-    /// Six steps of AdamW with moments in 8 bits against NumPy: the table bit for bit, codes, scales and parameters.
+    /// Compares six steps of AdamW with 8-bit moments with NumPy: the table bit for bit, codes, scales and parameters.
     #[test]
     fn moments_in_eight_bits_are_those_of_the_published_algorithm() {
         assert_eq!(quantization_table(Signed(true)), numbers("signed"));
         assert_eq!(quantization_table(Signed(false)), numbers("unsigned"));
-        // A loss whose gradient is what the ids say.
+        // A loss whose gradient is given by the inputs.
         let ty = Type::new(DType::F32, &[40, 130]);
         let mut b = Builder::new();
         let p = b.graph.input(ty.clone());
@@ -415,7 +416,7 @@ mod tests {
             for (found, name) in [(&state[1], "first"), (&state[2], "second")] {
                 let want = codes(&format!("{name}{step}"));
                 let far = found.bytes().iter().zip(&want).filter(|(a, b)| a != b).count();
-                // The last bit of a sum may be another one; then a code beside it, rarely.
+                // A sum may differ in the last bit; rarely, this moves a value to the adjacent code.
                 assert!(far <= 5, "{name} of step {step}: {far} codes of {}", want.len());
                 assert!(found.bytes().iter().zip(&want).all(|(a, b)| a.abs_diff(*b) <= 1), "{name} of step {step}");
             }

@@ -1,4 +1,4 @@
-//! TensorBoard's event files: records of protocol buffers, each with checksums.
+//! TensorBoard's event files: protocol buffer records, each with checksums.
 
 use crate::error::Result;
 use crate::files;
@@ -6,14 +6,14 @@ use crate::log::LogEntry;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// A file of events.
+/// An event file.
 pub(crate) struct TensorBoardWriter {
     path: PathBuf,
     unit: &'static str,
 }
 
 impl TensorBoardWriter {
-    /// Begins a file in a folder; `unit` is what speed counts.
+    /// Creates an event file in a folder; `unit` is the unit of the speed (such as tokens).
     pub(crate) fn create(folder: &Path, unit: &'static str) -> Result<TensorBoardWriter> {
         let now = unix_seconds();
         let path = folder.join(format!("events.out.tfevents.{:010}.{}.loom", now as u64, std::process::id()));
@@ -24,7 +24,7 @@ impl TensorBoardWriter {
         Ok(TensorBoardWriter { path, unit })
     }
 
-    /// Adds what a line of the log says. A disk that is full does not end the run.
+    /// Writes a log entry. A full disk does not end the run.
     pub(crate) fn write_entry(&self, entry: &LogEntry) {
         let scalars: Vec<(String, f32)> = match entry {
             LogEntry::Train { loss, norm, rate, speed, memory, .. } => vec![
@@ -83,7 +83,7 @@ fn bytes(out: &mut Vec<u8>, field: u8, data: &[u8]) {
     out.extend(data);
 }
 
-/// A record: its length, the length's checksum, the data, its checksum.
+/// Encodes a record: the length, the length's checksum, the data, the data's checksum.
 fn record(data: &[u8]) -> Vec<u8> {
     let length = (data.len() as u64).to_le_bytes();
     let mut out = length.to_vec();
@@ -97,7 +97,7 @@ fn mask_crc(data: &[u8]) -> u32 {
     crc32c(data).rotate_right(15).wrapping_add(0xA282_EAD8)
 }
 
-/// CRC-32C, bit by bit: events are small.
+/// CRC-32C, one bit at a time: events are small.
 fn crc32c(data: &[u8]) -> u32 {
     !data.iter().fold(!0u32, |sum, byte| {
         (0..8).fold(sum ^ u32::from(*byte), |s, _| if s & 1 == 1 { s >> 1 ^ 0x82F6_3B78 } else { s >> 1 })
@@ -108,7 +108,7 @@ fn crc32c(data: &[u8]) -> u32 {
 mod tests {
     use super::*;
 
-    /// The checksum's own test vectors, and a record that TensorBoard's reader accepts.
+    /// Checks the checksum's published test vectors, and a record that TensorBoard's reader accepts.
     #[test]
     fn records_are_those_of_tensorboard() {
         assert_eq!(crc32c(b"123456789"), 0xE306_9283);

@@ -1,5 +1,5 @@
-//! A compiled step with its state: trained tensors, moments and buffers that are updated in place. It knows inputs by their places,
-//! not what they mean: any loss Graph has one.
+//! A compiled training step with its state: trainable parameters, moments and buffers that are updated in place. It identifies
+//! inputs by position and does not know their meaning: any [`LossGraph`] can be compiled to one.
 
 use crate::checkpoint::Checkpoint;
 use crate::error::{Error, Result};
@@ -12,45 +12,45 @@ use ir::ops::threefry::threefry2x32;
 use ir::{Builder, DType, Graph, GraphBuilder, Type, Unary, Value};
 use std::sync::Arc;
 
-/// Memory of a device.
+/// A buffer in device memory.
 pub type Buffer = Arc<dyn DeviceBuffer>;
 
-/// What a step reports.
+/// The results of a step.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct StepResult {
     /// The mean loss before the update.
     pub loss: f32,
-    /// Length of the whole gradient, before clipping. If it is not finite, nothing was updated.
+    /// Gradient norm before clipping. If it is not finite, nothing was updated.
     pub grad_norm: f32,
 }
 
-/// Scalars that follow a batch.
+/// Number of scalars that follow a batch.
 pub const NUM_STEP_SCALARS: usize = 3;
 
-/// What the inputs of a step are, in order: trained tensors, their first and second moments, scales of moments in 8 bits, histories of
-/// delayed scaling, buffers, what stays as it is, the batch, scalars, and keys.
+/// The layout of a step's inputs, in order: trainable parameters, their first and second moments, scales of 8-bit moments, amax
+/// histories of delayed scaling, buffers, frozen parameters, the batch, scalars, and random keys.
 #[derive(Clone, Debug)]
 pub struct StepInputLayout {
-    /// Trained tensors.
+    /// Number of trainable parameters.
     pub num_trained: usize,
-    /// How their moments are kept.
+    /// The storage types of their moments.
     pub moments: Vec<MomentTypes>,
-    /// Histories of delayed scaling.
+    /// Number of amax histories.
     pub num_amax_histories: usize,
-    /// Tensors that a step changes without a gradient.
+    /// Number of tensors that a step updates without a gradient.
     pub num_buffers: usize,
-    /// Inputs of a batch.
+    /// Number of inputs of a batch.
     pub num_batch_inputs: usize,
-    /// Micro-batches of a step.
+    /// Number of micro-batches per step.
     pub accumulation_steps: usize,
-    /// Whether keys come last.
+    /// Whether random keys come last.
     pub needs_rng: bool,
-    /// Assertions whose violations are counted.
+    /// Number of assertions whose violations are counted.
     pub num_assertions: usize,
 }
 
 impl StepInputLayout {
-    /// That of an objective's step.
+    /// Returns the layout of a loss graph's step.
     pub fn of(objective: &LossGraph, moments: &[MomentTypes], accumulate: usize) -> StepInputLayout {
         StepInputLayout {
             num_trained: objective.trained.len(),
@@ -64,51 +64,51 @@ impl StepInputLayout {
         }
     }
 
-    /// How many scales of moments there are.
+    /// The number of scales of moments.
     pub fn scales(&self) -> usize {
         2 * self.moments.iter().filter(|moment| moment.scales.is_some()).count()
     }
 
-    /// The first buffer.
+    /// The index of the first buffer.
     pub fn first_buffer(&self) -> usize {
         3 * self.num_trained + self.scales() + self.num_amax_histories
     }
 
-    /// The first input that a step does not change.
+    /// The index of the first input that a step does not change.
     pub fn first_frozen(&self) -> usize {
         self.first_buffer() + self.num_buffers
     }
 
-    /// Inputs that are replaced by outputs.
+    /// Pairs (input, output) of inputs that are replaced by outputs.
     fn donated_pairs(&self) -> Vec<(usize, usize)> {
         (0..self.first_frozen()).map(|i| (i, 2 + i)).collect()
     }
 }
 
-/// A step in training.
+/// A compiled step during training.
 pub struct TrainStep {
     layout: StepInputLayout,
     step: Arc<dyn Executable>,
     bindings: Bindings,
-    /// (input, output) of state that could not be updated in place and changes buffers instead.
+    /// Pairs (input, output) of state that could not be updated in place; their buffers are swapped.
     swaps: Vec<(usize, usize)>,
     num_frozen: usize,
     adam: AdamW,
-    /// The loss without an update, compiled when it is first asked for.
+    /// The loss without an update, compiled at the first use.
     eval_loss: Graph,
     validate: Option<(Arc<dyn Executable>, Bindings)>,
-    /// Lengths of the trained tensors, likewise.
+    /// The norms of the trainable parameters, compiled at the first use.
     norms: Option<(Arc<dyn Executable>, Bindings)>,
     seed: u64,
 }
 
 impl TrainStep {
-    /// Compiles a step's graph, whose state is updated in place where it can be.
+    /// Compiles a step's graph; its state is updated in place where possible.
     pub fn compile(graph: &Graph, layout: &StepInputLayout, backend: &dyn Backend) -> Result<Program> {
         Ok(compiler::compile(graph, backend, &Options { donate: layout.donated_pairs(), ..Options::default() })?)
     }
 
-    /// A compiled step with what is trained, buffers, and what stays as it is; moments are zero.
+    /// Loads a compiled step with trainable parameters, buffers and frozen parameters; the moments are zero.
     pub fn load(
         program: Program,
         layout: StepInputLayout,
@@ -156,7 +156,7 @@ impl TrainStep {
         })
     }
 
-    /// The step of an objective, alone and with whole moments.
+    /// Compiles the step of a loss graph for a single rank, with unsharded moments.
     pub fn new(
         objective: &LossGraph,
         adam: AdamW,
@@ -171,17 +171,17 @@ impl TrainStep {
         TrainStep::load(program, layout, objective.eval_loss.clone(), adam, values, backend)
     }
 
-    /// With another seed for what is random in a step.
+    /// Sets the seed of the step's randomness.
     pub fn with_seed(self, seed: u64) -> TrainStep {
         TrainStep { seed, ..self }
     }
 
-    /// What the inputs are.
+    /// The layout of the inputs.
     pub fn layout(&self) -> &StepInputLayout {
         &self.layout
     }
 
-    /// What a step runs.
+    /// The compiled program.
     pub fn program(&self) -> &Program {
         self.step.program()
     }
@@ -191,35 +191,35 @@ impl TrainStep {
         &self.bindings.inputs
     }
 
-    /// Puts another buffer in an input's place.
+    /// Replaces the buffer of an input.
     pub fn set_input(&mut self, at: usize, buffer: Buffer) {
         self.bindings.inputs[at] = buffer;
     }
 
-    /// How many tensors of the state are updated in place, of how many.
+    /// The number of state tensors that are updated in place, and the number of all state tensors.
     pub fn in_place(&self) -> (usize, usize) {
         let all = self.layout.first_frozen();
         (all - self.swaps.len(), all)
     }
 
-    /// How many inputs stay as they are.
+    /// The number of inputs that a step does not change.
     pub fn num_frozen(&self) -> usize {
         self.num_frozen
     }
 
-    /// The first input of a batch.
+    /// The index of the first batch input.
     pub fn first_batch_input(&self) -> usize {
         self.layout.first_frozen() + self.num_frozen
     }
 
-    /// The bytes of an input.
+    /// Reads the bytes of an input.
     pub fn read(&self, input: usize) -> Result<Vec<u8>> {
         let mut bytes = vec![0; self.program().inputs[input].bytes()];
         self.bindings.inputs[input].read(0, &mut bytes)?;
         Ok(bytes)
     }
 
-    /// Sets the bytes of an input.
+    /// Writes the bytes of an input.
     pub fn write(&self, input: usize, bytes: &[u8]) -> Result<()> {
         let ty = &self.program().inputs[input];
         if bytes.len() != ty.bytes() {
@@ -228,14 +228,14 @@ impl TrainStep {
         Ok(self.bindings.inputs[input].write(0, bytes)?)
     }
 
-    /// The scalars of a step, counted from 0.
+    /// Returns the scalars of a step, counted from 0.
     pub fn scalars(&self, rate: f64, step: usize) -> [f32; NUM_STEP_SCALARS] {
         let StepScalars { learning_rate: rate, bias_correction1: correct1, bias_correction2: correct2 } =
             self.adam.scalars(rate, step);
         [rate, correct1, correct2]
     }
 
-    /// One key for each micro-batch, of seed and position alone: resuming draws the same.
+    /// One random key per micro-batch, determined by seed and position: a resumed run draws the same numbers.
     pub fn rng_keys(&self, step: usize) -> Vec<u8> {
         let first = step as u64 * self.layout.accumulation_steps as u64;
         let keys = (first..first + self.layout.accumulation_steps as u64).flat_map(|position| {
@@ -246,7 +246,7 @@ impl TrainStep {
         keys.collect()
     }
 
-    /// Gives a step what it reads besides its state: the inputs of its batch, then what follows from its number.
+    /// Writes the inputs of a step besides its state: the batch, then the values that depend on the step number.
     pub fn set_batch(&self, batch: &[Vec<u8>], rate: f64, step: usize) -> Result<()> {
         if batch.len() != self.layout.num_batch_inputs {
             let (found, wanted) = (batch.len(), self.layout.num_batch_inputs);
@@ -266,13 +266,13 @@ impl TrainStep {
         Ok(())
     }
 
-    /// Runs the step on what was given; the other result is the first assertion that is broken.
+    /// Runs the step; also returns the first assertion that is violated.
     pub fn run(&mut self) -> Result<(StepResult, Option<usize>)> {
         self.step.run(&mut self.bindings)?;
         self.finish()
     }
 
-    /// The same with kernels timed one by one.
+    /// [`run`](Self::run) with each kernel timed.
     pub fn run_timed(&mut self) -> Result<(StepResult, Option<usize>, Vec<Timing>)> {
         let timings = self.step.run_timed(&mut self.bindings)?;
         let (result, broken) = self.finish()?;
@@ -299,7 +299,7 @@ impl TrainStep {
         Ok((result, broken))
     }
 
-    /// Copies of the trained tensors as they are now.
+    /// Copies the current trainable parameters.
     pub fn snapshot_params(&self, backend: &dyn Backend) -> Result<Vec<Buffer>> {
         let mut copies = Vec::new();
         for i in 0..self.layout.num_trained {
@@ -311,7 +311,7 @@ impl TrainStep {
         Ok(copies)
     }
 
-    /// The loss of a micro-batch without an update, with these trained tensors; the batch is written by `write`.
+    /// Computes the loss of a micro-batch without an update, with these parameters; `write` writes the batch.
     pub fn eval_loss(
         &mut self,
         trained: &[Buffer],
@@ -324,7 +324,7 @@ impl TrainStep {
             Some(ready) => ready,
             None => {
                 let loaded = backend.load(compiler::compile(&self.eval_loss, backend, &Options::default())?)?;
-                // Parameters are shared with the step: only what is its own takes memory.
+                // Parameters are shared with the step: only other buffers take memory.
                 let program = loaded.program();
                 let mut inputs: Vec<Buffer> = trained.to_vec();
                 inputs.extend_from_slice(&self.bindings.inputs[unchanging.clone()]);
@@ -336,7 +336,7 @@ impl TrainStep {
                 (loaded, Bindings { inputs, outputs })
             }
         };
-        // Buffers may have changed places.
+        // Buffers may have been swapped.
         bindings.inputs[..n].clone_from_slice(trained);
         bindings.inputs[n..kept].clone_from_slice(&self.bindings.inputs[unchanging]);
         write(&bindings.inputs[kept..])?;
@@ -352,7 +352,7 @@ impl TrainStep {
         Ok(loss)
     }
 
-    /// Lengths of the gradients of the last step, and of the trained tensors as they are.
+    /// The gradient norms of the last step, and the norms of the current trainable parameters.
     pub fn norms(&mut self, backend: &dyn Backend) -> Result<[Vec<f32>; 2]> {
         let n = self.layout.num_trained;
         let lengths = match &mut self.norms {
@@ -386,7 +386,7 @@ impl TrainStep {
         Ok([read(&self.bindings.outputs[self.bindings.outputs.len() - 1])?, read(&lengths.1.outputs[0])?])
     }
 
-    /// All state by name: scales and histories, trained tensors, their moments, buffers.
+    /// All state by name: scales and amax histories, trainable parameters, their moments, buffers.
     fn state_tensors(&self, names: &[String], buffers: &[String]) -> Vec<(String, Type, usize)> {
         let types = &self.program().inputs;
         let mut all = self.extra_state(names);
@@ -403,7 +403,7 @@ impl TrainStep {
         all
     }
 
-    /// The whole state by names of trained tensors and buffers, where one process has all of it.
+    /// Reads the whole state by the names of trainable parameters and buffers, where one process holds all of it.
     pub fn state(&self, names: &[String], buffers: &[String]) -> Result<Vec<NamedTensor>> {
         let named = |(name, ty, input): (String, Type, usize)| {
             Ok(NamedTensor { name, shape: ty.shape.to_vec(), dtype: ty.dtype, bytes: self.read(input)? })
@@ -411,7 +411,7 @@ impl TrainStep {
         self.state_tensors(names, buffers).into_iter().map(named).collect()
     }
 
-    /// Puts the state of a checkpoint back.
+    /// Restores the state of a checkpoint.
     pub fn resume(&self, names: &[String], buffers: &[String], from: &Checkpoint) -> Result<()> {
         for (name, ty, input) in self.state_tensors(names, buffers) {
             let whole: Vec<Vec<usize>> = ty.shape.iter().map(|n| (0..*n).collect()).collect();
@@ -420,7 +420,7 @@ impl TrainStep {
         Ok(())
     }
 
-    /// State besides trained tensors and moments: names, types and inputs of scales and histories.
+    /// The state besides trainable parameters and moments: names, types and inputs of scales and amax histories.
     pub fn extra_state(&self, names: &[String]) -> Vec<(String, Type, usize)> {
         let mut all = Vec::new();
         let mut at = 3 * self.layout.num_trained;

@@ -1,4 +1,4 @@
-//! What each form of an update rounds, operation by operation: the bits that trajectories and resumed runs rest on.
+//! Tests how each form of an update rounds, operation by operation: trajectories and resumed runs depend on these bits.
 
 use ir::{Builder, DType, GraphBuilder, Literal, Scalar, Type, Value, interp};
 use training::adam::{Adam, AdamUpdate, BiasCorrection, apply_update};
@@ -6,7 +6,7 @@ use training::momentum::{lion, momentum, momentum_with_dampening};
 
 const N: usize = 257;
 
-/// Numbers between −1 and 1, or between 0 and 1, by a seed.
+/// Random numbers between −1 and 1, or between 0 and 1, from a seed.
 fn draw(seed: u32, positive: bool) -> Vec<f32> {
     let mut state = seed.wrapping_mul(2654435761).max(1);
     let mut next = || {
@@ -22,7 +22,7 @@ fn literal(values: &[f32], shape: &[usize]) -> Literal {
     Literal::from_fn(Type::new(DType::F32, shape), |i| Scalar::from_f64(DType::F32, f64::from(values[i])))
 }
 
-/// Runs what `f` builds of tensors and of scalars.
+/// Runs the graph that `f` builds from tensors and scalars.
 fn run(
     tensors: &[&[f32]],
     scalars: &[f32],
@@ -58,7 +58,7 @@ fn adam_rounds_as_its_references_do() {
         let square = |i: usize| v[i] * b2 + g[i] * g[i] * r2;
         let mean = |i: usize| m[i] * b1 + g[i] * r1;
 
-        // The trainer's.
+        // The form of the trainer.
         let (k1, k2, rate) = ((1.0 / c1) as f32, (1.0 / c2) as f32, 3e-4f64 as f32);
         let found = run(&tensors, &[k1, k2, rate], |b, t, s| {
             let corrections = BiasCorrection::Multiplied { k1: s[0], k2: s[1] };
@@ -73,7 +73,7 @@ fn adam_rounds_as_its_references_do() {
         same(&found[1], "a mean", mean);
         same(&found[2], "a mean square", square);
 
-        // optax's, and with Nesterov's look ahead.
+        // The form of optax, with Nesterov momentum.
         let next = (1.0 - 0.9f64.powi(step as i32 + 1)) as f32;
         for nesterov in [false, true] {
             let found = run(&tensors, &[c1 as f32, c2 as f32, next], |b, t, s| {
@@ -89,7 +89,7 @@ fn adam_rounds_as_its_references_do() {
             });
         }
 
-        // PyTorch's.
+        // The form of PyTorch.
         let (rate, root2) = ((0.01 / c1) as f32, c2.sqrt() as f32);
         let found = run(&tensors, &[rate, root2], |b, t, s| {
             let corrections = BiasCorrection::PyTorchOrder { root2: s[1] };

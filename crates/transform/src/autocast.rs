@@ -1,33 +1,33 @@
-//! Mixed precision: an f32 graph whose contractions compute in a narrow float. Done before differentiation, so that
-//! backward is narrow in the same places and parameters get f32 gradients.
+//! Mixed precision: rewrites an f32 graph so that contractions compute in a low-precision float. It runs before differentiation,
+//! so that the backward pass uses the same precision and parameters get f32 gradients.
 //!
-//! It works as PyTorch's autocast does. Contractions take narrow operands, sum in f32 and give a narrow result. Ops that
-//! move, select, add or multiply elements follow their operands: narrow if all of them are, numbers written in the graph
-//! aside. Everything else (reductions, norms, softmax, exp, log, divisions, comparisons) computes in f32. Inputs,
-//! outputs and the values that sub-graphs take and give keep their types, but for rematerialised ones, which compute as if they
-//! stood outside.
+//! It works as PyTorch's autocast does. Contractions have low-precision operands, accumulate in f32 and return a low-precision
+//! result. Ops that move, select, add or multiply elements promote: they compute in low precision if all operands have it,
+//! ignoring constants of the graph. Everything else (reductions, norms, softmax, exp, log, divisions, comparisons) computes in
+//! f32. Inputs, outputs and the operands and results of sub-graphs keep their types, except for rematerialized sub-graphs, which
+//! compute as if they were inlined.
 
 use ir::composites;
 use ir::ops::{AutocastRule, Call, Composite, Cond, Remat, Scan, While};
 use ir::{Builder, DType, Error, Graph, GraphBuilder, Loc, Node, Op, Result, Type, Value};
 use std::sync::Arc;
 
-/// What is computed in which precision.
+/// The precision of each kind of op.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AutocastPolicy {
-    /// The narrow float: bf16 or f16.
+    /// The low-precision float: bf16 or f16.
     pub compute: DType,
-    /// Composites that compute in it, whatever their operands are.
+    /// Composites that always compute in it.
     pub low_precision: Vec<String>,
-    /// Composites that compute in it if their operands do.
+    /// Composites that compute in it if all their operands have it.
     pub promote: Vec<String>,
-    /// Composites whose results are rounded to it, however they are computed: what follows them may then be narrow. With
-    /// `embedding` the residuals of a language model are.
+    /// Composites whose results are rounded to it, in whatever precision they compute, so that later ops can use it. With
+    /// `embedding`, the residual stream of a language model is in low precision.
     pub rounded_outputs: Vec<String>,
 }
 
 impl AutocastPolicy {
-    /// The usual choice for a narrow float.
+    /// The default policy for a low-precision float.
     pub fn new(compute: DType) -> AutocastPolicy {
         let list = |names: &[&str]| names.iter().map(|n| n.to_string()).collect();
         AutocastPolicy {
@@ -39,7 +39,7 @@ impl AutocastPolicy {
     }
 }
 
-/// How an op chooses its precision: a composite as the policy says, others by their own rule.
+/// The rule of an op: the policy decides for composites; other ops have their own rule.
 fn autocast_rule(op: &Op, policy: &AutocastPolicy) -> AutocastRule {
     match op {
         Op::Composite(c) if policy.low_precision.contains(&c.name) => AutocastRule::LowPrecision,
@@ -61,7 +61,7 @@ pub fn autocast(graph: &Graph, policy: &AutocastPolicy) -> Result<Graph> {
     Ok(r.b.finish(&outputs).without_dead_nodes())
 }
 
-/// All nodes of a graph, whose inputs have these types now.
+/// Rewrites all nodes of a graph whose inputs have these new types.
 fn rewritten<'a>(graph: &Graph, policy: &'a AutocastPolicy, inputs: &[Type]) -> Result<Rewriter<'a>> {
     let mut r = Rewriter { b: Builder::new(), policy, slots: vec![None; graph.num_values()] };
     for (&v, t) in graph.inputs().iter().zip(inputs) {
@@ -79,12 +79,12 @@ fn rewritten<'a>(graph: &Graph, policy: &'a AutocastPolicy, inputs: &[Type]) -> 
     Ok(r)
 }
 
-/// A value of the old graph in the new one: as it was computed, and converted once if ever.
+/// A value of the old graph in the new one: as it was computed, and converted at most once.
 #[derive(Clone, Copy)]
 struct CastValue {
     computed: Value,
     converted: Option<Value>,
-    /// A number written in the graph: it takes the precision of what it meets.
+    /// Whether it is a constant of the graph, which takes the precision of the other operand.
     weak: bool,
 }
 
@@ -108,7 +108,7 @@ impl Rewriter<'_> {
         self.b.ty(self.slot(old).computed).dtype == self.policy.compute
     }
 
-    /// The value in a dtype; a value is converted at most once each way.
+    /// The value in a dtype; each value is converted at most once.
     fn as_dtype(&mut self, old: Value, dtype: DType) -> Result<Value> {
         let slot = self.slot(old);
         if self.b.ty(slot.computed).dtype == dtype {
@@ -154,7 +154,7 @@ impl Rewriter<'_> {
             true => low_precision_op(&node.op, target, &types.iter().map(narrowed).collect::<Vec<_>>()),
             false => Some(self.rewrite_subgraphs(&node.op)?),
         };
-        // A composite that can't be built from narrow operands stays as it is.
+        // A composite that cannot be built from low-precision operands is not changed.
         let (op, target) = match op {
             Some(op) => (op, target),
             None => (node.op.clone(), DType::F32),
@@ -180,7 +180,7 @@ impl Rewriter<'_> {
         Ok(match op {
             Op::Scan(s) => Scan { body: go(&s.body)?, ..s.clone() }.into(),
             Op::Cond(c) => Cond { branches: c.branches.iter().map(go).collect::<Result<_>>()? }.into(),
-            // The predicate stays: how long a loop runs must not depend on the precision of its body's products.
+            // The predicate stays in f32: the trip count must not depend on the precision of products.
             Op::While(w) => While { body: go(&w.body)?, ..w.clone() }.into(),
             Op::Call(c) => Call { body: go(&c.body)? }.into(),
             other => other.clone(),
@@ -188,7 +188,7 @@ impl Rewriter<'_> {
     }
 }
 
-/// The op over narrow operands: contractions still sum in f32, and give a narrow result.
+/// The op with low-precision operands: contractions still accumulate in f32, and return a low-precision result.
 fn low_precision_op(op: &Op, compute: DType, types: &[Type]) -> Option<Op> {
     let narrowed = |out: DType| if out == DType::F32 { compute } else { out };
     let op = match op {

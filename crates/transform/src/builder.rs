@@ -1,4 +1,4 @@
-//! `Tx`: the builder that rules write into, with the transforms at hand for sub-graphs.
+//! `TransformBuilder`: the graph builder of the transforms. It can also transform sub-graphs.
 
 use ir::ops::{Composite, Derivative};
 use ir::{Builder, Graph, GraphBuilder, GraphTransforms, Loc, Op, PartialEvalGraphs, Result, Type, Value, Values};
@@ -8,7 +8,7 @@ use std::sync::Arc;
 #[derive(Default)]
 pub struct TransformBuilder {
     b: Builder,
-    /// Reverse rules of composites stay together.
+    /// Whether the reverse rules of composites stay composites.
     keep_reverse_rules: bool,
 }
 
@@ -18,7 +18,7 @@ impl TransformBuilder {
         TransformBuilder::default()
     }
 
-    /// An empty graph; `by_rules` says whether the reverse rule of a composite stays one op.
+    /// An empty graph; `by_rules` states whether the reverse rule of a composite stays one op.
     pub fn with_reverse_rules(by_rules: bool) -> TransformBuilder {
         TransformBuilder { keep_reverse_rules: by_rules, ..TransformBuilder::default() }
     }
@@ -28,7 +28,7 @@ impl TransformBuilder {
         self.b.graph.input(ty)
     }
 
-    /// New nodes are written at this place.
+    /// Sets the source location of new nodes.
     pub fn set_loc(&mut self, loc: &Loc) {
         self.b.loc = loc.clone();
     }
@@ -38,7 +38,7 @@ impl TransformBuilder {
         &self.b.graph
     }
 
-    /// Ends with these outputs; nodes that nobody needs are dropped.
+    /// Returns the graph with these outputs, without dead nodes.
     pub fn finish(self, outputs: &[Value]) -> Graph {
         self.b.finish(outputs).without_dead_nodes()
     }
@@ -77,7 +77,7 @@ impl GraphTransforms for TransformBuilder {
 
     fn rule(&mut self, name: &str, graph: Graph, args: &[Value]) -> Result<Vec<Value>> {
         let graph = graph.without_dead_nodes();
-        // One op is one already.
+        // A graph with a single op needs no composite.
         if !self.keep_reverse_rules || graph.nodes().len() < 2 {
             return self.inline(&graph, args);
         }

@@ -1,10 +1,10 @@
-//! Forward mode.
+//! Forward-mode differentiation.
 
 use crate::builder::TransformBuilder;
 use ir::{Error, Graph, GraphBuilder, Result, Type, Value};
 
-/// Tangents next to values: inputs are the primals, then the tangents of the inputs marked in `active`; outputs are the
-/// primal outputs, then the tangents of the outputs marked in the result. An output marked in `want` has one even if it
+/// Computes values and tangents: inputs are the primals, then the tangents of the inputs marked in `active`; outputs are the
+/// primal outputs, then the tangents of the outputs marked in the result. An output marked in `want` has a tangent even if it
 /// is zero. Only floats have tangents.
 pub fn jvp(graph: &Graph, active: &[bool], want: &[bool]) -> Result<(Graph, Vec<bool>)> {
     let types = graph.input_types();
@@ -32,7 +32,7 @@ pub fn jvp(graph: &Graph, active: &[bool], want: &[bool]) -> Result<(Graph, Vec<
     Ok((cx.finish(&outputs), has))
 }
 
-/// Writes a graph's values and tangents into `cx`.
+/// Adds a graph's values and tangents to `cx`.
 fn forward(
     cx: &mut TransformBuilder,
     graph: &Graph,

@@ -1,10 +1,11 @@
 //! Transforms: functions from Graph to Graph.
 //!
-//! Reverse mode is derived: [`jvp`] makes tangents, [`split`] separates what is known before the tangents from what is
-//! linear in them, [`transpose`] turns the linear part round. [`vjp`] and [`grad`] are the three in a row. Since each
-//! gives an ordinary Graph, they compose in any order. [`remat`] trades memory of backward for computing again,
-//! [`precision`] rewrites an f32 graph for mixed precision before it is differentiated, [`few_bits`] lets products compute in emulated
-//! 8 and 4 bits, [`prune`] takes out what nobody needs inside loops, branches and calls, and [`parts`] puts gradients of parts together.
+//! Reverse mode is derived from forward mode: [`jvp`] computes tangents, [`partial_eval`] separates the ops that are known
+//! before the tangents from those that are linear in them, and [`transpose`] transposes the linear part. [`vjp`] and [`grad`]
+//! apply these three. Since each returns an ordinary Graph, they compose in any order. [`remat`] trades memory of the backward
+//! pass for recomputation, [`autocast`] rewrites an f32 graph for mixed precision before it is differentiated, [`round_matmuls`]
+//! lets matrix products compute in emulated 8 and 4 bits, [`prune`] removes dead code inside loops, branches and calls, and
+//! [`slice_gradients`] merges gradients of slices.
 //!
 //! ```
 //! use ir::{Build, Builder, DType, Literal, interp};

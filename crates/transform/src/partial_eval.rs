@@ -1,11 +1,11 @@
-//! Partial evaluation: what can be computed from the known inputs, what is saved, what remains.
+//! Partial evaluation: separates a graph into a known part, residuals, and an unknown part.
 
 use crate::builder::TransformBuilder;
 use ir::ops::{OutputSource, PartialEval, ResidualArg, SplitOp};
 use ir::{Def, Error, Graph, GraphBuilder, Loc, Op, PartialEvalGraphs, Result, Type, Value};
 use std::collections::BTreeMap;
 
-/// Divides a graph by which inputs are known.
+/// Splits a graph, given which inputs are known.
 pub fn partial_eval(graph: &Graph, known: &[bool]) -> Result<PartialEvalGraphs> {
     if known.len() != graph.inputs().len() {
         return Err(Error::Invalid(format!("{} flags for {} inputs", known.len(), graph.inputs().len())));
@@ -56,9 +56,9 @@ enum EvalStage {
 struct PartialEvaluator {
     known: TransformBuilder,
     unknown: TransformBuilder,
-    /// Known values that the rest needs, with the input that stands for each there.
+    /// Known values that the unknown part needs, with their inputs there.
     residuals: Vec<(Value, Value)>,
-    /// Known values that already have a stand-in in the rest.
+    /// Known values that already have an input in the unknown part.
     residual_inputs: BTreeMap<Value, Value>,
 }
 
@@ -123,8 +123,8 @@ impl PartialEvaluator {
         }
     }
 
-    /// The value in the rest; a known one becomes a residual. Leaves and repeats are written again there instead: what
-    /// is cheaper to make than to keep is not kept.
+    /// The value in the unknown part; a known value becomes a residual. Constants and broadcasts are recomputed there instead,
+    /// because that is cheaper than storing them.
     fn unknown_value(&mut self, p: EvalStage) -> Result<Value> {
         let v = match p {
             EvalStage::Unknown(v) => return Ok(v),
@@ -154,13 +154,13 @@ impl PartialEvaluator {
         let known_outs: Vec<bool> = outs.iter().map(|p| matches!(p, EvalStage::Known(_))).collect();
         let rest_outs: Vec<Value> =
             outs.iter().filter_map(|p| if let EvalStage::Unknown(v) = p { Some(*v) } else { None }).collect();
-        // Only residuals that the live part of the rest reads are kept.
+        // Keep only the residuals that the live part of the unknown graph reads.
         let rest = {
             self.unknown.set_loc(&Loc::Unknown);
             self.unknown.finish(&rest_outs)
         };
         let used = rest.used_inputs();
-        // The rest's inputs were made in order of discovery; `finish` keeps their order.
+        // The inputs were created in order of discovery; `finish` keeps their order.
         let position: BTreeMap<Value, usize> = {
             let mut all: Vec<Value> =
                 self.residuals.iter().map(|r| r.1).chain(unknown_inputs.iter().copied()).collect();

@@ -1,25 +1,25 @@
-//! Pruning: what nobody needs inside ops with sub-graphs.
+//! Dead code elimination inside ops with sub-graphs.
 //!
-//! - A result that nobody reads is not computed: a loop's stacked output, a carry that only feeds itself, a branch's
+//! - A result without uses is not computed: a loop's stacked output, a carry that only feeds itself, a branch's
 //!   or a function's result.
 //! - An operand that a sub-graph does not read is not passed.
-//! - A result that is an operand in every case (handed through a call or all branches, a carry that never changes) is
-//!   that operand; inside a loop such a carry is a constant.
+//! - A result that always equals an operand (an input forwarded by a call or by all branches, a loop-invariant carry) is
+//!   replaced by that operand; inside a loop such a carry becomes a constant.
 //!
-//! Composites keep their interface: backends know them by it.
+//! Composites keep their operands and results, because backends recognize them by their interface.
 
 use ir::ops::{Call, Cond, Remat, Scan, While};
 use ir::{Graph, Node, Op, Result, Value};
 use std::sync::Arc;
 
-/// The same function without what nobody needs inside its sub-graphs; its own inputs and outputs stay.
+/// Removes dead code inside the sub-graphs of a function; its own inputs and outputs stay.
 pub fn prune(graph: &Graph) -> Result<Graph> {
     let mut live = vec![false; graph.num_values()];
     let mark = |live: &mut Vec<bool>, v: Value| live[v.0 as usize] = true;
     for &v in graph.outputs() {
         mark(&mut live, v);
     }
-    // Backwards, so that a node's readers are pruned before it is asked which of its results they still read.
+    // In reverse order, so that a node's consumers are pruned before its uses are counted.
     let mut plans: Vec<Option<NodePlan>> = Vec::with_capacity(graph.nodes().len());
     for node in graph.nodes().iter().rev() {
         let needed: Vec<bool> = node.outs.iter().map(|v| live[v.0 as usize]).collect();
@@ -65,11 +65,11 @@ pub fn prune(graph: &Graph) -> Result<Graph> {
     Ok(g)
 }
 
-/// What a node becomes.
+/// The pruned form of a node.
 struct NodePlan {
-    /// The op with the operands it still takes; `None` where all results are operands.
+    /// The op with the operands that remain; `None` if all results are operands.
     op: Option<(Op, Vec<usize>)>,
-    /// Where each result comes from.
+    /// The source of each result.
     outs: Vec<ResultSource>,
 }
 
@@ -110,7 +110,7 @@ fn with_outputs(graph: &Graph, outs: &[bool]) -> Result<Graph> {
     prune(&g)
 }
 
-/// The graph with these of its inputs, in this order; it reads no others.
+/// The graph with only these inputs, in this order; it must not read others.
 fn with_inputs(graph: &Graph, order: &[usize]) -> Result<Graph> {
     let mut g = Graph::new();
     let mut args = vec![Value(u32::MAX); graph.inputs().len()];
@@ -122,13 +122,13 @@ fn with_inputs(graph: &Graph, order: &[usize]) -> Result<Graph> {
     Ok(g)
 }
 
-/// The input that an output is, if it is one.
+/// The input that an output forwards, if it does.
 fn forwarded_input(graph: &Graph, out: usize) -> Option<usize> {
     let v = graph.outputs()[out];
     graph.inputs().iter().position(|&i| i == v)
 }
 
-/// One of several graphs over the same operands, which follow `first` operands of the op's own.
+/// Prunes an op with several graphs over the same operands, which follow `first` operands of the op itself.
 fn plan_branches(
     branches: &[&Arc<Graph>],
     first: usize,
@@ -161,15 +161,15 @@ fn plan_branches(
     Ok(NodePlan { op: Some((make(bodies), args)), outs })
 }
 
-/// A loop's carries: which never change, and which are needed.
+/// The carries of a loop: which are invariant, and which are needed.
 struct Carries {
     invariant: Vec<bool>,
     kept: Vec<bool>,
 }
 
 impl Carries {
-    /// Carry `i` is input `first + i` of the body and its output `i`; `wanted` says which the outside or the predicate
-    /// reads, `others` which further outputs are read. Also gives the body with the outputs that stay.
+    /// Carry `i` is input `first + i` of the body and its output `i`; `wanted` marks those that are read outside or by the
+    /// predicate, `others` the further outputs that are read. Also returns the body with the remaining outputs.
     fn of(body: &Graph, first: usize, wanted: &[bool], others: &[bool]) -> Result<(Carries, Graph)> {
         let n = wanted.len();
         let fixed: Vec<bool> = (0..n).map(|i| forwarded_input(body, i) == Some(first + i)).collect();
@@ -187,7 +187,7 @@ impl Carries {
         }
     }
 
-    /// Carries that never change and that a graph reads as inputs from `first` on.
+    /// The invariant carries that a graph reads as inputs from `first` on.
     fn invariant_carries(&self, read: &[bool], first: usize) -> Vec<usize> {
         marked(&self.invariant).filter(|&i| read[first + i]).map(|i| first + i).collect()
     }
@@ -238,7 +238,7 @@ fn plan_while(loop_: &While, needed: &[bool]) -> Result<NodePlan> {
             false => ResultSource::Result(carries.kept[..i].iter().filter(|k| **k).count()),
         };
     }
-    // Only how long it runs would be left, and nobody can tell.
+    // Only the trip count would remain, which has no observable effect.
     if marked(needed).all(|i| carries.invariant[i]) {
         return Ok(NodePlan { op: None, outs });
     }

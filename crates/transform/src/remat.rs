@@ -1,9 +1,9 @@
-//! Rematerialisation: trading memory of backward for computing again.
+//! Rematerialization: trades memory of the backward pass for recomputation.
 
 use ir::ops::{Remat, RematPolicy};
 use ir::{Builder, Graph, GraphBuilder, Result, Value};
 
-/// The same function, of which backward keeps only what the policy says; the rest of its inside is computed again.
+/// Wraps a function so that the backward pass stores only the residuals that the policy allows, and recomputes the rest.
 pub fn remat(graph: &Graph, policy: RematPolicy) -> Result<Graph> {
     let mut b = Builder::new();
     let args: Vec<Value> = graph.input_types().into_iter().map(|t| b.graph.input(t)).collect();

@@ -1,16 +1,16 @@
-//! Reverse mode: jvp, split, transpose.
+//! Reverse-mode differentiation: jvp, partial evaluation, transposition.
 
 use crate::builder::TransformBuilder;
 use ir::{Error, Graph, GraphBuilder, Result, Scalar, Value};
 
-/// A function at a point: its values with what the linear part needs, and the linear part.
+/// A linearized function: a part that computes values and residuals, and a linear part.
 #[derive(Clone, Debug)]
 pub struct Linearized {
-    /// From the inputs to the outputs, then the residuals.
+    /// Maps the inputs to the outputs, then the residuals.
     pub known: Graph,
-    /// From the residuals, then the tangents of the active inputs, to the tangents marked in `tangents`.
+    /// Maps the residuals, then the tangents of the active inputs, to the tangents marked in `tangents`.
     pub linear: Graph,
-    /// How many residuals there are.
+    /// The number of residuals.
     pub residuals: usize,
     /// Which outputs have a tangent.
     pub tangents: Vec<bool>,
@@ -23,8 +23,8 @@ pub fn linearize(graph: &Graph, active: &[bool]) -> Result<Linearized> {
     let (both, tangents) = crate::jvp(graph, active, &vec![false; outs])?;
     let known: Vec<bool> = (0..both.inputs().len()).map(|i| i < n).collect();
     let s = crate::partial_eval(&both, &known)?;
-    // Primal outputs never depend on tangents: an op's `split` must see that. A tangent may be known (a constant zero
-    // written out); the linear part then gives it as it stands.
+    // Primal outputs never depend on tangents: an op's `partial_eval` must respect that. A tangent may be known (an explicit
+    // constant zero); the linear part then returns it unchanged.
     if let Some(i) = s.known_outs[..outs].iter().position(|k| !*k) {
         return Err(Error::Invalid(format!("output {i} was taken to depend on tangents")));
     }
@@ -39,7 +39,7 @@ pub fn linearize(graph: &Graph, active: &[bool]) -> Result<Linearized> {
     outputs.extend(&values[n_known..]);
     outputs.extend(&values[outs..n_known]);
     known_graph.set_outputs(outputs);
-    // Residuals: those of the split, then the known tangents.
+    // Residuals: those of the partial evaluation, then the known tangents.
     let extra = n_known - outs;
     let mut linear = Graph::new();
     let types = s.unknown.input_types();
@@ -64,7 +64,7 @@ pub fn vjp(graph: &Graph, wrt: &[usize]) -> Result<Graph> {
     vjp_with(graph, wrt, false)
 }
 
-/// [`vjp`] for those who run a graph op by op: the reverse rule of a composite stays one op, as its forward half is.
+/// Like [`vjp`], for executing a graph op by op: the reverse rule of a composite stays one op, like its forward op.
 pub fn vjp_by_rules(graph: &Graph, wrt: &[usize]) -> Result<Graph> {
     vjp_with(graph, wrt, true)
 }
@@ -141,7 +141,7 @@ pub fn value_and_grad(graph: &Graph, wrt: &[usize]) -> Result<Graph> {
     Ok(cx.finish(&outs))
 }
 
-/// The gradients of the first output alone.
+/// The gradients of the first output.
 pub fn grad(graph: &Graph, wrt: &[usize]) -> Result<Graph> {
     let both = value_and_grad(graph, wrt)?;
     let mut g = both.clone();

@@ -1,14 +1,14 @@
-//! Gradients of parts, put together at once.
+//! Combines the gradients of slices of a value.
 //!
-//! Who takes parts of a value (`narrow`, `index`, `split`) gives back a padded gradient for each, and those are added up: each pad and
-//! each sum is as large as the whole. Op by op that is most of what memory has to move. Here equal parts are one before they are
-//! differentiated, and sums of padded parts that don't overlap become one concatenation.
+//! Each slice of a value (`narrow`, `index`, `split`) has a zero-padded gradient, and these are added up: each pad and
+//! each sum is as large as the whole value. In eager execution they dominate the memory traffic. Here equal slices are merged
+//! before differentiation, and sums of padded slices that do not overlap become one concatenation.
 
 use ir::ops::{Concat, Pad};
 use ir::{Binary, Graph, Literal, Op, Result, Type, Value, Values};
 use std::collections::{BTreeMap, HashMap};
 
-/// The graph with equal ops as one: every use of a view records it anew.
+/// Merges equal ops, because every use of a view is recorded as a new op.
 pub fn deduplicate(graph: &Graph) -> Result<Graph> {
     let mut new = Graph::new();
     let inputs: Vec<Value> = graph.input_types().into_iter().map(|t| new.input(t)).collect();
@@ -26,7 +26,7 @@ pub fn deduplicate(graph: &Graph) -> Result<Graph> {
     Ok(new)
 }
 
-/// A value that is zero but for a part of one axis.
+/// A value that is zero except for a slice along one axis.
 #[derive(Clone, Copy)]
 struct PaddedSlice {
     inner: Value,
@@ -35,7 +35,7 @@ struct PaddedSlice {
     size: usize,
 }
 
-/// The graph with sums of parts as concatenations.
+/// Rewrites sums of padded slices to concatenations.
 pub fn sums_to_concats(graph: &Graph) -> Result<Graph> {
     let sums = PaddedSliceSums::new(graph);
     if sums.roots.is_empty() {
@@ -76,11 +76,11 @@ pub fn sums_to_concats(graph: &Graph) -> Result<Graph> {
     Ok(new.without_dead_nodes())
 }
 
-/// A sum that is a concatenation, and what else is added.
+/// A sum that becomes a concatenation, and the other summands.
 struct ConcatSum {
     axis: usize,
     parts: Vec<PaddedSlice>,
-    /// What is missing around them.
+    /// The padding around the concatenation.
     pad: Option<Pad>,
     others: Vec<Value>,
 }
@@ -89,7 +89,7 @@ struct PaddedSliceSums<'a> {
     graph: &'a Graph,
     maker: Vec<Option<usize>>,
     uses: Vec<usize>,
-    /// By the node that is the last addition.
+    /// Sums, by the node of the last addition.
     roots: BTreeMap<usize, ConcatSum>,
 }
 
@@ -103,7 +103,7 @@ impl<'a> PaddedSliceSums<'a> {
         }
         graph.outputs().iter().for_each(|v| uses[v.0 as usize] += 1);
         let mut sums = PaddedSliceSums { graph, maker, uses, roots: BTreeMap::new() };
-        // Sums inside of sums are parts of the outer one.
+        // Nested sums are part of the outer sum.
         let mut inner = vec![false; graph.nodes().len()];
         for (i, node) in graph.nodes().iter().enumerate().rev() {
             if inner[i] || !is_sum(&node.op) {
@@ -118,7 +118,7 @@ impl<'a> PaddedSliceSums<'a> {
         sums
     }
 
-    /// What an addition adds up, through additions that nobody else reads.
+    /// Collects the summands of an addition, through additions without other uses.
     fn summands(&self, sum: usize, inner: &mut [bool], found: &mut Vec<Value>) {
         for &v in &self.graph.nodes()[sum].args {
             match self.maker[v.0 as usize] {
@@ -139,7 +139,7 @@ impl<'a> PaddedSliceSums<'a> {
         let mut sorted: Vec<&(usize, PaddedSlice)> = parts.iter().filter(|(_, p)| p.axis == axis).collect();
         sorted.sort_by_key(|(_, p)| p.from);
         for &&(i, p) in &sorted {
-            // One after the other, without gaps.
+            // The slice starts where the previous one ends.
             if row.last().is_none_or(|(_, last)| last.from + last.size == p.from) {
                 row.push((i, p));
             }
@@ -164,7 +164,7 @@ impl<'a> PaddedSliceSums<'a> {
         Some(ConcatSum { axis, parts: row.iter().map(|(_, p)| *p).collect(), pad, others })
     }
 
-    /// A value that only the sum reads: zeros around something, along one axis.
+    /// Matches a value that only the sum reads: zero padding around a slice, along one axis.
     fn padded_slice(&self, v: Value) -> Option<PaddedSlice> {
         let node = &self.graph.nodes()[self.maker[v.0 as usize]?];
         let Op::Pad(pad) = &node.op else { return None };

@@ -1,17 +1,17 @@
-//! Transposition: a linear map from inputs to outputs becomes the map from cotangents of outputs to those of inputs.
+//! Transposition: converts a linear map from inputs to outputs to the map from cotangents of outputs to those of inputs.
 
 use crate::builder::TransformBuilder;
 use ir::ops::TransposeArg;
 use ir::{Error, Graph, GraphBuilder, Result, Value};
 
 /// Transposes a graph that is linear in the inputs marked in `linear`. Inputs of the result are the other inputs, then
-/// the cotangents of the outputs marked in `ct`; outputs are the cotangents of the linear inputs that have one, as the
-/// second result says (in the order of the linear inputs).
+/// the cotangents of the outputs marked in `ct`; outputs are the cotangents of the linear inputs that have one, as marked in the
+/// second result (in the order of the linear inputs).
 pub fn transpose(graph: &Graph, linear: &[bool], ct: &[bool]) -> Result<(Graph, Vec<bool>)> {
     transpose_with(graph, linear, ct, false)
 }
 
-/// `transpose`, with the reverse rules of composites as ops of their own if `by_rules`.
+/// Like `transpose`; the reverse rules of composites stay composites if `by_rules`.
 pub(crate) fn transpose_with(
     graph: &Graph,
     linear: &[bool],

@@ -3,8 +3,8 @@
 use crate::builder::TransformBuilder;
 use ir::{Error, Graph, GraphBuilder, Result, Value};
 
-/// The graph over a batch: inputs marked in `batched` get an axis of `size` in front, and so do the outputs marked in
-/// the result, at least those marked in `want`.
+/// Batches a graph: inputs marked in `batched` get a leading axis of `size`, and so do the outputs marked in
+/// the result, which include those marked in `want`.
 pub fn vmap(graph: &Graph, batched: &[bool], want: &[bool], size: usize) -> Result<(Graph, Vec<bool>)> {
     if batched.len() != graph.inputs().len() {
         return Err(Error::Invalid(format!("{} flags for {} inputs", batched.len(), graph.inputs().len())));
@@ -55,8 +55,8 @@ pub fn vmap(graph: &Graph, batched: &[bool], want: &[bool], size: usize) -> Resu
     Ok((cx.finish(&outputs), flags))
 }
 
-/// `vmap` with the batch on any axis: `in_axes[i]` is the axis of input `i` that is mapped over (`None`: shared), and
-/// every output gets the batch at `out_axes[i]`.
+/// `vmap` with arbitrary batch axes: `in_axes[i]` is the mapped axis of input `i` (`None`: not batched), and
+/// output `i` gets the batch axis `out_axes[i]`.
 pub fn vmap_axes(graph: &Graph, in_axes: &[Option<usize>], out_axes: &[usize], size: usize) -> Result<Graph> {
     let batched: Vec<bool> = in_axes.iter().map(Option::is_some).collect();
     let want = vec![true; graph.outputs().len()];

@@ -1,4 +1,4 @@
-//! Any attributes and any operands: inference answers, and what it accepts runs, batches and differentiates.
+//! Random attributes and operands: type inference never panics, and ops that it accepts run, batch and differentiate.
 
 mod checks;
 
@@ -22,7 +22,7 @@ impl Rng {
         self.below(2) == 0
     }
 
-    /// A size that is mostly small, sometimes absurd.
+    /// A size that is usually small, and sometimes very large.
     fn size(&mut self, wild: bool) -> usize {
         match wild {
             true => self.pick(&[0, 1, 2, 3, 1 << 31, 1 << 62, usize::MAX >> 1, usize::MAX]),
@@ -75,7 +75,7 @@ impl Rng {
         }
     }
 
-    /// A graph over these types that gives some of its inputs.
+    /// A graph over these types that returns some of its inputs.
     fn body(&mut self, types: &[Type]) -> Graph {
         let mut b = Builder::new();
         let ins: Vec<Value> = types.iter().map(|t| b.graph.input(t.clone())).collect();
@@ -116,7 +116,7 @@ fn what_is_accepted_runs_batches_and_differentiates() {
             args.insert(0, Type::scalar(DType::I32));
         }
         let op = rng.op(false, &args);
-        // A loop over anything need not end.
+        // A random loop may not terminate.
         if op.infer(&args).is_err() || matches!(op, Op::While(_)) {
             continue;
         }

@@ -1,4 +1,4 @@
-//! Loops and other ops with a body under differentiation: each body runs once, whatever its carries depend on.
+//! Differentiation of loops and other ops with a body: each body runs once, whatever its carries depend on.
 
 mod checks;
 
@@ -6,7 +6,7 @@ use checks::*;
 use ir::ops::{Call, Cond, Remat, Scan, ScanCheckpoint};
 use ir::{Builder, Graph, GraphBuilder, Literal, Op, Unary};
 
-/// Over (h, k, x): `h' = x`, `k' = k·sin(h)`, stacking `h·k`. Only the first iteration sees the start of `h`.
+/// Over (h, k, x): `h' = x`, `k' = k·sin(h)`, stacking `h·k`. Only the first iteration reads the initial value of `h`.
 fn overwritten() -> Graph {
     let mut b = Builder::new();
     let (h, k, x) = (b.input(F, &[2]), b.input(F, &[2]), b.input(F, &[2]));
@@ -48,7 +48,7 @@ fn a_carry_that_is_overwritten_still_has_its_gradient() {
 #[test]
 fn forward_runs_each_body_once() {
     let x = [random(&[2], 1), random(&[2], 2), random(&[2], 3)];
-    // Bodies over (h, k, x); the scan takes x as its constant.
+    // Bodies over (h, k, x); the scan has x as its constant.
     let scan = {
         let mut b = Builder::new();
         let v: Vec<_> = (0..3).map(|_| b.input(F, &[2])).collect();

@@ -6,8 +6,8 @@ use checks::*;
 use ir::ops::{Cond, While};
 use ir::{Binary, Builder, Compare, DType, Graph, GraphBuilder, Literal, Unary, Value, interp};
 
-/// Over (w: f64[3], x: f64[3], n: i32[]): three branches that need different things of their operands, give one known
-/// output, one that only some branches make depend on `x`, and an integer.
+/// Over (w: f64[3], x: f64[3], n: i32[]): three branches that need different operands, with one known
+/// output, one output that depends on `x` only in some branches, and an integer.
 fn branches() -> Vec<Graph> {
     let new = || {
         let mut b = Builder::new();
@@ -70,7 +70,7 @@ fn cond_over_a_batch_equals_a_loop() {
 #[test]
 fn residuals_of_branches_share_their_places() {
     let lin = transform::linearize(&switch(), &[false, false, true, false]).unwrap();
-    // The index, the operands w and x, and one stored vector: cos x in the first branch, or eˣ in the second.
+    // The index, the operands w and x, and one residual vector: cos x in the first branch, or eˣ in the second.
     assert_eq!(lin.residuals, 4, "{}", lin.known);
     let (mut b, mut c) = (Builder::new(), Builder::new());
     let (x, z) = (b.input(F, &[]), c.input(F, &[]));

@@ -1,4 +1,4 @@
-//! Products in few bits: what is rounded, in forward and in backward, against rounding by hand.
+//! Low-precision products: which values are rounded in the forward and backward passes, compared with explicit rounding.
 
 use ir::ops::Dot;
 use ir::{Builder, DType, Graph, GraphBuilder, Literal, Scalar, Type, interp};
@@ -59,7 +59,7 @@ fn operands_and_cotangents_are_rounded_and_the_last_product_is_not() {
     let y = interp::run(&few, &x).unwrap()[0].to_vec::<f32>();
     close(&y, &dot(&h, &vs, (3, 2, 4)));
     assert!(y.iter().zip(&dot(&dot(&xs, &ws, (3, 4, 32)), &vs, (3, 2, 4))).any(|(a, b)| (a - b).abs() > 1e-4));
-    // Backward: the cotangent of h is rounded, and meets the rounded operands.
+    // Backward: the cotangent of h is rounded, and multiplied by the rounded operands.
     let back = transform::vjp(&few, &[0, 1, 2]).unwrap();
     let ct = values(&Type::new(DType::F32, &[3, 2]), 99);
     let found = interp::run(&back, &[&x[..], &[ct.clone()]].concat()).unwrap();
@@ -72,7 +72,7 @@ fn operands_and_cotangents_are_rounded_and_the_last_product_is_not() {
     close(&grads[2], &dot(&transposed(&c, 3), &transposed(&h, 3), (2, 4, 3)));
 }
 
-/// Finer scales lose less; what every scaling gives is within half a step of the format.
+/// Finer scales have smaller errors; the result of every scaling is within half a step of the format.
 #[test]
 fn every_scaling_rounds_within_its_step() {
     let mut b = Builder::new();
@@ -97,7 +97,7 @@ fn every_scaling_rounds_within_its_step() {
     assert!(e > 0.02 && e < 0.3, "{e}");
 }
 
-/// A rounding by itself, run on some numbers.
+/// Applies one rounding to some numbers.
 fn alone(x: &Literal, how: &Rounding) -> Vec<f32> {
     let mut b = Builder::new();
     let v = b.graph.input(x.ty().clone());
@@ -139,7 +139,7 @@ fn blocks_of_four_bits_are_the_formats() {
     }
 }
 
-/// Square blocks share one scale: each is what it is alone, whatever stands beside it.
+/// Square blocks share one scale: the result of each block does not depend on its neighbours.
 #[test]
 fn square_blocks_are_alike_alone() {
     for (few, rows, columns) in [
@@ -165,7 +165,7 @@ fn square_blocks_are_alike_alone() {
     }
 }
 
-/// What every format gives is a number of its own, the nearest one, at its scale.
+/// The results of every format are representable, and nearest at their scale.
 #[test]
 fn numbers_are_the_nearest_of_their_format() {
     let grid = |few: LowPrecision| -> Vec<f32> {
@@ -183,7 +183,7 @@ fn numbers_are_the_nearest_of_their_format() {
     for few in LowPrecision::ALL {
         let all = grid(few);
         let most = *all.last().unwrap();
-        // The largest is the format's, so that scales are one.
+        // The largest magnitude is the format's maximum, so that scales are one.
         let ty = Type::new(DType::F32, &[1, 4000]);
         let x = Literal::from_fn(ty, |i| {
             let x = if i == 0 { 1.0 } else { (i as f64 * 0.618_034).fract() * 2.0 - 1.0 };
@@ -199,7 +199,7 @@ fn numbers_are_the_nearest_of_their_format() {
     }
 }
 
-/// By chance up or down, the same with the same key, and right in the mean.
+/// Stochastic rounding is reproducible with the same key, and unbiased.
 #[test]
 fn chance_is_fair_and_follows_its_key() {
     for few in [LowPrecision::E4M3, LowPrecision::E5M2, LowPrecision::E2M1, LowPrecision::Int4] {
@@ -226,12 +226,12 @@ fn chance_is_fair_and_follows_its_key() {
         kinds.dedup();
         assert!(kinds.len() == 2 && kinds[0] < far as f32 && kinds[1] > far as f32, "{few:?}: {kinds:?}");
         let step = f64::from(kinds[1] - kinds[0]);
-        // Five standard errors of a fair draw.
+        // Five standard errors of an unbiased draw.
         assert!((mean - far).abs() < 5.0 * step * 0.5 / 20_000f64.sqrt(), "{few:?}: {mean} {far}");
     }
 }
 
-/// Histories by hand: scales of earlier steps, what is beyond them cut, through calls, rematerialised bodies and scans.
+/// Histories computed explicitly: scales of earlier steps with saturation, through calls, rematerialized bodies and scans.
 #[test]
 fn delayed_scales_are_those_of_earlier_steps() {
     let delay = |history, interval| Rounding {
@@ -252,7 +252,7 @@ fn delayed_scales_are_those_of_earlier_steps() {
         let step = transform::vjp(&made.graph, &[0, 1, 2]).unwrap();
         let zero = |n: usize| Literal::from_fn(Type::new(DType::F32, &[n]), |_| Scalar::from_f64(DType::F32, 0.0));
         let mut states = [zero(2 + history), zero(2 + history)];
-        // By hand: (scale, steps since, the largest of each step).
+        // The reference: (scale, steps since the last update, the largest magnitude of each step).
         let mut hand: [(f32, usize, Vec<f32>); 2] = Default::default();
         for t in 0..12u64 {
             let size = [1.0f64, 3.0, 0.2, 5.0, 0.1][t as usize % 5];
@@ -319,7 +319,7 @@ fn histories_reach_into_bodies() {
     let zeros = made.amax_histories.iter().map(|t| Literal::from_fn(t.clone(), |_| Scalar::from_f64(DType::F32, 0.0)));
     let inputs: Vec<Literal> = [x.clone()].into_iter().chain(zeros).chain([values(&ty, 12)]).collect();
     let found = interp::run(&step, &inputs).unwrap();
-    // Each layer saw the last one's result, which is twice as large.
+    // Each layer reads the previous result, which is twice as large.
     let first = x.to_vec::<f32>().iter().fold(0f32, |m, v| m.max(v.abs()));
     let mut seen = vec![found[2].to_vec::<f32>()[3], found[3].to_vec::<f32>()[3]];
     seen.extend(found[4].to_vec::<f32>().chunks_exact(4).map(|s| s[3]));
@@ -329,7 +329,7 @@ fn histories_reach_into_bodies() {
     }
 }
 
-/// Done twice, it is done once; what keeps its own precision keeps it.
+/// A second rewrite changes nothing, and products that keep their precision are not rounded.
 #[test]
 fn products_are_rounded_once() {
     let how = MatmulRounding::new(Rounding::new(LowPrecision::E4M3));

@@ -1,4 +1,4 @@
-//! Factorisations: values from NumPy and JAX, derivatives from finite differences, batches from a loop.
+//! Factorizations: values from NumPy and JAX, derivatives against finite differences, batches against a loop.
 
 mod checks;
 
@@ -30,7 +30,7 @@ const A: [f64; 9] = [4., 1., -2., 2., 5., 0.5, -1., 3., 6.];
 const S: [f64; 9] = [21., 12., -13., 12., 29.25, 16., -13., 16., 46.];
 const TALL: [f64; 6] = [4., 1., 2., 5., -1., 3.];
 
-/// Equal up to the sign of each vector along an axis of the other's length.
+/// Checks equality up to the sign of each vector along an axis of the other's length.
 #[track_caller]
 fn close_up_to_sign(a: &Literal, shape: &[usize; 2], b: &[f64], rows: bool) {
     let (x, n) = (a.to_vec::<f64>(), shape[1]);
@@ -151,7 +151,7 @@ fn eigh_and_svd_equal_numpys_up_to_signs() {
     close(&got[0], &floats(&[2], &[6.1493246163108415, 3.5264439260015927]), 1e-12);
 }
 
-/// `U·diag(s)·Vᵀ` and the like give the matrix back, also where it is singular, and factors are orthogonal.
+/// `U·diag(s)·Vᵀ` and similar products reconstruct the matrix, also if it is singular, and the factors are orthogonal.
 #[test]
 fn factors_of_singular_matrices_are_orthogonal_and_multiply_back() {
     for (m, n) in [(3, 3), (4, 2), (2, 4), (1, 3), (3, 1)] {
@@ -209,7 +209,7 @@ fn solves() -> impl Iterator<Item = TriangularSolve> {
     (0..16).map(|k| TriangularSolve { left: k & 1 != 0, lower: k & 2 != 0, transpose: k & 4 != 0, unit: k & 8 != 0 })
 }
 
-/// A well-conditioned matrix whose unread triangle is full of noise.
+/// A well-conditioned triangular matrix whose other triangle is noise.
 fn triangular(seed: u64) -> Literal {
     let noise = random(&[3, 3], seed).to_vec::<f64>();
     Literal::from_fn(Type::new(F, &[3, 3]), |i| Scalar::from_f64(F, noise[i] + if i % 4 == 0 { 2.0 } else { 0.0 }))
@@ -222,7 +222,7 @@ fn triangular_solve_solves_and_is_differentiable() {
         let b = random(if solve.left { &[3, 2] } else { &[2, 3] }, 4);
         let g = op(solve, &[&a, &b]);
         let x = run(&g, &[a.clone(), b.clone()]).remove(0);
-        // Multiply back with the triangle that is read.
+        // Multiply with the triangle that is read.
         let full = a.to_vec::<f64>();
         let read = Literal::from_fn(a.ty().clone(), |i| {
             let (r, c) = if solve.transpose { (i % 3, i / 3) } else { (i / 3, i % 3) };
@@ -308,7 +308,7 @@ fn empty_matrices_and_bad_operands() {
     }
 }
 
-/// Singular values whose tangents are wanted come with the vectors that these need: one factorisation gives all.
+/// Singular values and their tangents need only one factorization.
 #[test]
 fn singular_values_and_their_tangents_are_one_factorisation() {
     let draw = |from: usize| {

@@ -1,9 +1,9 @@
-//! Gradients of parts, put together at once: as many concatenations and pads as there should be, and the same values.
+//! Gradients of slices: the expected number of concatenations and pads, and unchanged values.
 
 use ir::{Builder, DType, Graph, GraphBuilder, Literal, Result, Scalar, Type, Value};
 use transform::slice_gradients::{deduplicate, sums_to_concats};
 
-/// The gradient of what reads parts of x, and how many ops of each name it has.
+/// The gradient of a function that slices x, before and after the rewrite.
 fn gradient(f: impl Fn(&mut Builder, Value) -> Result<Value>) -> (Graph, Graph) {
     let mut b = Builder::new();
     let x = b.input(DType::F32, &[3, 6]);
@@ -44,7 +44,7 @@ fn gradients_of_parts_are_put_together() {
         1,
         0,
     );
-    // Neighbours that are not the whole, and the whole itself.
+    // Adjacent slices that do not cover the whole, and the whole itself.
     check(
         |b, x| {
             let (l, r) = (b.slice_axis(x, 1, 1, 3)?, b.slice_axis(x, 1, 3, 5)?);
@@ -55,7 +55,7 @@ fn gradients_of_parts_are_put_together() {
         1,
         1,
     );
-    // Parts that overlap, parts of different axes, a single part.
+    // Overlapping slices, slices of different axes, a single slice.
     check(
         |b, x| {
             let (l, r) = (b.slice_axis(x, 1, 0, 4)?, b.slice_axis(x, 1, 2, 6)?);

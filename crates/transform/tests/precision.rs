@@ -1,4 +1,4 @@
-//! Mixed precision: what becomes narrow, what stays f32, and that values and gradients stay close.
+//! Mixed precision: which ops use low precision, which stay in f32, and that values and gradients stay close.
 
 mod checks;
 
@@ -56,7 +56,7 @@ fn near(a: &[Literal], b: &[Literal], tol: f64) {
     }
 }
 
-/// `softmax`-like head over two products with one weight: (x[4,8], w[8,8], bias[8]) -> loss.
+/// A softmax-like head over two products with one weight: (x[4,8], w[8,8], bias[8]) -> loss.
 fn model() -> Graph {
     let (x, w, bias) = (values(&[4, 8], 1), values(&[8, 8], 2), values(&[8], 3));
     graph(&[&x, &w, &bias], |b, v| {
@@ -83,14 +83,14 @@ fn contractions_are_narrow_and_the_rest_stays() {
             assert_eq!(d.acc, F32);
         }
     }
-    // Scaling by a number and relu follow the product; adding an f32 bias does not.
+    // Multiplication by a constant and relu use the product's precision; adding an f32 bias does not.
     assert_eq!(ops(&g, "mul"), [vec![BF16; 3]]);
     assert_eq!(ops(&g, "max"), [vec![BF16; 3]]);
     assert_eq!(ops(&g, "add"), [vec![F32; 3]]);
     for name in ["exp", "log", "reduce_sum"] {
         assert!(ops(&g, name).iter().all(|d| d.iter().all(|d| *d == F32)), "{name}");
     }
-    // x, w once for both products, the two numbers, and the second product back to f32.
+    // Casts of x, of w (once for both products), of two constants, and of the second product back to f32.
     assert_eq!(ops(&g, "cast").len(), 5, "{g}");
 }
 

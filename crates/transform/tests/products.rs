@@ -1,4 +1,4 @@
-//! Gradients of contractions, whatever the order of their axes.
+//! Gradients of contractions with all axis orders.
 
 mod checks;
 
@@ -6,7 +6,7 @@ use checks::*;
 use ir::ops::Dot;
 use ir::{GraphBuilder, Op, Shape};
 
-/// `(batch, free, contracted)` of an operand in each of the orders that a permutation says.
+/// `(batch, free, contracted)` of an operand in each order that a permutation describes.
 const ORDERS: [[usize; 3]; 6] = [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]];
 
 #[test]
@@ -26,7 +26,7 @@ fn gradients_of_every_order_of_axes() {
             let x = [random(&shape(left, 4), 1), random(&shape(right, 5), 2)];
             let g = graph(&[&x[0], &x[1]], |b, v| Ok(vec![b.one(dot.into(), v)?]));
             let grads = transform::grad(&loss(&g), &[0, 1]).unwrap();
-            // Only where batches don't come first are the axes of a gradient put in order.
+            // Gradients are permuted only if the batch axes are not first.
             let permuted = grads.without_dead_nodes().nodes().iter().filter(|n| matches!(n.op, Op::Permute(_))).count();
             let inner = [left, right].iter().filter(|order| order[0] != 0).count();
             assert_eq!(permuted, inner, "{left:?} {right:?}\n{grads}");

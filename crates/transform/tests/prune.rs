@@ -7,7 +7,7 @@ use ir::ops::{Call, Cond, Remat, Scan, ScanCheckpoint, While};
 use ir::{Builder, Compare, DType, Graph, GraphBuilder, Literal, Op, Unary, Value, verify};
 use transform::prune;
 
-/// Prunes, checks the values and that a second pass finds nothing, and gives the only node that is not elementwise.
+/// Prunes, checks the values and that a second pass changes nothing, and returns the only node that is not elementwise.
 #[track_caller]
 fn pruned(g: &Graph, x: &[Literal]) -> Graph {
     let p = prune(g).unwrap();
@@ -36,8 +36,8 @@ fn body(inputs: usize, f: impl FnOnce(&mut Builder, &[Value]) -> Vec<Value>) -> 
     b.finish(&outs)
 }
 
-/// Over (c0, c1, fixed, used, feeds, alone, x0, x1): carries `fixed` never changes, `feeds` is read by `used` only,
-/// `alone` feeds itself from c1 and x1; outputs are the carries, then two stacked values.
+/// Over (c0, c1, fixed, used, feeds, alone, x0, x1): the carry `fixed` is invariant, `feeds` is read only by `used`,
+/// `alone` depends only on itself, c1 and x1; outputs are the carries, then two stacked values.
 fn loop_body() -> Graph {
     body(8, |b, v| {
         let [c0, c1, fixed, used, feeds, alone, x0, x1] = v[..] else { unreachable!() };
@@ -66,7 +66,7 @@ fn a_scan_keeps_what_its_readers_need() {
                 x.insert(0, ints(&[], &[count]));
             }
             let refs: Vec<&Literal> = x.iter().collect();
-            // Which results are read; operands, results and carries that stay (the count aside).
+            // The results that are read; the number of operands, results and carries that remain (without the count).
             let rows: [(&[usize], usize, usize, usize); 7] = [
                 (&[0, 1, 2, 3, 4, 5], 8, 5, 3),
                 (&[1], 5, 2, 2),
@@ -96,7 +96,7 @@ fn a_scan_keeps_what_its_readers_need() {
 
 #[test]
 fn pruning_goes_inside_and_comes_back_out() {
-    // The outer loop carries what only the inner loop's dead carry would read.
+    // The outer loop has a carry that only the dead carry of the inner loop reads.
     let inner = body(2, |b, v| {
         let s = b.unary(Unary::Sin, v[0]).unwrap();
         let t = b.add(v[1], v[0]).unwrap();

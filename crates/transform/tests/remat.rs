@@ -1,4 +1,4 @@
-//! Rematerialisation: the same gradients under every policy, and the residuals that each promises.
+//! Rematerialization: equal gradients with every policy, and the residuals of each policy.
 
 mod checks;
 
@@ -6,7 +6,7 @@ use checks::*;
 use ir::ops::{Call, Name, Remat, RematPolicy, Scan};
 use ir::{Builder, DType, Graph, GraphBuilder, Literal, Op, Unary, text};
 
-/// `tanh(sin(x·w) named "hidden" · w)`, the second half in a call: (x[2,3], w[3,3]) -> y[2,3].
+/// `tanh(sin(x·w) named "hidden" · w)`, with the second half in a call: (x[2,3], w[3,3]) -> y[2,3].
 fn layer() -> Graph {
     let mut b = Builder::new();
     let (h, w) = (b.input(F, &[2, 3]), b.input(F, &[3, 3]));
@@ -28,7 +28,7 @@ fn names(list: &[&str]) -> RematPolicy {
 }
 
 fn policies() -> Vec<(RematPolicy, usize, usize)> {
-    // Residuals with x and w among them, and contractions that the linear part computes again.
+    // The number of residuals including x and w, and of contractions that the linear part recomputes.
     vec![
         (RematPolicy::Nothing, 2, 2),
         (names(&["hidden"]), 3, 2),

@@ -1,4 +1,4 @@
-//! Sorting and transforms of Fourier: values from JAX, derivatives from finite differences, batches from a loop.
+//! Sorting and Fourier transforms: values from JAX, derivatives against finite differences, batches against a loop.
 
 mod checks;
 
@@ -6,7 +6,7 @@ use checks::*;
 use ir::ops::{Fft, FftKind, PutAlong, Sort, TakeAlong, TopK};
 use ir::{Builder, DType, Graph, GraphBuilder, Literal, Op, Type};
 
-/// One op over operands like these.
+/// A graph of one op over operands of these types.
 fn op(op: impl Into<Op>, like: &[&Literal]) -> Graph {
     graph(like, |b, x| Ok(b.emit(op.into(), x)?.to_vec()))
 }
@@ -15,7 +15,7 @@ fn sort(axis: usize, num_keys: usize, descending: bool) -> Sort {
     Sort { axis, num_keys, descending }
 }
 
-/// Operands that must be refused, and none of them panics.
+/// Whether an op returns an error for these operands, without a panic.
 fn refused(op: impl Into<Op>, like: &[&Literal]) -> bool {
     let types: Vec<Type> = like.iter().map(|l| l.ty().clone()).collect();
     op.into().infer(&types).is_err()

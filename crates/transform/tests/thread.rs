@@ -1,4 +1,4 @@
-//! The loss of `scan(rmsnorm(tanh(x·w + b)))` with a mean-squared error, through every transform.
+//! Every transform of the loss of `scan(rmsnorm(tanh(x·w + b)))` with a mean-squared error.
 
 use ir::composites::norm::rmsnorm;
 use ir::ops::{Scan, ScanCheckpoint};

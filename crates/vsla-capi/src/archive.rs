@@ -13,8 +13,11 @@ use vsla::{Error, Result};
 pub struct vsla_archive_t;
 
 /// A path; never the empty one.
+///
+/// # Safety
+/// `at` is null or a string that ends with a zero byte.
 unsafe fn path<'a>(at: *const c_char) -> Result<&'a str> {
-    // SAFETY: the caller's promise.
+    // SAFETY: `at` is null or a string that ends with a zero byte.
     match unsafe { text(at)? } {
         "" => Err(Error::InvalidArg("the path is null or empty".into())),
         path => Ok(path),
@@ -31,7 +34,8 @@ pub unsafe extern "C" fn vsla_save(
     count: usize,
 ) -> Code {
     guard(|| {
-        // SAFETY: the caller's promise, here and below.
+        // SAFETY: the header requires `file` to be null or a string that ends with a zero byte, and `names` to be valid
+        // for reads of that many elements; null is refused.
         let (file, names) = unsafe { (path(file)?, slice(names, count, "names")?) };
         let mut known = Vec::with_capacity(count);
         for &n in names {
@@ -52,7 +56,7 @@ pub unsafe extern "C" fn vsla_save(
 pub unsafe extern "C" fn vsla_load(file: *const c_char, out: *mut *mut vsla_archive_t) -> Code {
     guard(|| {
         check_writable(out)?;
-        // SAFETY: the caller's promise.
+        // SAFETY: the header requires `file` to be null or a string that ends with a zero byte.
         let found = vsla::io::load(unsafe { path(file)? })?;
         // SAFETY: as above.
         unsafe { write_out(out, insert(Object::Archive(found))) }
@@ -64,7 +68,7 @@ pub unsafe extern "C" fn vsla_load(file: *const c_char, out: *mut *mut vsla_arch
 pub unsafe extern "C" fn vsla_archive_count(archive: *const vsla_archive_t, count: *mut usize) -> Code {
     guard(|| {
         want!(archive, Archive, archive);
-        // SAFETY: the caller's promise.
+        // SAFETY: the header requires `count` to be valid for a write; null is refused.
         unsafe { write_out(count, archive.len()) }
     })
 }
@@ -83,7 +87,8 @@ pub unsafe extern "C" fn vsla_archive_name(
         let Some((found, _)) = archive.get(index) else {
             return Err(Error::InvalidArg(format!("tensor {index}; the file has {}", archive.len())));
         };
-        // SAFETY: the caller's promise.
+        // SAFETY: the header requires the text to be valid for writes of `room` bytes and `needed` for a write; null is
+        // refused.
         unsafe { write_text(found, name, room, needed) }
     })
 }
@@ -98,7 +103,7 @@ pub unsafe extern "C" fn vsla_archive_tensor(
     guard(|| {
         check_writable(out)?;
         want!(archive, Archive, archive);
-        // SAFETY: the caller's promise.
+        // SAFETY: the header requires `name` to be null or a string that ends with a zero byte.
         let name = unsafe { text(name)? };
         let Some((_, t)) = archive.iter().find(|(n, _)| n == name) else {
             let names: Vec<&str> = archive.iter().map(|(n, _)| n.as_str()).take(8).collect();

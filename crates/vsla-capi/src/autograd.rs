@@ -34,7 +34,7 @@ pub unsafe extern "C" fn vsla_autograd_build_backward(
         check_writable(out)?;
         want!(program, Program, program);
         let backward = autograd::build_backward(program, &BackwardOptions { inputs: inputs != 0 })?;
-        // SAFETY: the caller's promise.
+        // SAFETY: the header requires `out` to be valid for a write; null is refused.
         unsafe { write_out(out, insert(Object::Backward(backward))) }
     })
 }
@@ -51,7 +51,7 @@ pub unsafe extern "C" fn vsla_autograd_plan_backward(
         want!(backward, Backward, backward);
         want!(backend, Backend, backend);
         let plan = autograd::plan_backward(backward, backend)?;
-        // SAFETY: the caller's promise.
+        // SAFETY: the header requires `out` to be valid for a write; null is refused.
         unsafe { write_out(out, insert(Object::BackwardPlan(plan))) }
     })
 }
@@ -72,7 +72,7 @@ pub unsafe extern "C" fn vsla_autograd_bind(
             want!(params, Bindings, params);
             plan.bind_sharing(&lock(params))?
         };
-        // SAFETY: the caller's promise.
+        // SAFETY: the header requires `out` to be valid for a write; null is refused.
         unsafe { write_out(out, insert(Object::AdBindings(Mutex::new(bound)))) }
     })
 }
@@ -87,7 +87,7 @@ pub unsafe extern "C" fn vsla_autograd_memory_bytes(
 ) -> Code {
     guard(|| {
         want!(plan, BackwardPlan, plan);
-        // SAFETY: the caller's promise.
+        // SAFETY: the header requires `bytes` to be valid for a write; null is refused.
         unsafe { write_out(bytes, plan.memory_bytes(sharing != 0)?) }
     })
 }
@@ -105,7 +105,8 @@ pub unsafe extern "C" fn vsla_autograd_bind_in(
         check_writable(out)?;
         want!(plan, BackwardPlan, plan);
         let needed = plan.memory_bytes(!params.is_null())?;
-        // SAFETY: the caller's promise.
+        // SAFETY: the header requires the block to be valid for `bytes` bytes for as long as the bindings exist;
+        // `memory` checks address and size.
         let block = unsafe { memory(block, bytes, needed)? };
         let bound = if params.is_null() {
             plan.bind_in(block, None)?
@@ -113,7 +114,7 @@ pub unsafe extern "C" fn vsla_autograd_bind_in(
             want!(params, Bindings, params);
             plan.bind_in(block, Some(&lock(params)))?
         };
-        // SAFETY: the caller's promise.
+        // SAFETY: the header requires `out` to be valid for a write; null is refused.
         unsafe { write_out(out, insert(Object::AdBindings(Mutex::new(bound)))) }
     })
 }
@@ -137,7 +138,8 @@ pub unsafe extern "C" fn vsla_autograd_report(
 ) -> Code {
     guard(|| {
         want!(plan, BackwardPlan, plan);
-        // SAFETY: the caller's promise.
+        // SAFETY: the header requires the text to be valid for writes of `room` bytes and `needed` for a write; null is
+        // refused.
         unsafe { write_text(&plan.to_string(), text, room, needed) }
     })
 }
@@ -156,7 +158,7 @@ pub unsafe extern "C" fn vsla_autograd_execute(
 ) -> Code {
     guard(|| {
         want!(stream, Stream, stream);
-        // SAFETY: the caller's promise.
+        // SAFETY: the header requires `inputs` and `outputs` to be null or to point to valid lists.
         let (inputs, outputs) = unsafe { (IoList::at(inputs)?, IoList::at(outputs)?) };
         // SAFETY: as above.
         let (cotangents, gradients) = unsafe { (IoList::at(loss_grads)?, IoList::at(param_grads)?) };

@@ -16,7 +16,7 @@ pub struct vsla_backend_t;
 pub unsafe extern "C" fn vsla_backend_create_cpu(threads: u32, out: *mut *mut vsla_backend_t) -> Code {
     guard(|| {
         check_writable(out)?;
-        // SAFETY: the caller's promise.
+        // SAFETY: the header requires `out` to be valid for a write; null is refused.
         unsafe { write_out(out, insert(Object::Backend(cpu(threads)?))) }
     })
 }
@@ -39,13 +39,13 @@ pub unsafe extern "C" fn vsla_backend_create_custom(
 ) -> Code {
     guard(|| {
         check_writable(out)?;
-        // SAFETY: the caller's promise; null is refused.
+        // SAFETY: the header requires `table` to be valid for reads of that many elements; null is refused.
         let Some(t) = (unsafe { crate::pointers::slice(table, 1, "the table")?.first() }) else {
             return Err(Error::InvalidArg("the table is null".into()));
         };
-        // SAFETY: the table's promise, which the header states.
+        // SAFETY: the header requires the table's functions to do what `vsla_backend_vtable_t` says.
         let backend = unsafe { custom(&cpu(threads)?, t, ctx)? };
-        // SAFETY: the caller's promise.
+        // SAFETY: the header requires `out` to be valid for a write; null is refused.
         unsafe { write_out(out, insert(Object::Backend(backend))) }
     })
 }

@@ -109,12 +109,12 @@ impl Device for VtableWithContext {
     fn launch(&self, index: usize, run: &mut DeviceRun<'_>) -> Result<()> {
         let Some(launch) = self.functions.launch_segment else { return run.segment(index) };
         let segment = vsla_segment_t::new(run.segments(), index);
-        // SAFETY: the table's promise.
+        // SAFETY: the table's functions do what `vsla_backend_vtable_t` says.
         with_current_run(run, || unsafe { launch(&segment, self.ctx) })
     }
 
     fn synchronize(&self) -> Result<()> {
-        // SAFETY: the table's promise.
+        // SAFETY: the table's functions do what `vsla_backend_vtable_t` says.
         self.functions.synchronize.map_or(Ok(()), |f| check_code(unsafe { f(self.ctx) }))
     }
 
@@ -122,7 +122,7 @@ impl Device for VtableWithContext {
         let Some(record) = self.functions.record_graph else { return Ok(None) };
         let all: Vec<vsla_segment_t> = (0..segments.len()).map(|i| vsla_segment_t::new(segments, i)).collect();
         let mut graph = null_mut();
-        // SAFETY: the table's promise.
+        // SAFETY: the table's functions do what `vsla_backend_vtable_t` says.
         check_code(unsafe { record(all.as_ptr(), all.len(), &mut graph, self.ctx) })?;
         Ok(Some(graph.expose_provenance()))
     }
@@ -132,7 +132,7 @@ impl Device for VtableWithContext {
             return (0..run.segments().len()).try_for_each(|i| run.segment(i));
         };
         let count = run.segments().len();
-        // SAFETY: the table's promise; the graph is one that it gave.
+        // SAFETY: the table's functions do what `vsla_backend_vtable_t` says, and the graph is one that it gave.
         with_current_run(run, || unsafe { replay(with_exposed_provenance_mut(graph), count, self.ctx) })
     }
 
@@ -178,7 +178,8 @@ pub(crate) unsafe fn custom(cpu: &Backend, t: &vsla_backend_vtable_t, ctx: *mut 
         && t.memcpy_h2d.is_none()
         && t.memcpy_d2h.is_none()
         && t.memset_zero.is_none();
-    // SAFETY: the caller's promise.
+    // SAFETY: the functions and `ctx` are what `vsla_backend_vtable_t` requires, for as long as the backend or anything
+    // made by it exists.
     let backend = if none { cpu.clone() } else { unsafe { cpu.with_memory(memory, ctx)? } };
     let runs = t.launch_segment.is_some() || t.synchronize.is_some() || t.record_graph.is_some();
     Ok(if runs { backend.with_device(std::sync::Arc::new(VtableWithContext { functions: *t, ctx })) } else { backend })

@@ -130,11 +130,11 @@ pub struct vsla_attrs_t {
 /// The operation that a number and attributes mean.
 ///
 /// # Safety
-/// The attributes are null or good, as are the lists that the operation reads.
+/// `attrs` is null or valid for a read, and the lists that the operation reads are valid for their lengths.
 pub(crate) unsafe fn op(kind: u32, attrs: *const vsla_attrs_t, operands: usize) -> Result<Op> {
     let a = match attrs.is_null() {
         true => None,
-        // SAFETY: the caller's promise.
+        // SAFETY: `attrs` is not null, and valid for a read.
         false => unsafe { slice(attrs, 1, "attrs")?.first() },
     };
     let zero = vsla_attrs_t {
@@ -149,7 +149,7 @@ pub(crate) unsafe fn op(kind: u32, attrs: *const vsla_attrs_t, operands: usize) 
         form: 0,
     };
     let a = a.unwrap_or(&zero);
-    // SAFETY: the caller's promise, for the attributes that the operation reads.
+    // SAFETY: an operation that reads the list requires it to be valid for `list_len` sizes; null is refused.
     let list = || unsafe { sizes(a.list, a.list_len, "attribute list") };
     let size = |n: u64| usize::try_from(n).map_err(|_| Error::InvalidArg(format!("{n} is too large a size")));
     const KINDS: u32 = OpKind::VslaOpAttention as u32 + 1;
@@ -197,7 +197,7 @@ pub unsafe extern "C" fn vsla_graph_create(out: *mut *mut vsla_graph_t) -> Code 
     guard(|| {
         check_writable(out)?;
         let graph = Object::Graph(Mutex::new(ProgramDescription::default()));
-        // SAFETY: the caller's promise.
+        // SAFETY: the header requires `out` to be valid for a write; null is refused.
         unsafe { write_out(out, insert(graph)) }
     })
 }
@@ -223,7 +223,8 @@ pub unsafe extern "C" fn vsla_graph_value(
             1 => vsla::ValueTag::Input,
             n => return Err(Error::InvalidArg(format!("tag {n}; declare parameters and inputs, mark outputs"))),
         };
-        // SAFETY: the caller's promise.
+        // SAFETY: the header requires `name` to be null or a string that ends with a zero byte, and `shape` to be valid
+        // for reads of that many elements; null is refused.
         let (shape, name) = unsafe { (sizes(shape, rank, "the shape")?, text(name)?) };
         let capacity = match capacity.is_null() {
             true => None,
@@ -241,7 +242,7 @@ pub unsafe extern "C" fn vsla_graph_value(
         };
         let mut d = lock(graph);
         d.values.push(value);
-        // SAFETY: the caller's promise.
+        // SAFETY: the header requires `id` to be valid for a write; null is refused.
         unsafe { write_out(id, d.values.len() as u32 - 1) }
     })
 }
@@ -260,7 +261,8 @@ pub unsafe extern "C" fn vsla_graph_node(
 ) -> Code {
     guard(|| {
         want!(graph, Graph, graph);
-        // SAFETY: the caller's promise.
+        // SAFETY: the header requires `inputs` to be valid for reads of that many elements, and `outputs` to be valid
+        // for writes of that many elements; null is refused.
         let (inputs, outputs) =
             unsafe { (slice(inputs, ninputs, "inputs")?, slice_mut(outputs, noutputs, "outputs")?) };
         // SAFETY: as above.
@@ -345,7 +347,7 @@ pub unsafe extern "C" fn vsla_program_build(graph: *const vsla_graph_t, out: *mu
         check_writable(out)?;
         want!(graph, Graph, graph);
         let program = Program::build(&lock(graph))?;
-        // SAFETY: the caller's promise.
+        // SAFETY: the header requires `out` to be valid for a write; null is refused.
         unsafe { write_out(out, insert(Object::Program(Arc::new(program)))) }
     })
 }
@@ -368,7 +370,7 @@ pub unsafe extern "C" fn vsla_program_values(
             2 => program.outputs(),
             n => return Err(Error::InvalidArg(format!("tag {n}; list parameters, inputs or outputs"))),
         };
-        // SAFETY: the caller's promise.
+        // SAFETY: the header requires `count` to be valid for a write; null is refused.
         unsafe { write_out(count, list.len())? };
         if room >= list.len() {
             // SAFETY: as above.
@@ -390,7 +392,8 @@ pub unsafe extern "C" fn vsla_program_value_name(
 ) -> Code {
     guard(|| {
         want!(program, Program, program);
-        // SAFETY: the caller's promise.
+        // SAFETY: the header requires the text to be valid for writes of `room` bytes and `needed` for a write; null is
+        // refused.
         unsafe { crate::plan::write_text(&program.value(ValueId(id))?.name, name, room, needed) }
     })
 }
@@ -406,7 +409,8 @@ pub unsafe extern "C" fn vsla_program_value_kind(
     guard(|| {
         check_writable(model_)?;
         want!(program, Program, program);
-        // SAFETY: the caller's promise.
+        // SAFETY: the header requires `dtype_` and `model_` to be valid for writes; null and misaligned pointers are
+        // refused.
         unsafe { crate::tensor::write_kind(&program.value(ValueId(id))?.signature, dtype_, model_) }
     })
 }
@@ -423,7 +427,7 @@ pub unsafe extern "C" fn vsla_program_shape(
     guard(|| {
         want!(program, Program, program);
         let found = &program.value(ValueId(id))?.signature.shape;
-        // SAFETY: the caller's promise.
+        // SAFETY: the header requires `rank` to be valid for a write; null is refused.
         unsafe { write_out(rank, found.len())? };
         if room >= found.len() {
             // SAFETY: as above.

@@ -67,12 +67,12 @@ pub(crate) enum IoList {
 
 impl IoList {
     /// # Safety
-    /// The pointer is null or good.
+    /// `io` is null, or valid for a read, with lists that are valid for their counts.
     pub(crate) unsafe fn at(io: *const vsla_io_t) -> Result<IoList> {
         if io.is_null() {
             return Ok(IoList::None);
         }
-        // SAFETY: not null, and the caller's promise.
+        // SAFETY: `io` is not null, and valid for a read.
         let Some(io) = (unsafe { slice(io, 1, "the data list")?.first().copied() }) else { return Ok(IoList::None) };
         // SAFETY: as above. Null lists are found here, before anything runs.
         let _ = unsafe { lists(&io)? };
@@ -82,30 +82,32 @@ impl IoList {
     /// The same list, no longer the caller's.
     ///
     /// # Safety
-    /// The lists are still good.
+    /// The lists are valid.
     pub(crate) unsafe fn into_owned(self) -> Result<IoList> {
         let IoList::Borrowed(io) = &self else { return Ok(self) };
-        // SAFETY: the caller's promise.
+        // SAFETY: the lists have been valid since `Io::at` read them, in the same call.
         Ok(IoList::Copied(unsafe { lists(io)? }.collect()))
     }
 
     /// Calls `f` with each value and its data.
     ///
     /// # Safety
-    /// The lists are still good, and so is what they point at.
+    /// The lists are valid, and so are the addresses in them for their bytes.
     pub(crate) unsafe fn for_each_value(&self, mut f: impl FnMut(ValueId, *mut u8, usize) -> Result<()>) -> Result<()> {
         let mut call = |(v, at, n): (u32, *mut c_void, usize)| f(ValueId(v), at.cast(), n);
         match self {
             IoList::None => Ok(()),
-            // SAFETY: the caller's promise.
+            // SAFETY: the lists are valid for their counts, and their addresses for the bytes of the values.
             IoList::Borrowed(io) => unsafe { lists(io)? }.try_for_each(call),
             IoList::Copied(list) => list.iter().copied().try_for_each(&mut call),
         }
     }
 }
 
+/// # Safety
+/// The lists of `io` are null or valid for `count` entries, for as long as the iterator is used.
 unsafe fn lists(io: &vsla_io_t) -> Result<impl Iterator<Item = (u32, *mut c_void, usize)>> {
-    // SAFETY: the list's promise, which the header states.
+    // SAFETY: the header requires each list to be valid for its count.
     let (values, data, bytes) = unsafe {
         (slice(io.values, io.count, "values")?, slice(io.data, io.count, "data")?, slice(io.bytes, io.count, "bytes")?)
     };
@@ -113,21 +115,30 @@ unsafe fn lists(io: &vsla_io_t) -> Result<impl Iterator<Item = (u32, *mut c_void
 }
 
 /// Sets values from lists.
+///
+/// # Safety
+/// The lists are valid, and each address for reads of its bytes.
 pub(crate) unsafe fn write_all(io: &IoList, b: &mut Bindings) -> Result<()> {
-    // SAFETY: the caller's promise.
+    // SAFETY: the lists are valid, and each address for reads of its bytes.
     unsafe { io.for_each_value(|v, at, n| b.write_bytes(v, slice(at, n, "data")?)) }
 }
 
 /// Reads values into lists.
+///
+/// # Safety
+/// The lists are valid, and each address for writes of its bytes.
 pub(crate) unsafe fn read_all(io: &IoList, b: &Bindings) -> Result<()> {
-    // SAFETY: the caller's promise.
+    // SAFETY: the lists are valid, and each address for writes of its bytes.
     unsafe { io.for_each_value(|v, at, n| b.read_bytes(v, slice_mut(at, n, "data")?)) }
 }
 
 /// Runs a program on lists of data, where it lies if it can be used there.
+///
+/// # Safety
+/// Each address is valid for its bytes, which nothing else uses until the run has ended.
 pub(crate) unsafe fn run_on(plan: &Plan, b: &mut Bindings, inputs: &IoList, outputs: &IoList) -> Result<()> {
     let mut lent = b.borrow_data();
-    // SAFETY: the caller's promise: the data is there, and only this run uses it, until the run has ended.
+    // SAFETY: each address is valid for its bytes, which nothing else uses until the run has ended.
     unsafe {
         inputs.for_each_value(|v, at, n| {
             check_data(at, n)?;
@@ -162,7 +173,7 @@ pub unsafe extern "C" fn vsla_program_plan(
         want!(program, Program, program);
         want!(backend, Backend, backend);
         let plan = Plan::new(program, backend)?;
-        // SAFETY: the caller's promise.
+        // SAFETY: the header requires `out` to be valid for a write; null is refused.
         unsafe { write_out(out, insert(Object::Plan(plan))) }
     })
 }
@@ -175,7 +186,7 @@ pub unsafe extern "C" fn vsla_plan_arena_size(plan: *const vsla_plan_t, class: u
         if class as usize >= ArenaClass::ALL.len() {
             return Err(Error::InvalidArg(format!("{class} is no class of memory")));
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: the header requires `bytes` to be valid for a write; null is refused.
         unsafe { write_out(bytes, plan.arena_sizes()[class as usize] as u64) }
     })
 }
@@ -194,7 +205,7 @@ pub unsafe extern "C" fn vsla_plan_value(
         check_writable(offset)?;
         want!(plan, Plan, plan);
         let place = plan.place(ValueId(id))?;
-        // SAFETY: the caller's promise.
+        // SAFETY: the header requires `bytes`, `class` and `offset` to be valid for writes; null is refused.
         unsafe {
             write_out(bytes, place.bytes as u64)?;
             write_out(class, place.class as u32)?;
@@ -212,7 +223,7 @@ pub unsafe extern "C" fn vsla_plan_segment(plan: *const vsla_plan_t, index: usiz
         if index >= all.len() {
             return Err(Error::InvalidArg(format!("segment {index}; the schedule has {}", all.len())));
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: the header requires `out` to be valid for a write; null is refused.
         unsafe { write_out(out, vsla_segment_t::new(all, index)) }
     })
 }
@@ -228,14 +239,18 @@ pub unsafe extern "C" fn vsla_plan_report(
 ) -> Code {
     guard(|| {
         want!(plan, Plan, plan);
-        // SAFETY: the caller's promise.
+        // SAFETY: the header requires the text to be valid for writes of `room` bytes and `needed` for a write; null is
+        // refused.
         unsafe { write_text(&plan.to_string(), text, room, needed) }
     })
 }
 
 /// Writes text into a caller's room.
+///
+/// # Safety
+/// `text` is null or valid for writes of `room` bytes, and `needed` is null or valid for a write.
 pub(crate) unsafe fn write_text(report: &str, text: *mut c_char, room: usize, needed: *mut usize) -> Result<()> {
-    // SAFETY: the caller's promise.
+    // SAFETY: `needed` is valid for a write and `text` for writes of `room` bytes; null is refused.
     unsafe { write_out(needed, report.len() + 1)? };
     // SAFETY: as above.
     let to = unsafe { slice_mut(text.cast::<u8>(), room, "text")? };
@@ -253,7 +268,7 @@ pub(crate) unsafe fn write_text(report: &str, text: *mut c_char, room: usize, ne
 pub unsafe extern "C" fn vsla_plan_memory_bytes(plan: *const vsla_plan_t, sharing: u32, bytes: *mut usize) -> Code {
     guard(|| {
         want!(plan, Plan, plan);
-        // SAFETY: the caller's promise.
+        // SAFETY: the header requires `bytes` to be valid for a write; null is refused.
         unsafe { write_out(bytes, plan.memory_bytes(sharing != 0)?) }
     })
 }
@@ -273,7 +288,8 @@ pub unsafe extern "C" fn vsla_program_bind_in(
         check_writable(out)?;
         want!(plan, Plan, plan);
         let needed = plan.memory_bytes(!params.is_null())?;
-        // SAFETY: the caller's promise.
+        // SAFETY: the header requires the block to be valid for `bytes` bytes for as long as the bindings exist;
+        // `memory` checks address and size.
         let block = unsafe { memory(block, bytes, needed)? };
         let bound = if params.is_null() {
             plan.bind_in(block, None)?
@@ -281,7 +297,7 @@ pub unsafe extern "C" fn vsla_program_bind_in(
             want!(params, Bindings, params);
             plan.bind_in(block, Some(&lock(params)))?
         };
-        // SAFETY: the caller's promise.
+        // SAFETY: the header requires `out` to be valid for a write; null is refused.
         unsafe { write_out(out, insert(Object::Bindings(Mutex::new(bound)))) }
     })
 }
@@ -303,7 +319,7 @@ pub unsafe extern "C" fn vsla_program_bind(
             want!(params, Bindings, params);
             plan.bind_sharing(&lock(params))?
         };
-        // SAFETY: the caller's promise.
+        // SAFETY: the header requires `out` to be valid for a write; null is refused.
         unsafe { write_out(out, insert(Object::Bindings(Mutex::new(bound)))) }
     })
 }
@@ -318,7 +334,7 @@ pub unsafe extern "C" fn vsla_bindings_write(
 ) -> Code {
     guard(|| {
         want!(bindings, Bindings, bindings);
-        // SAFETY: the caller's promise.
+        // SAFETY: the header requires `data` to be valid for reads of that many elements; null is refused.
         let data = unsafe { slice(data.cast::<u8>(), bytes, "data")? };
         lock(bindings).write_bytes(ValueId(id), data)
     })
@@ -334,7 +350,7 @@ pub unsafe extern "C" fn vsla_bindings_read(
 ) -> Code {
     guard(|| {
         want!(bindings, Bindings, bindings);
-        // SAFETY: the caller's promise.
+        // SAFETY: the header requires `data` to be valid for writes of that many elements; null is refused.
         let data = unsafe { slice_mut(data.cast::<u8>(), bytes, "data")? };
         lock(bindings).read_bytes(ValueId(id), data)
     })
@@ -363,7 +379,7 @@ pub unsafe extern "C" fn vsla_program_execute(
 ) -> Code {
     guard(|| {
         want!(stream, Stream, stream);
-        // SAFETY: the caller's promise.
+        // SAFETY: the header requires `inputs` and `outputs` to be null or to point to valid lists.
         let (inputs, outputs) = unsafe { (IoList::at(inputs)?, IoList::at(outputs)?) };
         stream.start(StreamJob::Program {
             plan: retain_handle(plan, "plan", |o| matches!(o, Object::Plan(_)))?,
@@ -415,7 +431,7 @@ pub unsafe extern "C" fn vsla_profile_compile(
             want!(params, Profile, params);
             Profile::compile_sharing(program, backend, &lock(params))?
         };
-        // SAFETY: the caller's promise.
+        // SAFETY: the header requires `out` to be valid for a write; null is refused.
         unsafe { write_out(out, insert(Object::Profile(Mutex::new(profile)))) }
     })
 }
@@ -424,8 +440,11 @@ pub unsafe extern "C" fn vsla_profile_compile(
 const AXES: usize = 16;
 
 /// A shape without an allocation.
+///
+/// # Safety
+/// `at` is null or valid for reads of `rank` sizes.
 unsafe fn short_shape(at: *const u64, rank: usize, to: &mut [usize; AXES]) -> Result<&[usize]> {
-    // SAFETY: the caller's promise.
+    // SAFETY: `at` is valid for reads of `rank` sizes; `slice` refuses null.
     let from = unsafe { slice(at, rank, "the shape")? };
     let to = to.get_mut(..rank).ok_or_else(|| Error::InvalidArg(format!("{rank} axes; at most {AXES} are routed")))?;
     for (t, n) in to.iter_mut().zip(from) {
@@ -448,7 +467,8 @@ pub unsafe extern "C" fn vsla_profile_route(
     guard(|| {
         check_writable(index)?;
         let mut space = [0; AXES];
-        // SAFETY: the caller's promise.
+        // SAFETY: the header requires `profiles` and `shape` to be valid for reads of that many elements; null is
+        // refused.
         let (profiles, shape) = unsafe { (slice(profiles, count, "profiles")?, short_shape(shape, rank, &mut space)?) };
         for (i, &profile) in profiles.iter().enumerate() {
             want!(profile, Profile, profile);
@@ -476,7 +496,7 @@ pub unsafe extern "C" fn vsla_profile_write(
     guard(|| {
         want!(profile, Profile, profile);
         let mut space = [0; AXES];
-        // SAFETY: the caller's promise.
+        // SAFETY: the header requires `data` and `shape` to be valid for reads of that many elements; null is refused.
         let (shape, data) =
             unsafe { (short_shape(shape, rank, &mut space)?, slice(data.cast::<u8>(), bytes, "data")?) };
         lock(profile).bindings_mut().write_part(ValueId(id), shape, data)
@@ -494,7 +514,7 @@ pub unsafe extern "C" fn vsla_profile_run(
 ) -> Code {
     guard(|| {
         want!(stream, Stream, stream);
-        // SAFETY: the caller's promise.
+        // SAFETY: the header requires `inputs` and `outputs` to be null or to point to valid lists.
         let (inputs, outputs) = unsafe { (IoList::at(inputs)?, IoList::at(outputs)?) };
         let profile = retain_handle(profile, "profile", |o| matches!(o, Object::Profile(_)))?;
         stream.start(StreamJob::Profile { profile, inputs, outputs })

@@ -36,6 +36,9 @@ pub(crate) fn model(n: u32) -> Result<Model> {
 }
 
 /// `count` elements at a pointer; null is fine for none.
+///
+/// # Safety
+/// `at` is null, or valid for reads of `count` elements for as long as the slice is used.
 pub(crate) unsafe fn slice<'a, T>(at: *const T, count: usize, what: &str) -> Result<&'a [T]> {
     if count == 0 {
         return Ok(&[]);
@@ -46,6 +49,10 @@ pub(crate) unsafe fn slice<'a, T>(at: *const T, count: usize, what: &str) -> Res
 }
 
 /// `count` elements to write at a pointer; null is fine for none.
+///
+/// # Safety
+/// `at` is null, or valid for reads and writes of `count` elements, which nothing else uses as long as the slice is
+/// used.
 pub(crate) unsafe fn slice_mut<'a, T>(at: *mut T, count: usize, what: &str) -> Result<&'a mut [T]> {
     if count == 0 {
         return Ok(&mut []);
@@ -64,6 +71,9 @@ fn check<T>(at: *const T, count: usize, what: &str) -> Result<()> {
 }
 
 /// Writes a result.
+///
+/// # Safety
+/// `out` is null or valid for a write.
 pub(crate) unsafe fn write_out<T>(out: *mut T, value: T) -> Result<()> {
     check(out, 1, "the place for the result")?;
     // SAFETY: not null, aligned, and by the function's contract good for one element.
@@ -77,15 +87,22 @@ pub(crate) fn check_writable<T>(out: *mut T) -> Result<()> {
 }
 
 /// A caller's block for bindings, checked before it is written.
+///
+/// # Safety
+/// `at` is null, or valid for `bytes` bytes that nothing else uses as long as what is bound in them exists.
 pub(crate) unsafe fn memory(at: *mut c_void, bytes: usize, needed: usize) -> Result<Memory> {
     if at.is_null() || bytes < needed {
         return Err(Error::InvalidArg(format!("{bytes} bytes of memory at {at:p}; {needed} bytes are needed")));
     }
-    // SAFETY: the caller's promise: the block outlives what is bound in it, so nothing has to be kept for that.
+    // SAFETY: `at` is not null and valid for `bytes` bytes, at least those needed. The block must outlive what is bound
+    // in it, so nothing has to keep it.
     unsafe { Memory::from_raw(at.cast(), bytes, Arc::new(())) }
 }
 
 /// A string; null is the empty one.
+///
+/// # Safety
+/// `at` is null or a string that ends with a zero byte.
 pub(crate) unsafe fn text<'a>(at: *const c_char) -> Result<&'a str> {
     if at.is_null() {
         return Ok("");
@@ -96,8 +113,11 @@ pub(crate) unsafe fn text<'a>(at: *const c_char) -> Result<&'a str> {
 }
 
 /// A shape.
+///
+/// # Safety
+/// `at` is null or valid for reads of `count` sizes.
 pub(crate) unsafe fn sizes(at: *const u64, count: usize, what: &str) -> Result<Vec<usize>> {
-    // SAFETY: the caller's promise.
+    // SAFETY: `at` is valid for reads of `count` sizes; `slice` refuses null.
     let list = unsafe { slice(at, count, what)? };
     let size = |&d: &u64| usize::try_from(d).map_err(|_| Error::InvalidArg(format!("{what} holds {d}, too large")));
     list.iter().map(size).collect()

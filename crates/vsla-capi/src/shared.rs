@@ -41,7 +41,7 @@ pub unsafe extern "C" fn vsla_shared_arena_create(
 ) -> Code {
     guard(|| {
         check_writable(out)?;
-        // SAFETY: the caller's promise.
+        // SAFETY: the header requires `plans` and `links` to be valid for reads of that many elements; null is refused.
         let (plans, links) = unsafe { (slice(plans, count, "plans")?, slice(links, nlinks, "links")?) };
         let objects: Vec<Arc<Object>> = plans.iter().map(|p| get(*p, "plan")).collect::<Result<_>>()?;
         let plans: Vec<&Plan> = (objects.iter())
@@ -66,7 +66,7 @@ pub unsafe extern "C" fn vsla_shared_arena_create(
 pub unsafe extern "C" fn vsla_shared_arena_bytes(arena: *const vsla_shared_arena_t, bytes: *mut usize) -> Code {
     guard(|| {
         want!(arena, SharedArena, arena);
-        // SAFETY: the caller's promise.
+        // SAFETY: the header requires `bytes` to be valid for a write; null is refused.
         unsafe { write_out(bytes, arena.bytes()) }
     })
 }
@@ -82,7 +82,7 @@ pub unsafe extern "C" fn vsla_shared_arena_bind(
     guard(|| {
         want!(arena, SharedArena, arena);
         want!(backend, Backend, backend);
-        // SAFETY: the caller's promise.
+        // SAFETY: the header requires `out` to be valid for writes of `count` handles; null is refused.
         unsafe { write_handles(arena, out, count, || arena.bind(backend)) }
     })
 }
@@ -98,7 +98,8 @@ pub unsafe extern "C" fn vsla_shared_arena_bind_in(
 ) -> Code {
     guard(|| {
         want!(arena, SharedArena, arena);
-        // SAFETY: the caller's promise.
+        // SAFETY: the header requires the block to be valid for `bytes` bytes for as long as the bindings exist, and
+        // `out` for writes of `count` handles; null is refused.
         unsafe {
             let block = memory(block, bytes, arena.bytes())?;
             write_handles(arena, out, count, || arena.bind_in(block))
@@ -106,6 +107,8 @@ pub unsafe extern "C" fn vsla_shared_arena_bind_in(
     })
 }
 
+/// # Safety
+/// `out` is null or valid for writes of `count` handles.
 unsafe fn write_handles(
     arena: &SharedArena,
     out: *mut *mut vsla_bindings_t,
@@ -116,7 +119,7 @@ unsafe fn write_handles(
         let text = format!("room for {count} bindings, the arena holds {} programs", arena.stages());
         return Err(Error::InvalidArg(text));
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: `out` is valid for writes of `count` handles; `slice_mut` refuses null.
     let out = unsafe { slice_mut(out, count, "the place for the bindings")? };
     for (to, b) in out.iter_mut().zip(bind()?) {
         *to = insert(Object::Bindings(Mutex::new(b)));

@@ -47,7 +47,7 @@ pub(crate) enum StreamJob {
     },
 }
 
-// SAFETY: the data is the caller's, who leaves it alone until the stream is synchronised; the header says so.
+// SAFETY: the header requires that nothing else uses the data until the stream is synchronised.
 unsafe impl Send for StreamJob {}
 
 impl QueueTask for StreamJob {
@@ -57,7 +57,8 @@ impl QueueTask for StreamJob {
             StreamJob::Program { plan, bindings, inputs, outputs } => {
                 kind!(plan, Plan, plan);
                 kind!(bindings, Bindings, bindings);
-                // SAFETY: the caller's promise, here and below.
+                // SAFETY: the lists were copied or are read in the call that made the job, and the data stays valid
+                // until the stream is synchronised, as the header requires.
                 unsafe { run_on(plan, &mut lock(bindings), &inputs, &outputs) }
             }
             StreamJob::Profile { profile, inputs, outputs } => {
@@ -106,6 +107,9 @@ impl CStream {
 
 impl StreamJob {
     /// With lists of its own.
+    ///
+    /// # Safety
+    /// The lists of the job are valid.
     unsafe fn into_owned(mut self) -> Result<StreamJob> {
         let lists: [Option<&mut IoList>; 4] = match &mut self {
             StreamJob::Program { inputs, outputs, .. } | StreamJob::Profile { inputs, outputs, .. } => {
@@ -116,7 +120,7 @@ impl StreamJob {
             }
         };
         for io in lists.into_iter().flatten() {
-            // SAFETY: the caller's promise.
+            // SAFETY: the job was made in this call, in which its lists are valid.
             *io = unsafe { std::mem::replace(io, IoList::None).into_owned()? };
         }
         Ok(self)
@@ -132,7 +136,7 @@ pub unsafe extern "C" fn vsla_backend_create_stream(
     guard(|| {
         check_writable(out)?;
         want!(backend, Backend, backend);
-        // SAFETY: the caller's promise.
+        // SAFETY: the header requires `out` to be valid for a write; null is refused.
         unsafe { write_out(out, insert(Object::Stream(CStream { backend: backend.clone(), queue: None }))) }
     })
 }
@@ -150,7 +154,7 @@ pub unsafe extern "C" fn vsla_backend_create_async_stream(
         check_writable(out)?;
         want!(backend, Backend, backend);
         let order = CStream { backend: backend.clone(), queue: Some(TaskQueue::new()?) };
-        // SAFETY: the caller's promise.
+        // SAFETY: the header requires `out` to be valid for a write; null is refused.
         unsafe { write_out(out, insert(Object::Stream(order))) }
     })
 }
@@ -171,7 +175,7 @@ pub extern "C" fn vsla_backend_synchronize(stream: *const vsla_stream_t) -> Code
 pub unsafe extern "C" fn vsla_event_create(out: *mut *mut vsla_event_t) -> Code {
     guard(|| {
         check_writable(out)?;
-        // SAFETY: the caller's promise.
+        // SAFETY: the header requires `out` to be valid for a write; null is refused.
         unsafe { write_out(out, insert(Object::Event(Event::new()))) }
     })
 }
@@ -213,7 +217,7 @@ pub extern "C" fn vsla_event_synchronize(event: *const vsla_event_t) -> Code {
 pub unsafe extern "C" fn vsla_event_query(event: *const vsla_event_t, happened: *mut u32) -> Code {
     guard(|| {
         want!(event, Event, event);
-        // SAFETY: the caller's promise.
+        // SAFETY: the header requires `happened` to be valid for a write; null is refused.
         unsafe { write_out(happened, u32::from(event.has_happened())) }
     })
 }

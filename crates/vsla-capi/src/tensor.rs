@@ -27,7 +27,7 @@ pub unsafe extern "C" fn vsla_tensor_create(
         check_writable(out)?;
         let signature = ValueSignature {
             dtype: dtype(dtype_)?,
-            // SAFETY: the caller's promise.
+            // SAFETY: the header requires `shape` to be valid for reads of that many elements; null is refused.
             shape: unsafe { sizes(shape, rank, "the shape")? },
             model: model(model_)?,
         };
@@ -53,7 +53,7 @@ pub unsafe extern "C" fn vsla_tensor_shape(
     guard(|| {
         want!(tensor, Tensor, tensor);
         let found = tensor.shape();
-        // SAFETY: the caller's promise.
+        // SAFETY: the header requires `rank` to be valid for a write; null is refused.
         unsafe { write_out(rank, found.len())? };
         if room >= found.len() {
             // SAFETY: as above.
@@ -73,7 +73,7 @@ pub unsafe extern "C" fn vsla_tensor_capacity(tensor: *const vsla_tensor_t, capa
         if room < found.len() {
             return Err(Error::InvalidArg(format!("room for {room} sizes, the tensor has {} axes", found.len())));
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: the header requires `capacity` to be valid for writes of that many elements; null is refused.
         let to = unsafe { slice_mut(capacity, found.len(), "capacity")? };
         to.iter_mut().zip(found).for_each(|(t, d)| *t = *d as u64);
         Ok(())
@@ -86,15 +86,18 @@ pub unsafe extern "C" fn vsla_tensor_kind(tensor: *const vsla_tensor_t, dtype_: 
     guard(|| {
         check_writable(model_)?;
         want!(tensor, Tensor, tensor);
-        // SAFETY: the caller's promise.
+        // SAFETY: the header requires `dtype_` and `model_` to be valid for writes; null and misaligned pointers are
+        // refused.
         unsafe { write_kind(tensor.signature(), dtype_, model_) }
     })
 }
 
+/// # Safety
+/// `dtype_` and `model_` are null or valid for writes.
 pub(crate) unsafe fn write_kind(s: &ValueSignature, dtype_: *mut u32, model_: *mut u32) -> Result<()> {
     let dtype = vsla::shape::DTYPES.iter().position(|d| *d == s.dtype);
     let dtype = dtype.ok_or_else(|| Error::Unknown("a value of an unknown dtype".into()))?;
-    // SAFETY: the caller's promise.
+    // SAFETY: `dtype_` and `model_` are valid for writes; `set` refuses null.
     unsafe {
         write_out(dtype_, dtype as u32)?;
         write_out(model_, u32::from(s.model == vsla::Model::B))
@@ -106,7 +109,7 @@ pub(crate) unsafe fn write_kind(s: &ValueSignature, dtype_: *mut u32, model_: *m
 pub unsafe extern "C" fn vsla_tensor_read(tensor: *const vsla_tensor_t, data: *mut c_void, bytes: usize) -> Code {
     guard(|| {
         want!(tensor, Tensor, tensor);
-        // SAFETY: the caller's promise.
+        // SAFETY: the header requires `data` to be valid for writes of that many elements; null is refused.
         tensor.read_into(unsafe { slice_mut(data.cast::<u8>(), bytes, "data")? })
     })
 }
@@ -117,19 +120,24 @@ pub unsafe extern "C" fn vsla_tensor_equal(a: *const vsla_tensor_t, b: *const vs
     guard(|| {
         want!(a, Tensor, a);
         want!(b, Tensor, b);
-        // SAFETY: the caller's promise.
+        // SAFETY: the header requires `equal` to be valid for a write; null is refused.
         unsafe { write_out(equal, u32::from(a == b)) }
     })
 }
 
+/// # Safety
+/// `out` is null or valid for a write.
 unsafe fn write_tensor_handle(out: *mut *mut vsla_tensor_t, make: impl FnOnce() -> Result<Tensor>) -> Result<()> {
     check_writable(out)?;
     let t = make()?;
-    // SAFETY: the caller's promise.
+    // SAFETY: `out` is valid for a write; `writable` refused null.
     unsafe { write_out(out, insert(Object::Tensor(t))) }
 }
 
 /// The functions of two tensors; written out one by one below, since the header's generator doesn't expand macros.
+///
+/// # Safety
+/// `out` is null or valid for a write.
 unsafe fn binary_tensor_op(
     a: *const vsla_tensor_t,
     b: *const vsla_tensor_t,
@@ -139,7 +147,7 @@ unsafe fn binary_tensor_op(
     guard(|| {
         want!(a, Tensor, a);
         want!(b, Tensor, b);
-        // SAFETY: the caller's promise.
+        // SAFETY: the header requires `out` to be valid for a write; null is refused.
         unsafe { write_tensor_handle(out, || f(a, b)) }
     })
 }
@@ -151,7 +159,8 @@ pub unsafe extern "C" fn vsla_add(
     b: *const vsla_tensor_t,
     out: *mut *mut vsla_tensor_t,
 ) -> Code {
-    // SAFETY: the caller's promise.
+    // SAFETY: `two` looks handles up and never dereferences them, and the header requires `out` to be valid for a
+    // write; null is refused.
     unsafe { binary_tensor_op(a, b, out, Tensor::add) }
 }
 
@@ -162,7 +171,8 @@ pub unsafe extern "C" fn vsla_sub(
     b: *const vsla_tensor_t,
     out: *mut *mut vsla_tensor_t,
 ) -> Code {
-    // SAFETY: the caller's promise.
+    // SAFETY: `two` looks handles up and never dereferences them, and the header requires `out` to be valid for a
+    // write; null is refused.
     unsafe { binary_tensor_op(a, b, out, Tensor::sub) }
 }
 
@@ -173,7 +183,8 @@ pub unsafe extern "C" fn vsla_hadamard(
     b: *const vsla_tensor_t,
     out: *mut *mut vsla_tensor_t,
 ) -> Code {
-    // SAFETY: the caller's promise.
+    // SAFETY: `two` looks handles up and never dereferences them, and the header requires `out` to be valid for a
+    // write; null is refused.
     unsafe { binary_tensor_op(a, b, out, Tensor::hadamard) }
 }
 
@@ -184,7 +195,8 @@ pub unsafe extern "C" fn vsla_conv(
     b: *const vsla_tensor_t,
     out: *mut *mut vsla_tensor_t,
 ) -> Code {
-    // SAFETY: the caller's promise.
+    // SAFETY: `two` looks handles up and never dereferences them, and the header requires `out` to be valid for a
+    // write; null is refused.
     unsafe { binary_tensor_op(a, b, out, Tensor::conv1d) }
 }
 
@@ -195,7 +207,8 @@ pub unsafe extern "C" fn vsla_kron(
     b: *const vsla_tensor_t,
     out: *mut *mut vsla_tensor_t,
 ) -> Code {
-    // SAFETY: the caller's promise.
+    // SAFETY: `two` looks handles up and never dereferences them, and the header requires `out` to be valid for a
+    // write; null is refused.
     unsafe { binary_tensor_op(a, b, out, Tensor::kronecker) }
 }
 
@@ -206,17 +219,21 @@ pub unsafe extern "C" fn vsla_matmul(
     b: *const vsla_tensor_t,
     out: *mut *mut vsla_tensor_t,
 ) -> Code {
-    // SAFETY: the caller's promise.
+    // SAFETY: `two` looks handles up and never dereferences them, and the header requires `out` to be valid for a
+    // write; null is refused.
     unsafe { binary_tensor_op(a, b, out, Tensor::matmul) }
 }
 
 /// Calls `f` with the tensors of a list of handles.
+///
+/// # Safety
+/// `list` is null or valid for reads of `count` handles.
 pub(crate) unsafe fn with_tensors<T>(
     list: *const *const vsla_tensor_t,
     count: usize,
     f: impl FnOnce(&[&Tensor]) -> Result<T>,
 ) -> Result<T> {
-    // SAFETY: the caller's promise.
+    // SAFETY: `list` is valid for reads of `count` handles; `slice` refuses null.
     let list = unsafe { slice(list, count, "the list of tensors")? };
     let objects: Vec<Arc<Object>> = list.iter().map(|p| get(*p, "tensor")).collect::<Result<_>>()?;
     let tensors: Vec<&Tensor> = (objects.iter())
@@ -235,7 +252,8 @@ pub unsafe extern "C" fn vsla_stack(
     count: usize,
     out: *mut *mut vsla_tensor_t,
 ) -> Code {
-    // SAFETY: the caller's promise.
+    // SAFETY: the header requires `parts` to be valid for reads of `count` handles and `out` for a write; null is
+    // refused.
     guard(|| unsafe { write_tensor_handle(out, || with_tensors(parts, count, Tensor::stack)) })
 }
 
@@ -252,7 +270,8 @@ pub unsafe extern "C" fn vsla_tensor_op(
     noutputs: usize,
 ) -> Code {
     guard(|| {
-        // SAFETY: the caller's promise, here and below.
+        // SAFETY: the header requires `attrs` to be null or valid for a read, and both lists of handles to be valid for
+        // their counts; null is refused.
         let op = unsafe { op(kind, attrs, ninputs)? };
         // SAFETY: as above.
         let outputs = unsafe { slice_mut(outputs, noutputs, "outputs")? };
@@ -280,7 +299,7 @@ pub extern "C" fn vsla_ops_clear() -> Code {
 pub unsafe extern "C" fn vsla_shrink(tensor: *const vsla_tensor_t, out: *mut *mut vsla_tensor_t) -> Code {
     guard(|| {
         want!(tensor, Tensor, tensor);
-        // SAFETY: the caller's promise.
+        // SAFETY: the header requires `out` to be valid for a write; null is refused.
         unsafe { write_tensor_handle(out, || Ok(tensor.shrink())) }
     })
 }

@@ -21,7 +21,7 @@ pub unsafe extern "C" fn vsla_window_create(size: usize, stride: usize, out: *mu
     guard(|| {
         check_writable(out)?;
         let window = Window::new(size, stride)?;
-        // SAFETY: the caller's promise.
+        // SAFETY: the header requires `out` to be valid for a write; null is refused.
         unsafe { write_out(out, insert(Object::Window(Mutex::new(window)))) }
     })
 }
@@ -39,7 +39,7 @@ pub unsafe extern "C" fn vsla_window_push(
         want!(window, Window, window);
         want!(tensor, Tensor, tensor);
         let stack = lock(window).push(tensor.clone())?;
-        // SAFETY: the caller's promise.
+        // SAFETY: the header requires `out` to be valid for a write; null is refused.
         unsafe { write_out(out, stack.map_or(std::ptr::null_mut(), |t| insert(Object::Tensor(t)))) }
     })
 }
@@ -53,7 +53,7 @@ pub unsafe extern "C" fn vsla_pyramid_create(
 ) -> Code {
     guard(|| {
         check_writable(out)?;
-        // SAFETY: the caller's promise.
+        // SAFETY: the header requires `window_sizes` to be valid for reads of that many elements; null is refused.
         let pyramid = Pyramid::new(&unsafe { sizes(window_sizes, levels, "the sizes of windows")? })?;
         // SAFETY: as above.
         unsafe { write_out(out, insert(Object::Pyramid(Mutex::new(pyramid)))) }
@@ -81,7 +81,7 @@ pub unsafe extern "C" fn vsla_pyramid_push(
                 pyramid.height()
             )));
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: the header requires `outs` to be valid for writes of that many elements; null is refused.
         let outs = unsafe { slice_mut(outs, room, "the results")? };
         let given = pyramid.push(tensor.clone())?;
         let n = given.len();

@@ -297,7 +297,7 @@ impl BackwardPlan {
                 InputSource::Result(n) => values.inner.outputs[*n].clone(),
                 InputSource::Cotangent(n) => {
                     let bytes = self.backward_layout.intervals[self.backward_layout.edge_intervals[i]].bytes;
-                    // SAFETY: cotangents lie one behind the other, and nobody else uses their arena.
+                    // SAFETY: cotangents lie one behind the other, and nothing else uses their arena.
                     let part = unsafe { HostBuffer::slice(&external, at, bytes)? };
                     let buffer: Arc<dyn DeviceBuffer> = Arc::new(part);
                     at += bytes.next_multiple_of(ALIGN);

@@ -31,7 +31,7 @@ struct CallerMemory {
     ctx: *mut c_void,
 }
 
-// SAFETY: whoever makes a backend from a table promises that its functions may be called from any thread.
+// SAFETY: `Backend::with_memory` requires functions that may be called from any thread.
 unsafe impl Send for CallerMemory {}
 // SAFETY: as above.
 unsafe impl Sync for CallerMemory {}
@@ -139,14 +139,14 @@ impl Backend {
         let (Some(alloc), Some(zero)) = (memory.table.alloc, memory.table.memset_zero) else {
             return Err(Error::Unknown("an incomplete memory table".into()));
         };
-        // SAFETY: by the promise of `with_memory`.
+        // SAFETY: `Backend::with_memory` requires functions that do what their names say.
         let ptr = unsafe { alloc(size, ALIGN, memory.ctx) };
         let ptr = NonNull::new(ptr.cast::<u8>()).ok_or(Error::OutOfMemory { bytes: size })?;
         let block = Arc::new(CallerBlock { memory: memory.clone(), ptr });
         if ptr.as_ptr().align_offset(ALIGN) != 0 {
             return Err(Error::Backend(format!("alloc gave memory that isn't aligned to {ALIGN} bytes")));
         }
-        // SAFETY: fresh memory of `size` bytes, by the promise of `with_memory`.
+        // SAFETY: `alloc` gave new memory of `size` bytes, as `Backend::with_memory` requires.
         unsafe {
             zero(ptr.as_ptr().cast(), size, memory.ctx);
             Ok(HostBuffer::from_raw(ptr, bytes, block))
@@ -159,7 +159,8 @@ impl Backend {
             (Some(m), Some(host)) if offset + from.len() <= to.bytes() => {
                 if let Some(copy) = m.table.memcpy_h2d {
                     let dst = host.as_ptr().wrapping_add(offset);
-                    // SAFETY: the range was checked; the function is the caller's promise.
+                    // SAFETY: the range is inside of the buffer, and `Backend::with_memory` requires functions that
+                    // copy between such addresses.
                     unsafe { copy(dst.cast(), from.as_ptr().cast(), from.len(), m.ctx) };
                 }
                 Ok(())
@@ -174,7 +175,8 @@ impl Backend {
             (Some(m), Some(host)) if offset + to.len() <= from.bytes() => {
                 if let Some(copy) = m.table.memcpy_d2h {
                     let src = host.as_ptr().wrapping_add(offset);
-                    // SAFETY: the range was checked; the function is the caller's promise.
+                    // SAFETY: the range is inside of the buffer, and `Backend::with_memory` requires functions that
+                    // copy between such addresses.
                     unsafe { copy(to.as_mut_ptr().cast(), src.cast(), to.len(), m.ctx) };
                 }
                 Ok(())

@@ -28,7 +28,8 @@ impl Memory {
         let Some(at) = NonNull::new(ptr).filter(|p| p.align_offset(ALIGN) == 0) else {
             return Err(Error::invalid_arg(format!("memory at {ptr:p}; it must begin at a multiple of {ALIGN}")));
         };
-        // SAFETY: by the caller's promise; zeros make every byte initialised.
+        // SAFETY: `ptr` is valid for `bytes` bytes until `owner` is dropped, and nothing but what is made from this
+        // block uses them; the zeros initialise every byte.
         unsafe {
             ptr.write_bytes(0, bytes);
             Ok(Memory(Arc::new(HostBuffer::from_raw(at, bytes, owner))))
@@ -109,7 +110,7 @@ pub(crate) fn arenas<const N: usize>(
             }
             let mut at = 0;
             for n in sizes {
-                // SAFETY: arenas lie one behind the other; the block is the caller's to use for one thing at a time.
+                // SAFETY: arenas lie one behind the other inside of the block, which nothing else uses while they exist.
                 made.push(unsafe { HostBuffer::slice(&block.0, at, n)? });
                 at += align_size(n)?;
             }

@@ -67,11 +67,11 @@ impl ExternalBuffer {
     /// Puts memory in a buffer's place.
     ///
     /// # Safety
-    /// The memory is good until [`Spare::restore`].
+    /// `ptr` is valid for `bytes` bytes until [`Spare::restore`].
     unsafe fn redirect(&mut self, place: &mut Arc<dyn DeviceBuffer>, ptr: NonNull<u8>, bytes: usize) -> bool {
         // Nobody else has it: runs keep no buffers, and `restore` took the last clone back.
         let Some(pointer) = Arc::get_mut(&mut self.pointer) else { return false };
-        // SAFETY: the caller's promise.
+        // SAFETY: `ptr` is valid for `bytes` bytes until `Spare::restore`, which puts the buffer's own memory back.
         unsafe { pointer.repoint(ptr, bytes) };
         self.own = Some(std::mem::replace(place, self.pointer.clone()));
         true
@@ -110,7 +110,7 @@ impl BorrowedBindings<'_> {
     /// run, it is copied.
     ///
     /// # Safety
-    /// `bytes` bytes at `ptr` may be read, and nobody writes them, until the loan ends.
+    /// `ptr` is valid for reads of `bytes` bytes, which nothing writes until the loan ends.
     pub unsafe fn input(&mut self, v: ValueId, ptr: *mut u8, bytes: usize) -> Result<()> {
         let b = &mut *self.0;
         let i = b.program.inputs().iter().position(|x| *x == v);
@@ -119,7 +119,8 @@ impl BorrowedBindings<'_> {
             crate::bindings::check_len(b.program.signature(v).bytes(), bytes)?;
             let (spare, place) = (&mut b.spares.inputs[i], &mut b.inner.inputs[i]);
             spare.restore(place);
-            // SAFETY: the caller's promise; runs don't write inputs.
+            // SAFETY: `ptr` is valid for reads of `bytes` bytes, which nothing writes until the loan ends; runs don't
+            // write inputs.
             if unsafe { spare.redirect(place, at, bytes) } {
                 return Ok(());
             }
@@ -133,7 +134,7 @@ impl BorrowedBindings<'_> {
     /// the run.
     ///
     /// # Safety
-    /// `bytes` bytes at `ptr` may be read and written, and nobody else does so, until the loan ends.
+    /// `ptr` is valid for reads and writes of `bytes` bytes, which nothing else uses until the loan ends.
     pub unsafe fn output(&mut self, v: ValueId, ptr: *mut u8, bytes: usize) -> Result<()> {
         let b = &mut *self.0;
         let Some(i) = b.program.outputs().iter().position(|x| *x == v) else { return Ok(()) };
@@ -144,7 +145,7 @@ impl BorrowedBindings<'_> {
         // A linked output is read where the bindings keep it.
         let linked = Arc::strong_count(&b.inner.outputs[i]) > 1;
         if !taken && !linked && spares.outputs[i].own.is_none() {
-            // SAFETY: the caller's promise.
+            // SAFETY: `ptr` is valid for `bytes` bytes that nothing else uses until the loan ends.
             unsafe { spares.outputs[i].redirect(&mut b.inner.outputs[i], at, bytes) };
         }
         Ok(())

@@ -1,4 +1,5 @@
-//! The suite for backends, as a WebAssembly program that `node/suite.mjs` runs: kernels are modules that it makes itself.
+//! The backend test suite as a WebAssembly program that `node/suite.mjs` runs:
+//! the program itself generates the modules of its kernels.
 
 #![cfg(target_arch = "wasm32")]
 
@@ -13,7 +14,7 @@ fn say(text: &str) {
     print(text.as_ptr(), text.len());
 }
 
-/// Runs the table of ops (each `every`-th row), random graphs and promises; gives the number of failures.
+/// Runs the op table (every `every`-th row), random graphs and property tests; returns the number of failures.
 #[unsafe(no_mangle)]
 pub extern "C" fn run(seed: u32, graphs: u32, every: u32) -> u32 {
     std::panic::set_hook(Box::new(|e| say(&format!("panic: {e}"))));

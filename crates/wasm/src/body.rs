@@ -1,15 +1,15 @@
-//! A function on its way: instructions, locals, and constants that are made once at its start.
+//! Builds a function: instructions, locals, and constants that are created once at its start.
 //!
-//! Everything is in three-address form: an instruction takes locals and gives a new one. Engines turn locals into SSA values
-//! and find the registers.
+//! All code is in three-address form: an instruction takes locals and defines a new one.
+//! Engines convert locals to SSA values and allocate registers.
 
 use rustc_hash::FxHashMap;
 use wasm_encoder::{Function, Instruction as I, MemArg, MemArgTarget, ValType};
 
-/// A local.
+/// The index of a local.
 pub(crate) type L = u32;
 
-/// Bytes beyond an address; alignment is a hint that nobody takes.
+/// Returns the memory argument for an offset; the alignment is a hint that no engine uses.
 pub(crate) fn offset_memarg(offset: u64) -> MemArg {
     MemArg { offset, align: 0, target: MemArgTarget::Memory(0), ordering: None }
 }
@@ -45,14 +45,14 @@ impl Body {
         self.push(I::LocalSet(l));
     }
 
-    /// What is on the stack, in a new local.
+    /// Pops the value on the stack into a new local.
     pub(crate) fn take(&mut self, t: ValType) -> L {
         let l = self.local(t);
         self.set(l);
         l
     }
 
-    /// The value of an instruction on operands.
+    /// Emits an instruction on operands and returns its result.
     pub(crate) fn value(&mut self, t: ValType, i: I<'static>, operands: &[L]) -> L {
         operands.iter().for_each(|&l| self.get(l));
         self.push(i);
@@ -101,18 +101,18 @@ impl Body {
         self.constant(4, bits as i128, ValType::V128, I::V128Const(bits as i128))
     }
 
-    /// The same 32 bits in all lanes.
+    /// Returns a vector with the same 32 bits in all lanes.
     pub(crate) fn splat32(&mut self, bits: u32) -> L {
         let b = bits as u128;
         self.const_v128(b | b << 32 | b << 64 | b << 96)
     }
 
-    /// The same 64 bits in both lanes.
+    /// Returns a vector with the same 64 bits in both lanes.
     pub(crate) fn splat64(&mut self, bits: u64) -> L {
         self.const_v128(bits as u128 | (bits as u128) << 64)
     }
 
-    /// How many locals there are.
+    /// The number of locals.
     pub(crate) fn size(&self) -> usize {
         self.locals.len().max(self.code.len() / 64)
     }

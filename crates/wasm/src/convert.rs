@@ -1,11 +1,11 @@
-//! Casts. What is not here goes through the helper.
+//! Casts. Casts that are not here call the helper.
 
 use crate::body::L;
 use crate::kernel::{KernelWriter, Parts};
 use ir::{DType, DTypeKind};
 use wasm_encoder::{Instruction as I, ValType};
 
-/// Integers whose registers are 32 bits.
+/// Returns whether this is an integer type that is stored in 32 bits.
 fn word(d: DType) -> bool {
     d.is_int() && d.size() <= 4
 }
@@ -53,7 +53,7 @@ impl KernelWriter<'_> {
             (I64, F64) => self.b.value(ValType::F64, I::F64ConvertI64S, &[x]),
             (U64, F32) => self.b.value(ValType::F32, I::F32ConvertI64U, &[x]),
             (U64, F64) => self.b.value(ValType::F64, I::F64ConvertI64U, &[x]),
-            // Narrow targets are brought into their range afterwards.
+            // Narrow results are wrapped to their range afterwards.
             (d, t) if (word(d) || d == Bool) && word(t) => x,
             (d, I64 | U64) if word(d) || d == Bool => {
                 self.b.i64(if signed { I::I64ExtendI32S } else { I::I64ExtendI32U }, &[x])
@@ -132,7 +132,7 @@ impl KernelWriter<'_> {
             }
             (I64 | U64, t) if word(t) => self.pack_low_halves(x),
             (I64 | U64, I64 | U64) => x.to_vec(),
-            // Lane by lane.
+            // These are converted lane by lane.
             (I64 | U64, F32 | F64) | (F32 | F64, I64 | U64) => {
                 let n = self.count(Bool) * crate::kernel::LANES;
                 let mut lanes = Vec::with_capacity(n);
@@ -146,7 +146,7 @@ impl KernelWriter<'_> {
         })
     }
 
-    /// An instruction on the low two lanes, for all four.
+    /// Applies an instruction that converts the low two lanes to all four lanes.
     fn halves(&mut self, x: &[L], i: I<'static>) -> Parts {
         let mut all = Parts::new();
         for &v in x {
@@ -157,7 +157,7 @@ impl KernelWriter<'_> {
         all
     }
 
-    /// The low two lanes of two vectors side by side.
+    /// Joins the low two lanes of pairs of vectors.
     pub(crate) fn joined_halves(&mut self, x: &[L]) -> Parts {
         let join = I::I8x16Shuffle([0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23]);
         x.chunks(2).map(|p| self.b.v128(join.clone(), p)).collect()

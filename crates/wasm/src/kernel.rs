@@ -1,8 +1,8 @@
-//! Statements and loops.
+//! Emits statements and loops.
 //!
-//! A vector loop is written up to three times: several vectors side by side, one vector of four lanes, and one lane at a
-//! time for the rest. A register that varies by lane is a list of locals: one v128 for four lanes of up to 32 bits, two for
-//! four lanes of 64 bits, and so again for each copy.
+//! A vector loop is emitted up to three times: with several vectors side by side, with one vector of four lanes, and with one
+//! lane at a time for the remainder. A register that varies by lane is a list of locals: one v128 for four lanes of up to 32
+//! bits, two for four lanes of 64 bits, repeated for each unrolled copy.
 
 use crate::body::{Body, L, offset_memarg};
 use crate::{CompileError, Helper};
@@ -12,12 +12,12 @@ use ir::{Binary, DType, Scalar};
 use rustc_hash::FxHashMap;
 use wasm_encoder::{BlockType, Instruction as I, ValType};
 
-/// Lanes of one vector.
+/// The number of lanes of a vector.
 pub(crate) const LANES: usize = 4;
-/// Vectors that run side by side at most.
+/// The maximum number of vectors that are unrolled side by side.
 const COPIES: usize = 4;
 
-/// How a register of a dtype is held.
+/// Returns the WebAssembly type of a register of a dtype.
 pub(crate) fn register_type(d: DType) -> ValType {
     match d {
         DType::F64 => ValType::F64,
@@ -30,7 +30,7 @@ pub(crate) fn register_type(d: DType) -> ValType {
 /// The locals of a vector value.
 pub(crate) type Parts = Vec<L>;
 
-/// Where a vector loop is.
+/// The vector loop that is being emitted.
 #[derive(Clone, Copy)]
 pub(crate) struct VectorLoop {
     pub(crate) var: Var,
@@ -45,16 +45,16 @@ pub(crate) struct KernelWriter<'a> {
     pub(crate) constants: Vec<Option<Scalar>>,
     scalars: Vec<Option<L>>,
     parts: Vec<Option<Parts>>,
-    /// Uniform registers that lanes read.
+    /// Whether a uniform register is read by lanes.
     splatted: Vec<bool>,
     pub(crate) bufs: Vec<L>,
     pub(crate) sizes: Vec<L>,
     pub(crate) vars: Vec<Option<L>>,
     pub(crate) vectors: Option<VectorLoop>,
-    /// The variable of the loop directly around.
+    /// The variable of the innermost enclosing loop.
     pub(crate) innermost: Option<Var>,
     range: (L, L),
-    /// The address of an access but for its innermost loop's variable, computed before that loop.
+    /// The address of an access without the innermost loop's variable, computed before that loop.
     pub(crate) bases: FxHashMap<*const Index, L>,
 }
 
@@ -133,7 +133,7 @@ impl KernelWriter<'_> {
         Ok(())
     }
 
-    /// A register outside of lanes.
+    /// Returns the local of a register outside of lanes.
     pub(crate) fn scalar(&mut self, r: Reg) -> L {
         match self.constants[r.0 as usize] {
             Some(c) => self.constant(c),
@@ -141,7 +141,7 @@ impl KernelWriter<'_> {
         }
     }
 
-    /// A register in lanes.
+    /// Returns the locals of a register in lanes.
     pub(crate) fn lanes(&mut self, r: Reg) -> Parts {
         match self.constants[r.0 as usize] {
             Some(c) => self.constant_parts(c),
@@ -153,7 +153,7 @@ impl KernelWriter<'_> {
         self.vectors.is_some() && self.varying[r.0 as usize]
     }
 
-    /// How many locals a vector value has.
+    /// The number of locals of a vector value.
     pub(crate) fn count(&self, d: DType) -> usize {
         self.vectors.map_or(1, |v| v.copies) * if d.size() == 8 { 2 } else { 1 }
     }
@@ -186,7 +186,7 @@ impl KernelWriter<'_> {
         self.splat(r);
     }
 
-    /// A uniform register's copy for lanes, if they read it.
+    /// Broadcasts a uniform register to lanes, if they read it.
     fn splat(&mut self, r: Reg) {
         if self.vectors.is_some() && self.splatted[r.0 as usize] && !self.varying[r.0 as usize] {
             let (d, own) = (self.dtype(r), self.scalar(r));
@@ -249,7 +249,7 @@ impl KernelWriter<'_> {
         let mut n = match &l.extent {
             Extent::Exact(n) => self.size32(*n),
             Extent::Bounded { bound, buf, index } => {
-                // Uniform also among lanes.
+                // These are uniform even inside a vector loop.
                 let lanes = self.vectors.take();
                 let count = self.scalar_load(*buf, index);
                 self.vectors = lanes;
@@ -285,7 +285,7 @@ impl KernelWriter<'_> {
         }
     }
 
-    /// All at once: a `next` may be another value's `phi`.
+    /// Assigns all carried values at once, because a `next` may be another value's `phi`.
     fn carry(&mut self, carried: &[Carried]) {
         let mut targets = Vec::new();
         for c in carried {
@@ -318,7 +318,7 @@ impl KernelWriter<'_> {
         Ok(())
     }
 
-    /// Runs the body for `begin, begin + step, ..` below `end`; `phi`s are set before.
+    /// Runs the body for `begin, begin + step, ..` below `end`; `phi`s must be set before.
     fn iterate(&mut self, l: &Loop, begin: L, end: L, step: usize) -> Result<(), CompileError> {
         let i = self.b.local(ValType::I32);
         self.b.get(begin);
@@ -354,7 +354,7 @@ impl KernelWriter<'_> {
             _ => None,
         };
         let mut from = self.b.const_i32(0);
-        // What has been combined so far.
+        // The values combined so far.
         for c in &l.carried {
             let v = self.scalar(c.init);
             self.define(c.phi, v);
@@ -388,7 +388,7 @@ impl KernelWriter<'_> {
         Ok(())
     }
 
-    /// Lanes over `from..to`, a multiple of their number; carried values are joined to those so far.
+    /// Runs lanes over `from..to`, a multiple of the lane count; the reduced values are combined with those so far.
     fn vector_pass(&mut self, l: &Loop, from: L, to: L, copies: usize) -> Result<(), CompileError> {
         let so_far: Vec<L> = l.carried.iter().map(|c| self.scalar(c.phi)).collect();
         let vectors = VectorLoop { var: l.var, copies };
@@ -421,7 +421,7 @@ impl KernelWriter<'_> {
         Ok(())
     }
 
-    /// All lanes and what came before, by a fixed tree.
+    /// Reduces all lanes and the previous value by a fixed tree.
     fn reduce_lanes(&mut self, op: Binary, d: DType, parts: &[L], before: L) -> L {
         let each = parts.len() / self.vectors.map_or(1, |v| v.copies);
         let mut copies: Vec<Parts> = parts.chunks(each).map(<[L]>::to_vec).collect();
@@ -447,7 +447,7 @@ impl KernelWriter<'_> {
     }
 }
 
-/// How many vectors of a loop run side by side: sums wait for each other, and small bodies for their loop.
+/// The number of unrolled copies of a loop: sums need it to hide latency, and small bodies to reduce loop overhead.
 fn unroll_factor(l: &Loop) -> usize {
     let nested = l.body.iter().any(|s| matches!(s, Stmt::Loop(_)));
     match (nested, l.carried.is_empty(), l.body.len()) {

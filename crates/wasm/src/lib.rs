@@ -1,11 +1,11 @@
-//! Kernels of the `loops` IR as WebAssembly modules with SIMD.
+//! Compiles kernels of the `loops` IR to WebAssembly modules with SIMD.
 //!
-//! A module imports the memory of the page's program and its table of functions, and exports one function, `kernel`, of the
-//! signature that compiled kernels have everywhere: `(bufs, sizes, begin, end)`. So a kernel works where the data is, and
+//! A module imports the memory and the function table of the host program, and exports one function, `kernel`, with the
+//! signature of all compiled kernels: `(bufs, sizes, begin, end)`. So a kernel works on the data in place, and
 //! is called through the table like any function pointer.
 //!
-//! `kernel` writes statements and loops, `memory` addresses, loads and stores, `scalar` and `vector` arithmetic, `convert`
-//! casts, `math` functions of four f32 lanes. What none of them knows goes to a function of the program, four lanes a
+//! `kernel` emits statements and loops, `memory` addresses, loads and stores, `scalar` and `vector` arithmetic, `convert`
+//! casts, and `math` elementary functions of four f32 lanes. All other ops call a function of the program, four lanes per
 //! call ([`Helper`]).
 
 mod body;
@@ -27,16 +27,16 @@ use wasm_encoder::{
 /// A function of the program that evaluates an op on lanes in memory.
 #[derive(Clone, Copy)]
 pub struct Helper {
-    /// Its place in the table: `fn(area: *mut [u8; 256], code: u64)`.
+    /// The function's index in the table: `fn(area: *mut [u8; 256], code: u64)`.
     pub index: u32,
-    /// The address of 256 bytes that calls use: operands at bytes 0, 64 and 128, the result at 192. Lanes are 8 bytes for
+    /// The address of the 256 bytes that calls use: operands at bytes 0, 64 and 128, the result at 192. Lanes are 8 bytes for
     /// 64-bit types and 4 for all others: small floats as f32, small integers extended, bool as zero or not.
     pub scratch_address: u32,
-    /// What says which op to evaluate on how many lanes of an operand's type.
+    /// Returns the code of an op on a number of lanes of an operand's type.
     pub code: fn(&Op, DType, usize) -> Option<u32>,
 }
 
-/// Why there is no module.
+/// The reason why a kernel has no module.
 #[derive(Debug, Error)]
 #[expect(missing_docs, reason = "the messages are the documentation")]
 pub enum CompileError {
@@ -46,7 +46,7 @@ pub enum CompileError {
     TooLarge(usize),
 }
 
-/// The module of a kernel.
+/// Compiles a kernel to a module.
 pub fn module(kernel: &Kernel, helper: &Helper) -> Result<Vec<u8>, CompileError> {
     let hoisted = compiler::loops::hoist(kernel);
     let body = kernel::write(hoisted.as_ref().unwrap_or(kernel), helper)?;

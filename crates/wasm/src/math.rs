@@ -1,7 +1,8 @@
-//! Functions of four f32 lanes.
+//! Elementary functions of four f32 lanes.
 //!
-//! There is no fused multiply-add, so arguments are reduced by constants with few bits, whose products are exact (Cody and
-//! Waite). Special cases (NaN, infinities, signed zeros, overflow) are exact. Errors are those of `tests/ulp.rs`.
+//! There is no fused multiply-add, so arguments are reduced with constants that have few significant bits, whose products are
+//! exact (Cody and Waite). Special cases (NaN, infinities, signed zeros, overflow) are exact.
+//! `tests/ulp.rs` lists the error bounds.
 
 use crate::body::L;
 use crate::kernel::KernelWriter;
@@ -9,17 +10,17 @@ use compiler::loops::{Op, Reg};
 use ir::{DType, Unary};
 use wasm_encoder::{BlockType, Instruction as I, ValType};
 
-/// 1.5 · 2²³: adding it leaves a rounded number in the low bits.
+/// 1.5 · 2²³: adding it leaves the rounded number in the low bits.
 const MAGIC: f32 = 12_582_912.0;
 const LOG2_E: f32 = std::f32::consts::LOG2_E;
-/// ln 2 in two parts; the first has 9 bits.
+/// ln 2 in two parts; the first has 9 significant bits.
 const LN2: [f32; 2] = [0.693_359_4, -2.121_944_4e-4];
-/// (eʳ - 1 - r) / r².
+/// The polynomial (eʳ - 1 - r) / r².
 const EXP: [f32; 5] = [0.001_392_637_6, 0.008_363_333_5, 0.041_666_552, 0.166_665_76, 0.5];
-/// (2ʳ - 1) / r.
+/// The polynomial (2ʳ - 1) / r.
 const EXP2: [f32; 6] =
     [0.000_154_533_61, 0.001_339_109_4, 0.009_618_082, 0.055_503_566, 0.240_226_5, std::f32::consts::LN_2];
-/// (log(1 + f) - f + f²/2) / f³.
+/// The polynomial (log(1 + f) - f + f²/2) / f³.
 const LOG: [f32; 9] = [
     7.037_683_6e-2,
     -1.151_461e-1,
@@ -33,7 +34,7 @@ const LOG: [f32; 9] = [
 ];
 
 impl KernelWriter<'_> {
-    /// A function of four lanes, if it has an inline form.
+    /// Emits a function of four lanes, if it has an inline form.
     pub(crate) fn function(&mut self, f: Unary, x: L) -> Option<L> {
         Some(match f {
             Unary::Exp => self.exp(x),
@@ -89,7 +90,7 @@ impl KernelWriter<'_> {
         self.b.v128(I::F32x4Div, &[a, b])
     }
 
-    /// `a·b + c`, rounded twice.
+    /// Computes `a·b + c`, with two roundings.
     fn mad(&mut self, a: L, b: L, c: L) -> L {
         let p = self.mul(a, b);
         self.add(p, c)
@@ -117,14 +118,14 @@ impl KernelWriter<'_> {
         self.b.v128(I::I32x4Sub, &[a, b])
     }
 
-    /// The sign of `of` put onto `x`, whose sign is clear or already that.
+    /// Puts the sign of `of` onto `x`, whose sign must be clear or already equal.
     fn with_sign(&mut self, x: L, of: L) -> L {
         let bit = self.b.splat32(0x8000_0000);
         let s = self.b.v128(I::V128And, &[of, bit]);
         self.b.v128(I::V128Or, &[x, s])
     }
 
-    /// Between two bounds; NaN stays.
+    /// Clamps to two bounds; NaN stays NaN.
     fn clamp(&mut self, x: L, low: f32, high: f32) -> L {
         let (low, high) = (self.k(low), self.k(high));
         // pmax(x, low) is low if x < low, else x.
@@ -132,7 +133,7 @@ impl KernelWriter<'_> {
         self.b.v128(I::F32x4PMin, &[x, high])
     }
 
-    /// Horner's rule; the coefficient of the highest power comes first.
+    /// Evaluates a polynomial by Horner's rule; the coefficient of the highest power comes first.
     fn poly(&mut self, x: L, coefficients: &[f32]) -> L {
         let mut p = self.k(coefficients[0]);
         for &c in &coefficients[1..] {
@@ -142,7 +143,7 @@ impl KernelWriter<'_> {
         p
     }
 
-    /// (n in the low bits of a float, n, r) with x = n ln 2 + r.
+    /// Reduces x = n ln 2 + r; returns (n in the low bits of a float, n, r).
     fn reduce(&mut self, x: L) -> (L, L) {
         let (log2e, magic) = (self.k(LOG2_E), self.k(MAGIC));
         let shifted = self.mad(x, log2e, magic);
@@ -156,14 +157,14 @@ impl KernelWriter<'_> {
         (shifted, r)
     }
 
-    /// eʳ - 1.
+    /// Computes eʳ - 1.
     fn expm1_poly(&mut self, r: L) -> L {
         let q = self.poly(r, &EXP);
         let s = self.mul(r, r);
         self.mad(s, q, r)
     }
 
-    /// `p · 2ⁿ` for n from -190 to 190, in two steps, of which only the second can round.
+    /// Computes `p · 2ⁿ` for n from -190 to 190, in two steps of which only the second can round.
     fn scale(&mut self, p: L, shifted: L) -> L {
         let magic = self.k(MAGIC);
         let i = self.isub(shifted, magic);
@@ -210,7 +211,7 @@ impl KernelWriter<'_> {
         let t = self.sub(s, half);
         let y = self.mad(p, s, t);
         let y = self.add(y, y);
-        // Half of a subnormal number loses its last bit.
+        // Halving a subnormal number loses its last bit.
         let size = self.b.v128(I::F32x4Abs, &[given]);
         let limit = self.k(1.0 / (1u64 << 50) as f32);
         let tiny = self.b.v128(I::F32x4Lt, &[size, limit]);
@@ -218,7 +219,7 @@ impl KernelWriter<'_> {
         self.with_sign(y, given)
     }
 
-    /// 2⁻³² / (2⁻³² + 2⁻³² e⁻ˣ): nothing overflows while the result underflows.
+    /// Computes 2⁻³² / (2⁻³² + 2⁻³² e⁻ˣ): nothing overflows while the result underflows.
     fn logistic(&mut self, x: L) -> L {
         const SCALE: f32 = 1.0 / 4_294_967_296.0;
         let x = self.clamp(x, -105.0, 60.0);
@@ -228,13 +229,13 @@ impl KernelWriter<'_> {
         let small = self.k(SCALE);
         let e = self.shl(shifted, 23);
         let power = self.iadd(e, small);
-        // A sum of two powers of two is exact where it matters.
+        // The sum of two powers of two is exact where it matters.
         let both = self.add(power, small);
         let d = self.mad(em1, power, both);
         self.div(small, d)
     }
 
-    /// t / (t + 2) with t = e²ˣ - 1, of |x|.
+    /// Computes t / (t + 2) with t = e²ˣ - 1, of |x|.
     fn tanh(&mut self, given: L) -> L {
         let a = self.b.v128(I::F32x4Abs, &[given]);
         let limit = self.k(9.02);
@@ -252,7 +253,7 @@ impl KernelWriter<'_> {
         self.with_sign(y, given)
     }
 
-    /// (e, f, rest): x = 2ᵉ (1 + f), log(1 + f) = f + rest.
+    /// Returns (e, f, rest) with x = 2ᵉ (1 + f) and log(1 + f) = f + rest.
     fn log_parts(&mut self, x: L) -> (L, L, L) {
         // Subnormal numbers are scaled up first.
         let (tiny, two_25) = (self.k(f32::MIN_POSITIVE), self.k(33_554_432.0));
@@ -277,7 +278,7 @@ impl KernelWriter<'_> {
         (e, f, self.mul(z, p))
     }
 
-    /// The result for 0, infinity, negative numbers and NaN put in place of `y`.
+    /// Replaces `y` by the result for 0, infinity, negative numbers and NaN.
     fn log_specials(&mut self, x: L, y: L) -> L {
         let (inf, zero) = (self.k(f32::INFINITY), self.k(0.0));
         let top = self.b.v128(I::F32x4Eq, &[x, inf]);
@@ -305,7 +306,7 @@ impl KernelWriter<'_> {
 
     fn log2(&mut self, x: L) -> L {
         let (e, f, rest) = self.log_parts(x);
-        // log₂ e - 1, so that the ones are added exactly.
+        // log₂ e - 1, so that the terms with factor 1 are added exactly.
         let more = self.k(0.442_695_04);
         let a = self.mul(rest, more);
         let a = self.mad(f, more, a);
@@ -315,7 +316,7 @@ impl KernelWriter<'_> {
         self.log_specials(x, y)
     }
 
-    /// log(u) + (x - (u - 1)) / u with u = 1 + x.
+    /// Computes log(u) + (x - (u - 1)) / u with u = 1 + x.
     fn log1p(&mut self, x: L) -> L {
         let one = self.k(1.0);
         let u = self.add(x, one);
@@ -325,11 +326,11 @@ impl KernelWriter<'_> {
         let y = self.log_finite(u);
         let y = self.add(y, c);
         let y = self.log_specials(u, y);
-        // log1p has its argument's sign, also at zero.
+        // log1p has the sign of its argument, also at zero.
         self.with_sign(y, x)
     }
 
-    /// x + x P(x²) near zero, 1 - exp(Q(|x|)) beyond.
+    /// Computes x + x P(x²) near zero, 1 - exp(Q(|x|)) elsewhere.
     fn erf(&mut self, x: L) -> L {
         let a = self.b.v128(I::F32x4Abs, &[x]);
         let four = self.k(4.0);
@@ -363,7 +364,7 @@ impl KernelWriter<'_> {
         self.with_sign(y, x)
     }
 
-    /// x = n π/2 + r in f64, the polynomials in f32. Arguments beyond a million go to the helper.
+    /// Reduces x = n π/2 + r in f64 and evaluates the polynomials in f32. Arguments above a million go to the helper.
     fn sin_cos(&mut self, f: Unary, x: L) -> L {
         let out = self.b.local(ValType::V128);
         let (a, limit) = (self.b.v128(I::F32x4Abs, &[x]), self.k(1e6));
@@ -397,7 +398,7 @@ impl KernelWriter<'_> {
         let sine = self.mad(p, r, r);
         let p = self.poly(s, &[2.443_315_7e-5, -1.388_731_6e-3, 4.166_664_6e-2, -0.5]);
         let cosine = self.mad(p, s, one);
-        // The quadrant: odd ones swap the functions, the second bit is the sign.
+        // Odd quadrants swap the functions; the second bit of the quadrant is the sign.
         let [one, two, zero] = [1, 2, 0].map(|c| self.b.splat32(c));
         let quadrant = if f == Unary::Cos { self.iadd(quadrant, one) } else { quadrant };
         let odd = self.b.v128(I::V128And, &[quadrant, one]);

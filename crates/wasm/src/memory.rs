@@ -1,6 +1,6 @@
-//! Addresses, loads and stores.
+//! Emits addresses, loads and stores.
 //!
-//! What an address has beside its innermost loop's variable is computed before that loop ([`Writer::enter`]).
+//! The part of an address without the innermost loop's variable is computed before that loop ([`KernelWriter::enter`]).
 
 use crate::body::{L, offset_memarg};
 use crate::kernel::{KernelWriter, LANES, Parts, VectorLoop, register_type};
@@ -9,11 +9,11 @@ use compiler::loops::{Atom, Buf, Index, Loop, Op, Reg, Size, Stmt, Var};
 use ir::{DType, Scalar};
 use wasm_encoder::{BlockType, Instruction as I, ValType};
 
-/// An address and bytes to add to it.
+/// An address and an additional offset in bytes.
 pub(crate) type Address = (L, u64);
 
 impl KernelWriter<'_> {
-    /// Computes the parts of addresses that stay the same in a loop.
+    /// Computes the parts of addresses that are invariant in a loop.
     pub(crate) fn enter(&mut self, l: &Loop) {
         let mut inside = Vec::new();
         defined(&l.body, &mut inside);
@@ -71,7 +71,7 @@ impl KernelWriter<'_> {
         at
     }
 
-    /// `at + stride · size · v`.
+    /// Computes `at + stride · size · v`.
     fn plus(&mut self, at: L, stride: Size, size: i64, v: Option<L>) -> L {
         let scaled = match (stride, v) {
             (Size::Const(s), Some(v)) => {
@@ -96,7 +96,7 @@ impl KernelWriter<'_> {
         self.b.i32(I::I32Add, &[at, scaled])
     }
 
-    /// An index's variable part as an i32.
+    /// Returns an index's variable part as an i32.
     fn atom(&mut self, a: Atom) -> L {
         match a {
             Atom::Var(v) => self.var(v),
@@ -111,10 +111,11 @@ impl KernelWriter<'_> {
         self.vars[v.0 as usize].expect("loop variables are used inside their loops")
     }
 
-    /// The address of an element; in lanes, of the first lane, less what registers add by lane.
+    /// Returns the address of an element.
+    /// In lanes, it is the address of the first lane without the terms of registers that vary by lane.
     fn address(&mut self, buf: Buf, index: &Index) -> L {
         let Some(&base) = self.bases.get(&(&raw const *index)) else { return self.whole_address(buf, index) };
-        // What is left is the innermost loop's variable: the one that the base leaves out.
+        // Add the term of the innermost loop's variable, which the base does not include.
         let size = self.element(buf);
         let mut at = base;
         for &(atom, stride) in &index.terms {
@@ -128,7 +129,8 @@ impl KernelWriter<'_> {
         at
     }
 
-    /// The addresses of all lanes. Where a mask hides lanes, the first may be nowhere, and offsets from it don't wrap.
+    /// Returns the addresses of all lanes. With a mask, the first lane's address may be invalid, and constant offsets from it
+    /// must not be used because they do not wrap.
     fn addresses(&mut self, vectors: VectorLoop, buf: Buf, index: &Index, masked: bool) -> Vec<Address> {
         let size = self.element(buf);
         let first = self.address(buf, index);
@@ -209,7 +211,7 @@ impl KernelWriter<'_> {
             DType::I8 | DType::U8 | DType::Bool => (value, I::I32Store8(m)),
             DType::I16 | DType::U16 => (value, I::I32Store16(m)),
             DType::BF16 => {
-                // Registers of bf16 are rounded already.
+                // Registers of bf16 are already rounded.
                 let v = self.b.i32(I::I32ReinterpretF32, &[value]);
                 let n = self.b.const_i32(16);
                 (self.b.i32(I::I32ShrU, &[v, n]), I::I32Store16(m))
@@ -255,7 +257,7 @@ impl KernelWriter<'_> {
         }
     }
 
-    /// Whether neighbouring lanes are neighbours in memory.
+    /// Returns whether adjacent lanes are adjacent in memory.
     fn adjacent(&self, vectors: VectorLoop, index: &Index) -> bool {
         let mut own = index.terms.iter().filter(|(a, _)| *a == Atom::Var(vectors.var));
         let once = own.next().is_some_and(|t| t.1 == Size::Const(1)) && own.next().is_none();
@@ -314,7 +316,7 @@ impl KernelWriter<'_> {
         out
     }
 
-    /// Four adjacent elements.
+    /// Loads four adjacent elements.
     fn load_f32x4(&mut self, d: DType, (at, offset): Address) -> Parts {
         let m = offset_memarg(offset);
         let v = match d {
@@ -408,7 +410,7 @@ impl KernelWriter<'_> {
             return;
         }
         if !index_varies(index, Some(vectors.var), &self.varying) && masks.is_none() {
-            // One place: the last lane's value stays.
+            // All lanes store to the same element: the last lane's value remains.
             let last = self.extract(d, &v, LANES * vectors.copies - 1);
             let at = self.address(buf, index);
             return self.store_at(d, (at, 0), last);
@@ -442,7 +444,7 @@ impl KernelWriter<'_> {
     }
 }
 
-/// Registers that a block defines.
+/// Returns the registers that a block defines.
 fn defined(body: &[Stmt], out: &mut Vec<Reg>) {
     for s in body {
         match s {
@@ -456,7 +458,7 @@ fn defined(body: &[Stmt], out: &mut Vec<Reg>) {
     }
 }
 
-/// The integer with a narrow float's bits.
+/// Returns the integer type with a narrow float's bits.
 fn bits_of(d: DType) -> DType {
     if d.size() == 2 { DType::U16 } else { DType::U8 }
 }

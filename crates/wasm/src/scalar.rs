@@ -1,4 +1,4 @@
-//! Arithmetic on one number at a time, and the road through the helper.
+//! Scalar arithmetic, and calls of the helper for all other ops.
 
 use crate::body::{L, offset_memarg};
 use crate::kernel::{KernelWriter, LANES, register_type};
@@ -6,7 +6,7 @@ use compiler::loops::{Atom, Index, Op, Size};
 use ir::{Binary, Compare, DType, DTypeKind, Scalar, Unary};
 use wasm_encoder::{Instruction as I, ValType};
 
-/// Where the helper's operands and its result stand.
+/// The offsets of the helper's operands and its result.
 const OPERAND: u64 = 64;
 const RESULT: u64 = 192;
 
@@ -40,7 +40,7 @@ impl KernelWriter<'_> {
         }
     }
 
-    /// An index as an i64.
+    /// Computes an index as an i64.
     fn index_value(&mut self, index: &Index) -> L {
         let mut at = self.b.const_i64(index.offset);
         for &a in &index.offset_args {
@@ -65,7 +65,7 @@ impl KernelWriter<'_> {
         at
     }
 
-    /// Division by a known number, as indices are divided.
+    /// Emits a division by a constant, as used in index computations.
     pub(crate) fn divide(&mut self, op: &Op, d: DType) -> Option<L> {
         let Op::Binary(kind @ (Binary::Div | Binary::Rem), a, b) = op else { return None };
         let by = self.constants[b.0 as usize]?;
@@ -75,7 +75,7 @@ impl KernelWriter<'_> {
         })
     }
 
-    /// The instruction that divides by a known number, unless it needs more care.
+    /// Returns the instruction that divides by a constant, unless 0 or -1 needs special handling.
     pub(crate) fn divides(&self, kind: Binary, d: DType, by: Scalar) -> Option<I<'static>> {
         let safe = by.to_i64() != 0 && by.to_i64() != -1;
         safe.then_some(match (kind, d) {
@@ -125,7 +125,7 @@ impl KernelWriter<'_> {
                     Unary::Trunc => pick(I::F32Trunc, I::F64Trunc),
                     Unary::Round => pick(I::F32Nearest, I::F64Nearest),
                     _ if single => {
-                        // The function of four lanes, so that the rest of a loop has the bits of its vectors.
+                        // Use the function of four lanes, so that the remainder of a loop has the same bits as its vectors.
                         let v = self.b.v128(I::F32x4Splat, &[x[0]]);
                         let y = self.function(f, v)?;
                         if f == Unary::IsFinite {
@@ -163,7 +163,7 @@ impl KernelWriter<'_> {
                     Binary::Mul => pick(I::F32Mul, I::F64Mul),
                     Binary::Div => pick(I::F32Div, I::F64Div),
                     Binary::Max | Binary::Min => {
-                        // The first where it is NaN or wins, else the second.
+                        // The first operand where it is NaN or wins, otherwise the second.
                         let i = match kind {
                             Binary::Max => pick(I::F32Gt, I::F64Gt),
                             _ => pick(I::F32Lt, I::F64Lt),
@@ -238,7 +238,7 @@ impl KernelWriter<'_> {
         })
     }
 
-    /// A shift of 32 bits; by the width or more gives 0, or the sign.
+    /// Emits a 32-bit shift; a shift by 32 or more gives 0, or the sign.
     fn shift(&mut self, kind: Binary, signed: bool, x: &[L]) -> L {
         let limit = self.b.const_i32(32);
         let inside = self.b.i32(I::I32LtU, &[x[1], limit]);
@@ -255,7 +255,7 @@ impl KernelWriter<'_> {
         self.b.take(ValType::I32)
     }
 
-    /// A narrow integer brought back into its range.
+    /// Wraps a narrow integer to its range.
     fn wrapped(&mut self, d: DType, op: &Op, v: L) -> L {
         let moves = matches!(op, Op::Unary(..) | Op::Binary(..) | Op::Cast(..));
         match d {
@@ -270,14 +270,14 @@ impl KernelWriter<'_> {
         }
     }
 
-    /// An f32 rounded to bf16, ties to even; NaN stays NaN.
+    /// Rounds an f32 to bf16, ties to even; NaN stays NaN.
     pub(crate) fn rounded(&mut self, v: L) -> L {
         let v = self.b.v128(I::F32x4Splat, &[v]);
         let v = self.rounded_lanes(v);
         self.b.value(ValType::F32, I::F32x4ExtractLane(0), &[v])
     }
 
-    /// The op of one lane by the helper.
+    /// Evaluates the op on one lane by the helper.
     pub(crate) fn call_helper_scalar(&mut self, op: &Op, from: DType, out: DType, args: &[L]) -> L {
         let area = self.b.const_i32(self.helper.scratch_address as i32);
         for (i, &v) in args.iter().enumerate() {
@@ -308,7 +308,7 @@ impl KernelWriter<'_> {
         }
     }
 
-    /// The op of four lanes by the helper.
+    /// Evaluates the op on four lanes by the helper.
     pub(crate) fn call_helper_vector(&mut self, op: &Op, from: DType, out: DType, args: &[&[L]]) -> Vec<L> {
         let area = self.b.const_i32(self.helper.scratch_address as i32);
         for (i, parts) in args.iter().enumerate() {
@@ -333,7 +333,7 @@ impl KernelWriter<'_> {
     }
 }
 
-/// Whether a bf16 result of an op has to be rounded: selections and bits are as they were.
+/// Returns whether a bf16 result of an op has to be rounded; selections and bitcasts are exact.
 pub(crate) fn needs_bf16_rounding(op: &Op) -> bool {
     !matches!(op, Op::Select(..) | Op::Bitcast(..))
 }

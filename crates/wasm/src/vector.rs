@@ -1,6 +1,6 @@
-//! Arithmetic on lanes.
+//! Arithmetic on vectors of lanes.
 //!
-//! Bool is a mask of 32 bits a lane. Lanes of 64 bits are two vectors; comparisons of them are brought back to one mask.
+//! Bool is a mask of 32 bits per lane. Lanes of 64 bits take two vectors; their comparisons are converted to one mask.
 
 use crate::body::L;
 use crate::kernel::{KernelWriter, LANES, Parts, register_type};
@@ -9,7 +9,7 @@ use compiler::loops::{Atom, Index, Op, Size};
 use ir::{Binary, Compare, DType, DTypeKind, Scalar, Unary};
 use wasm_encoder::{Instruction as I, ValType};
 
-/// The low halves of four lanes of 64 bits.
+/// The low halves of four 64-bit lanes.
 pub(crate) const LOW_HALVES: I<'static> = I::I8x16Shuffle([0, 1, 2, 3, 8, 9, 10, 11, 16, 17, 18, 19, 24, 25, 26, 27]);
 
 impl KernelWriter<'_> {
@@ -25,7 +25,7 @@ impl KernelWriter<'_> {
         vec![l; self.count(d)]
     }
 
-    /// One number in all lanes of a vector.
+    /// Broadcasts a number to all lanes of a vector.
     pub(crate) fn splat_of(&mut self, d: DType, v: L) -> L {
         match register_type(d) {
             ValType::F32 => self.b.v128(I::F32x4Splat, &[v]),
@@ -38,7 +38,7 @@ impl KernelWriter<'_> {
         }
     }
 
-    /// One lane as a number.
+    /// Extracts one lane as a number.
     pub(crate) fn extract(&mut self, d: DType, parts: &[L], lane: usize) -> L {
         if d.size() == 8 {
             let (part, lane) = (parts[lane / 2], (lane % 2) as u8);
@@ -58,7 +58,7 @@ impl KernelWriter<'_> {
         }
     }
 
-    /// Puts a number into a lane.
+    /// Inserts a number into a lane.
     pub(crate) fn replace(&mut self, d: DType, parts: &[L], lane: usize, v: L) {
         let (part, i) = match register_type(d) {
             ValType::F64 => (parts[lane / 2], I::F64x2ReplaceLane((lane % 2) as u8)),
@@ -69,7 +69,7 @@ impl KernelWriter<'_> {
         self.b.get(part);
         self.b.get(v);
         if d == DType::Bool {
-            // 0 or 1 to a mask.
+            // Convert 0 or 1 to a mask.
             self.b.push(I::I32Const(31));
             self.b.push(I::I32Shl);
             self.b.push(I::I32Const(31));
@@ -79,7 +79,7 @@ impl KernelWriter<'_> {
         self.b.set(part);
     }
 
-    /// Numbers side by side.
+    /// Makes a vector from numbers.
     pub(crate) fn from_lanes(&mut self, d: DType, lanes: &[L]) -> Parts {
         let each = if d.size() == 8 { 2 } else { LANES };
         let parts: Parts = lanes
@@ -128,7 +128,7 @@ impl KernelWriter<'_> {
         }
     }
 
-    /// What is simpler with a known second operand: shifts, and division of what is not negative by powers of two.
+    /// Emits ops that are simpler with a constant second operand: shifts, and divisions by powers of two.
     fn lower_by_constant(&mut self, kind: Binary, d: DType, x: &[L], by: Scalar) -> Option<Parts> {
         let n = by.to_i64();
         let i = match (kind, d) {
@@ -147,7 +147,7 @@ impl KernelWriter<'_> {
         Some(x.iter().map(|&v| self.b.v128(i.clone(), &[v, n])).collect())
     }
 
-    /// `v / n` or `v % n`, towards zero, for a power of two.
+    /// Computes `v / n` or `v % n`, rounded towards zero, for a power of two.
     fn divide_by_power_of_two(&mut self, kind: Binary, v: L, n: i64) -> L {
         let (sign, bits) = (self.b.const_i32(63), self.b.const_i32(n.trailing_zeros() as i32));
         let low = self.b.splat64(n as u64 - 1);
@@ -165,7 +165,7 @@ impl KernelWriter<'_> {
     fn index_lanes(&mut self, index: &Index) -> Parts {
         let vectors = self.vectors.expect("inside of a vector loop");
         let n = self.count(DType::I64);
-        // The uniform part first, in one number.
+        // First the uniform part, as one number.
         let mut at = self.b.const_i64(index.offset);
         for &a in &index.offset_args {
             let s = self.sizes[a as usize];
@@ -217,7 +217,7 @@ impl KernelWriter<'_> {
         }
     }
 
-    /// An op on lanes, by whichever road there is. `from` is the type of its operands (of a selection, of the values).
+    /// Emits an op on lanes, inline or through the helper. `from` is the type of its operands (for a selection, of the values).
     pub(crate) fn vector_op(&mut self, op: &Op, from: DType, out: DType, x: &[Parts]) -> Parts {
         if let Some(v) = self.vector_inline(op, from, x) {
             return match out {
@@ -352,7 +352,7 @@ impl KernelWriter<'_> {
         })
     }
 
-    /// Masks of 64 bits from masks of 32.
+    /// Expands 32-bit masks to 64-bit masks.
     pub(crate) fn mask32_to_mask64(&mut self, masks: &[L]) -> Parts {
         let mut all = Parts::new();
         for &m in masks {
@@ -362,7 +362,7 @@ impl KernelWriter<'_> {
         all
     }
 
-    /// Lanes of 32 bits from the low halves of lanes of 64.
+    /// Packs the low halves of 64-bit lanes into 32-bit lanes.
     pub(crate) fn pack_low_halves(&mut self, parts: &[L]) -> Parts {
         parts.chunks(2).map(|p| self.b.v128(LOW_HALVES, p)).collect()
     }
@@ -385,7 +385,7 @@ impl KernelWriter<'_> {
         }
     }
 
-    /// f32 lanes rounded to bf16, ties to even; NaN stays NaN.
+    /// Rounds f32 lanes to bf16, ties to even; NaN stays NaN.
     pub(crate) fn rounded_lanes(&mut self, v: L) -> L {
         let (sixteen, one) = (self.b.const_i32(16), self.b.splat32(1));
         let odd = self.b.v128(I::I32x4ShrU, &[v, sixteen]);
@@ -419,7 +419,7 @@ fn compare(kind: Compare, d: DType) -> Option<I<'static>> {
         (Ge, ValType::F64, _) => I::F64x2Ge,
         (Eq, ValType::I32, _) => I::I32x4Eq,
         (Ne, ValType::I32, _) => I::I32x4Ne,
-        // Masks compare the other way round.
+        // Comparisons of masks have the opposite order.
         _ if d == DType::Bool => return None,
         (Lt, ValType::I32, true) => I::I32x4LtS,
         (Le, ValType::I32, true) => I::I32x4LeS,

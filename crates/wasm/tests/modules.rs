@@ -1,5 +1,5 @@
-//! Modules of real kernels, made here and run by node: all are valid, and those that need no helper give what the evaluator
-//! gives. The whole backend as WebAssembly is `examples/suite.rs`.
+//! Modules of real kernels, generated here and run by node: all must be valid, and those without helper calls must agree with the
+//! evaluator. The complete backend as WebAssembly is `examples/suite.rs`.
 
 use compiler::Options;
 use compiler::loops::{self, AccessMode, Kernel, Op};
@@ -21,7 +21,7 @@ fn helped(op: &Op, _: DType, _: usize) -> Option<u32> {
     (!matches!(op, Op::Const(_) | Op::Index(_) | Op::Load { .. } | Op::Select(..))).then_some(0)
 }
 
-/// A module and whether it calls the helper.
+/// Compiles a kernel; returns the module and whether it calls the helper.
 fn made(k: &Kernel) -> (Vec<u8>, bool) {
     HELPED.set(false);
     let bytes = module(k, &Helper { index: 1, scratch_address: 64, code: helped }).expect("a module");
@@ -48,7 +48,7 @@ fn kernels(program: &Program, steps: &[Step], out: &mut Vec<(Kernel, Vec<usize>,
     }
 }
 
-/// Small numbers, of which integers may be indices.
+/// Fills a buffer with small numbers, since integers may be indices.
 fn fill(d: DType, bytes: usize, rng: &mut Rng) -> Vec<u8> {
     let one = |rng: &mut Rng| match d {
         d if d.is_float() => Scalar::from_f64(d, rng.range(-40, 41) as f64 / 16.0),
@@ -58,7 +58,7 @@ fn fill(d: DType, bytes: usize, rng: &mut Rng) -> Vec<u8> {
     (0..bytes / d.size()).flat_map(|_| one(rng).bits().to_le_bytes()[..d.size()].to_vec()).collect()
 }
 
-/// What node reads: counts and bytes, one case after the other.
+/// The input file for node: counts and bytes, one case after the other.
 #[derive(Default)]
 struct Cases(Vec<u8>);
 
@@ -83,7 +83,7 @@ fn modules_are_valid_and_give_what_the_evaluator_gives() {
     let cpu = cpu::Cpu::new(1);
     let mut all = Vec::new();
     let mut add = |graph: &ir::Graph| {
-        // What a device refuses has tests of its own.
+        // Programs that the device rejects have separate tests.
         if let Ok(p) = compiler::compile(graph, &cpu, &Options::default()) {
             kernels(&p, &p.steps, &mut all);
         }
@@ -98,7 +98,7 @@ fn modules_are_valid_and_give_what_the_evaluator_gives() {
         let mut buffers: Vec<Vec<u8>> = k.buffers.iter().zip(sizes).map(|(b, n)| fill(b.dtype, *n, &mut rng)).collect();
         let before = buffers.clone();
         let mut views: Vec<&mut [u8]> = buffers.iter_mut().map(Vec::as_mut_slice).collect();
-        // Indices out of the loop's data may be anywhere: such a kernel is only validated.
+        // Indices outside of the loop's data may be anywhere, so such a kernel is only validated.
         let fine = !calls && k.sizes == 0 && loops::eval(k, &mut views, &[]).is_ok();
         cases.number(usize::from(fine));
         if !fine {

@@ -5,7 +5,7 @@ use crate::value::fault;
 use compiler::clock::Instant;
 use compiler::loops::Kernel;
 use compiler::program::{Step, library_name};
-use compiler::{Backend, Bindings, Options, Runs};
+use compiler::{Backend, Bindings, OpPlacement, Options};
 use std::sync::Arc;
 
 /// Graph, program, kernels and timings, each as a text. Kernels of WebGPU are in WGSL; JavaScript has to measure those.
@@ -69,7 +69,7 @@ fn hosted(step: &Step, backend: &dyn Backend, out: &mut Vec<String>) {
     match step {
         Step::Library { op, args, .. } => {
             let types: Vec<_> = args.iter().map(|(_, t)| t.clone()).collect();
-            if backend.runs(op, &types) == Runs::Host {
+            if backend.placement(op, &types) == OpPlacement::HostFallback {
                 out.push(format!("// on the host, in WebAssembly: {}", library_name(op)));
             }
         }

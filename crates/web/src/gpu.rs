@@ -89,7 +89,7 @@ pub extern "C" fn device_of(handle: u32) -> i32 {
 #[unsafe(no_mangle)]
 pub extern "C" fn set_device(device: u32) {
     tensorloom::set_default_device(device as usize);
-    tensorloom::set_narrow(device == 1);
+    tensorloom::disable_x64(device == 1);
 }
 
 /// Begins to compute a tensor and to copy its elements; gives a number for `arrived`, or -1.

@@ -26,8 +26,8 @@ mod table {
     use crate::value::{Value, fault, give, pair, take};
     use ir::ops::ReduceKind;
     use tensorloom::fft::Complex;
-    use tensorloom::optim::{Betas, Chain, Schedule};
-    use tensorloom::{Along, DType, Number, Operand, Tensor, fft, lax, linalg, nn, np};
+    use tensorloom::optim::{Betas, GradientTransformation, Schedule};
+    use tensorloom::{DType, Number, Operand, ReduceAxes, Tensor, fft, lax, linalg, nn, np};
 
     include!(concat!(env!("OUT_DIR"), "/table.rs"));
 }

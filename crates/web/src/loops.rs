@@ -7,7 +7,7 @@ use crate::value::{Value, fault, give, take};
 use std::rc::Rc;
 use tensorloom::lax::{self, Checkpoint, Scan, ScanPath};
 use tensorloom::optim::{self, OptState};
-use tensorloom::{DType, Pick, RematPolicy, Select, Tensor};
+use tensorloom::{DType, Index, RematPolicy, Select, Tensor};
 
 type Done = Result<(), String>;
 
@@ -198,7 +198,7 @@ pub(crate) fn special(a: &[Value], out: &mut Vec<f64>) -> Done {
         "globalNorm" => give(optim::global_norm(&leaves(a, 1)?), out),
         "cast" => give(take::<Tensor>(a, 1)?.cast(take::<DType>(a, 2)?), out),
         "index" => {
-            let picks: Vec<Pick> = take::<Vec<Pick>>(a, 2)?;
+            let picks: Vec<Index> = take::<Vec<Index>>(a, 2)?;
             give(take::<Tensor>(a, 1)?.i(&picks[..]), out);
         }
         "to" => give(take::<Tensor>(a, 1)?.to(take::<usize>(a, 2)?), out),
@@ -222,7 +222,10 @@ pub(crate) fn special(a: &[Value], out: &mut Vec<f64>) -> Done {
     Ok(())
 }
 
-fn with_chain<R>(a: &[Value], f: impl FnOnce(&optim::Chain) -> Result<R, String>) -> Result<R, String> {
+fn with_chain<R>(
+    a: &[Value],
+    f: impl FnOnce(&optim::GradientTransformation) -> Result<R, String>,
+) -> Result<R, String> {
     let Some(Value::Handle(h)) = a.get(1) else { return Err("expected an optimiser".into()) };
     match find(*h)? {
         Object::Chain(c) => match &*c.borrow() {

@@ -3,14 +3,14 @@
 use crate::function::{JsFunction, Leaves};
 use std::cell::RefCell;
 use std::rc::Rc;
-use tensorloom::optim::{Chain, Schedule};
+use tensorloom::optim::{GradientTransformation, Schedule};
 use tensorloom::{Jit, LinearMap, Tensor, Vjp};
 
 /// An object of this program.
 #[derive(Clone)]
 pub(crate) enum Object {
     Tensor(Tensor),
-    Chain(Rc<RefCell<Option<Chain>>>),
+    Chain(Rc<RefCell<Option<GradientTransformation>>>),
     Schedule(Schedule),
     Jit(Rc<Jit<Leaves, JsFunction>>),
     Vjp(Rc<Vjp<Leaves, Leaves>>),

@@ -5,8 +5,8 @@ use ir::ops::ReduceKind;
 use std::cell::RefCell;
 use std::rc::Rc;
 use tensorloom::fft::Complex;
-use tensorloom::optim::{Betas, Chain, Schedule};
-use tensorloom::{Along, DType, Literal, Number, Operand, Tensor, Type, engine, fft, lax, linalg, nn, np};
+use tensorloom::optim::{Betas, GradientTransformation, Schedule};
+use tensorloom::{DType, Literal, Number, Operand, ReduceAxes, Tensor, Type, engine, fft, lax, linalg, nn, np};
 
 /// A value of JavaScript.
 #[derive(Clone, Debug)]
@@ -266,8 +266,8 @@ impl<A: Take, B: Take> Take for (A, B) {
     }
 }
 
-impl Take for Along {
-    fn taken(v: &Value) -> Taken<Along> {
+impl Take for ReduceAxes {
+    fn taken(v: &Value) -> Taken<ReduceAxes> {
         match v {
             Value::None => Ok(().into()),
             Value::List(_) => Ok(<Vec<i64> as Take>::taken(v)?.iter().map(|x| *x as isize).collect::<Vec<_>>().into()),
@@ -296,9 +296,9 @@ impl Take for Schedule {
     }
 }
 
-impl Take for Chain {
+impl Take for GradientTransformation {
     /// A chain goes into another one whole.
-    fn taken(v: &Value) -> Taken<Chain> {
+    fn taken(v: &Value) -> Taken<GradientTransformation> {
         let Value::Handle(h) = v else { return expected("an optimiser", v) };
         match find(*h)? {
             Object::Chain(c) => c.borrow_mut().take().ok_or_else(|| "this optimiser is part of another one".into()),
@@ -382,14 +382,18 @@ impl Take for linalg::Norm {
     }
 }
 
-impl Take for nn::Pooling {
-    fn taken(v: &Value) -> Taken<nn::Pooling> {
+impl Take for nn::PoolOptions {
+    fn taken(v: &Value) -> Taken<nn::PoolOptions> {
         if let Value::Number(_) = v {
-            return Ok(nn::Pooling::of(<usize as Take>::taken(v)?));
+            return Ok(nn::PoolOptions::of(<usize as Take>::taken(v)?));
         }
         let f = Fields::of(v, &["window", "stride", "padding"])?;
         let window = f.get("window")?.ok_or("a window is needed")?;
-        Ok(nn::Pooling { window, stride: f.get("stride")?.unwrap_or(window), padding: f.get("padding")?.unwrap_or(0) })
+        Ok(nn::PoolOptions {
+            window,
+            stride: f.get("stride")?.unwrap_or(window),
+            padding: f.get("padding")?.unwrap_or(0),
+        })
     }
 }
 
@@ -509,7 +513,7 @@ impl Give for Tensor {
     }
 }
 
-impl Give for Chain {
+impl Give for GradientTransformation {
     fn to(self, out: &mut Vec<f64>) {
         out.extend([3.0, f64::from(hold(Object::Chain(Rc::new(RefCell::new(Some(self))))))]);
     }
@@ -581,21 +585,21 @@ impl Give for String {
     }
 }
 
-impl Take for tensorloom::Pick {
+impl Take for tensorloom::Index {
     /// A number, `[start, end]` or `[start, end, step]` with `null` for an end, `null` for a new axis, `"..."`, or a tensor.
-    fn taken(v: &Value) -> Taken<tensorloom::Pick> {
-        use tensorloom::Pick;
+    fn taken(v: &Value) -> Taken<tensorloom::Index> {
+        use tensorloom::Index;
         Ok(match v {
-            Value::None => Pick::New,
-            Value::Text(t) if t == "..." => Pick::Rest,
-            Value::Handle(h) => Pick::Take(crate::objects::tensor(*h)?),
+            Value::None => Index::New,
+            Value::Text(t) if t == "..." => Index::Remaining,
+            Value::Handle(h) => Index::Gather(crate::objects::tensor(*h)?),
             Value::List(l) if l.len() <= 3 => {
                 let end = |i: usize| -> Taken<Option<isize>> {
                     Ok(<Option<i64> as Take>::taken(l.get(i).unwrap_or(&Value::None))?.map(|x| x as isize))
                 };
-                Pick::Range { start: end(0)?, end: end(1)?, step: end(2)?.unwrap_or(1) }
+                Index::Range { start: end(0)?, end: end(1)?, step: end(2)?.unwrap_or(1) }
             }
-            v => Pick::At(<i64 as Take>::taken(v)? as isize),
+            v => Index::At(<i64 as Take>::taken(v)? as isize),
         })
     }
 }

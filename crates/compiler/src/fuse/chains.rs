@@ -1,5 +1,5 @@
-//! Chains of writes through views: each write reads what the one before it made, in two places. The work of compiling them, and
-//! what comes out, must grow with their number, not with the number of ways through them.
+//! Tests of chains of writes through views: each write reads the result of the previous one in two places. The compile time and
+//! the size of the output must grow with the number of writes, not with the number of paths through them.
 
 use super::generate::WRITTEN;
 use crate::loops::Stmt;
@@ -13,10 +13,10 @@ mod plain;
 
 const N: usize = 128;
 
-/// Elements along an axis: the first one, the end, and the step.
+/// A range of elements along an axis: the start, the end, and the step.
 type Range = (usize, usize, usize);
 
-/// `x` with `view(x) + c` in the place of `view(x)`, where the view is a slice: as `engine::view::put` writes it.
+/// Replaces `view(x)` in `x` by `view(x) + c`, where the view is a slice, with the same ops as `engine::view::put`.
 fn put(b: &mut Builder, x: Value, ranges: &[Range], new: impl FnOnce(&mut Builder, Value) -> Value) -> Value {
     let ty = b.ty(x);
     let of = |f: fn(&Range) -> usize| -> Vec<usize> { ranges.iter().map(f).collect() };
@@ -40,10 +40,10 @@ fn add(c: usize) -> impl Fn(&mut Builder, Value) -> Value {
     move |b, x| b.offset(x, 1.0 + c as f64).unwrap()
 }
 
-/// The `k`-th write.
+/// Adds the `k`-th write to a graph.
 type Write = fn(&mut Builder, Value, usize) -> Value;
 
-/// Ways to write, and the shape of what is written to.
+/// The kinds of writes, and the shape of the tensor that is written to.
 const WRITES: &[(&str, &[usize], Write)] = &[
     ("x[k:k+1] += c", &[N], |b, x, k| put(b, x, &[(k, k + 1, 1)], add(k))),
     ("x[k] += c", &[N], |b, x, k| {
@@ -108,7 +108,7 @@ fn chain(shape: &[usize], write: Write, count: usize) -> Graph {
     b.finish(&[x])
 }
 
-/// Expressions that were written, and steps with the ops of their kernels.
+/// The number of generated expressions, and the number of steps plus the ops of their kernels.
 fn work(graph: &Graph, target: &Target) -> [usize; 2] {
     WRITTEN.set(0);
     let program = compile(graph, &plain::Plain(target.clone()), &Options::default()).unwrap();
@@ -138,7 +138,8 @@ fn the_work_of_writes_grows_with_their_number() {
                 let now = work(&chain(shape, *write, count), &target);
                 let text = format!("{count} writes `{name}` take {now:?}, half as many {before:?}");
                 assert!(now[0] <= 2000 * count && now[1] <= 50 * count, "{text}");
-                // A kernel is written again for each result that joins it, and takes 24: with fewer writes than that the work grows faster.
+                // A kernel is generated again for each result that joins it, up to 24 results; below that number the work grows
+                // faster than linearly.
                 if count > 4 * target.kernel.max_results {
                     assert!((0..2).all(|i| 10 * now[i] <= 25 * before[i]), "{text}");
                 }

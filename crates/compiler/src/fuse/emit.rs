@@ -1,4 +1,4 @@
-//! Kernels from expressions: loops are opened, and what they don't change is computed before they open (`expressions.rs`).
+//! Generates kernels from expressions: opens loops, and computes loop invariants before a loop opens (`expressions.rs`).
 
 mod expressions;
 pub(super) mod interleave;
@@ -25,9 +25,9 @@ pub(super) enum Bind {
 }
 
 pub(super) struct Emitter<'a> {
-    /// Bytes of a row's scratch, at most.
+    /// The maximum bytes of scratch for a row.
     row_scratch: usize,
-    /// Elements of a float sum that lanes share out and add up as they come.
+    /// The number of elements of a float sum that vector lanes accumulate before the total is added to the outer sum.
     vector_block: i64,
     pub(super) g: Generator<'a>,
     pub(super) shape: LoopShape,
@@ -40,29 +40,29 @@ pub(super) struct Emitter<'a> {
     pub(super) bufs: FxHashMap<Value, Buf>,
     pub(super) params: Vec<Param>,
     pub(super) scopes: Vec<Scope>,
-    /// Costly expressions kept in scratch memory between loops of a row, with the index of their element.
+    /// Expensive expressions that are kept in scratch memory between loops of a row, with the index of their element.
     pub(super) cached: FxHashMap<ExprId, Buf>,
     pub(super) written: Vec<ExprId>,
     pub(super) block_start: Option<Reg>,
-    /// Where results are kept while short rows run side by side.
+    /// The buffers of results while short rows are processed side by side.
     pub(super) kept: FxHashMap<Value, Buf>,
-    /// A tile in place of a value: its buffer, its loop variables and its row stride.
+    /// The tile that replaces a value: its buffer, its loop variables and its row stride.
     pub(super) tile: Option<(Buf, loops::Var, Option<usize>, Size)>,
-    /// Registers of a scan's carried values in the iteration being written.
+    /// The registers of a scan's carried values in the current iteration.
     pub(super) carries: Vec<Reg>,
-    /// Buffers of a scan's stacks, in the order of `stores`.
+    /// The buffers of a scan's stacked outputs, in the order of `stores`.
     pub(super) stack_bufs: Vec<Buf>,
 }
 
-/// Elements of a float sum that are added up as they come where lanes share them out, before the total goes on to the sum
-/// of totals: 32 a lane for four vectors of 16.
+/// The number of elements of a float sum that vector lanes accumulate before the total is added to the sum of totals: 32 per
+/// lane for four vectors of 16 lanes.
 pub(crate) const VECTOR_BLOCK: i64 = 2048;
-/// The same where a grid's lanes share them out: a subgroup of 32 and more, each with few elements.
+/// The same for the lanes of a grid: a subgroup of at least 32, each with few elements.
 pub(crate) const GRID_BLOCK: i64 = 32 * VECTOR_BLOCK;
-/// The same where each lane has a sum of its own.
+/// The same if each lane has a separate sum.
 pub(crate) const SERIAL_BLOCK: i64 = 32;
 
-/// How sums are cut into blocks: the reduced variable that is cut, and how many of its values are in one.
+/// How sums are split into blocks: the reduced variable that is split, and the number of its values in a block.
 struct ReductionBlocks {
     split_var: usize,
     size: i64,
@@ -70,14 +70,14 @@ struct ReductionBlocks {
 
 /// The columns of a block.
 struct Columns {
-    /// The variable of the space that they are, if it has more than one.
+    /// The variable of the iteration space for the columns, if there is more than one column.
     var: Option<usize>,
     first: Reg,
     count: Size,
 }
 
 impl Columns {
-    /// The vector loop over them.
+    /// Emits the vector loop over the columns.
     fn run(self, e: &mut Emitter<'_>, body: impl FnOnce(&mut Emitter<'_>, loops::Var)) {
         let column = e.b.var();
         e.b.begin();
@@ -108,7 +108,7 @@ impl<'a> Emitter<'a> {
         Emitter { reductions, ..Emitter::with_vars(g, space.extents.len(), shape, stores, target) }
     }
 
-    /// An emitter for so many loop variables, without reductions.
+    /// An emitter for `n` loop variables, without reductions.
     pub(super) fn with_vars(
         g: Generator<'a>,
         vars: usize,
@@ -150,7 +150,7 @@ impl<'a> Emitter<'a> {
             parallel = Some(parallel.unwrap_or(1) * (self.shape.extents[v] / b));
         }
         match parallel {
-            // A parallel loop stands alone: what it does not change is computed once by each worker.
+            // A parallel loop must be the only loop at the top level: its invariants are computed once by each worker.
             Some(n) => {
                 let var = self.b.var();
                 self.b.begin();
@@ -178,7 +178,7 @@ impl<'a> Emitter<'a> {
         Lowered { kernel, params: self.params, parallel, work: self.shape.work, run: self.shape.run() }
     }
 
-    /// The loops over a tile, whose place and size are arguments; with reductions a tile has whole rows.
+    /// Emits the loops over a tile, whose position and size are arguments; with reductions, a tile has whole rows.
     pub(super) fn tile(mut self, group: &Group, tile: Value, vars: [Option<usize>; 3]) -> Lowered {
         let buf = self.b.buffer(self.g.graph.ty(tile).dtype.accumulator(), AccessMode::Read);
         self.params.push(Param::Value(tile));
@@ -194,7 +194,7 @@ impl<'a> Emitter<'a> {
         })
     }
 
-    /// The loops that write a block of an operand, whose place and size are arguments.
+    /// Emits the loops that write a block of an operand, whose position and size are arguments.
     pub(super) fn emit_prologue(mut self, group: &Group, vars: [Option<usize>; 3]) -> Lowered {
         let (value, _, x, _) = self.stores[0].clone();
         let buf = self.b.buffer(self.g.graph.ty(value).dtype, AccessMode::Write);
@@ -208,8 +208,8 @@ impl<'a> Emitter<'a> {
         })
     }
 
-    /// A kernel over a block whose batch entry, first row and column, rows, columns and row stride are arguments. `body` is
-    /// given the row's variable, the stride, and the loop over columns.
+    /// Emits a kernel over a block whose batch entry, first row and column, rows, columns and row stride are arguments. `body`
+    /// receives the row variable, the stride, and the loop over columns.
     fn over_rows(
         mut self,
         name: String,
@@ -246,7 +246,7 @@ impl<'a> Emitter<'a> {
         self.b.push(Stmt::Loop(loops::Loop { var, extent: Extent::Exact(count), kind, carried: Vec::new(), body }));
     }
 
-    /// Row variables, and the start of the vector's block, from the flat parallel variable.
+    /// Computes the row variables and the start of the vector's block from the flat parallel variable.
     pub(super) fn bind_parallel(&mut self, var: loops::Var) {
         let vars = self.shape.parallel.clone();
         let blocks = match (self.shape.block, self.shape.vector) {
@@ -281,7 +281,7 @@ impl<'a> Emitter<'a> {
     pub(super) fn set_bound(&mut self, v: usize, bind: Bind) {
         self.bind[v] = bind;
         self.bound |= 1 << v;
-        // Variables merged into this one are implied by it.
+        // The variables merged into this one need no loop.
         for u in (0..v).rev() {
             if self.shape.merged[u].is_some_and(|m| self.bound >> m & 1 == 1) {
                 self.bound |= 1 << u;
@@ -294,7 +294,7 @@ impl<'a> Emitter<'a> {
         self.bound = before;
     }
 
-    /// Runs `body` in a loop over a variable, carrying values through it.
+    /// Runs `body` in a loop over a variable, with carried values.
     pub(super) fn emit_loop(
         &mut self,
         v: usize,
@@ -305,7 +305,7 @@ impl<'a> Emitter<'a> {
         self.over_range(v, None, kind, init, body)
     }
 
-    /// Runs `body` in a loop over a variable, or over a range of its values (the first and how many).
+    /// Runs `body` in a loop over a variable, or over a range of its values (start and length).
     fn over_range(
         &mut self,
         v: usize,
@@ -364,7 +364,7 @@ impl<'a> Emitter<'a> {
         }
     }
 
-    /// Everything of one row: reductions level by level, then results.
+    /// Emits one row: reductions level by level, then results.
     pub(super) fn emit_row(&mut self) {
         let levels = self.reductions.iter().map(|r| r.level).max().unwrap_or(0);
         self.plan_cache(levels);
@@ -395,7 +395,7 @@ impl<'a> Emitter<'a> {
         if self.shape.vector == Some(v) { LoopKind::Vector } else { LoopKind::Serial }
     }
 
-    /// The results of reductions that don't depend on each other, over all reduced axes.
+    /// Emits reductions that do not depend on each other, over all reduced axes.
     fn reduce(&mut self, here: &[usize]) -> Vec<Reg> {
         let mut accs = Vec::with_capacity(here.len());
         for &k in here {
@@ -412,7 +412,7 @@ impl<'a> Emitter<'a> {
         }
     }
 
-    /// How float sums over many elements are cut into blocks, so that their error stays bounded.
+    /// How float sums over many elements are split into blocks, so that their rounding error stays bounded.
     fn blocks(&self, here: &[usize]) -> Option<ReductionBlocks> {
         let float_sum = |&k: &usize| self.reductions[k].kind == ReduceKind::Sum && self.reductions[k].acc.is_float();
         let block = match self.shape.vector.is_some_and(|v| self.shape.cols.contains(&v)) {
@@ -427,11 +427,11 @@ impl<'a> Emitter<'a> {
         Some(ReductionBlocks { split_var: cut, size: block / below(cut + 1).max(1) })
     }
 
-    /// Reductions whose float sums are made of blocks: within a block as they come, from block to block exactly, in pairs
-    /// of a sum and what its roundings have lost.
+    /// Emits reductions whose float sums are computed in blocks: sequentially within a block; across blocks with compensated
+    /// summation, as pairs of a sum and its accumulated rounding error.
     fn reduce_in_blocks(&mut self, blocks: &ReductionBlocks, accs: &[(Reg, Binary)], here: &[usize]) -> Vec<Reg> {
         let exact: Vec<bool> = accs.iter().map(|&(r, op)| op == Binary::Add && self.b.dtype(r).is_float()).collect();
-        // Sums and the others first, then what the sums have lost.
+        // The state is the sums and the other reductions, then the rounding errors of the sums.
         let mut init: Vec<Reg> = accs.iter().map(|a| a.0).collect();
         for (&(r, _), _) in accs.iter().zip(&exact).filter(|(_, e)| **e) {
             let zero = self.b.constant(Scalar::zero(self.b.dtype(r)));
@@ -445,7 +445,7 @@ impl<'a> Emitter<'a> {
                 results.push(sum);
                 continue;
             };
-            // What an infinite sum has lost is NaN.
+            // The rounding error of an infinite sum is NaN.
             let finite = self.b.compare(Compare::Eq, lost, lost);
             let total = self.b.binary(Binary::Add, sum, lost);
             results.push(self.b.select(finite, total, sum));
@@ -453,7 +453,7 @@ impl<'a> Emitter<'a> {
         results
     }
 
-    /// The loops around the blocks, from the `k`-th reduced variable on.
+    /// Emits the loops around the blocks, from the `k`-th reduced variable on.
     fn reduce_block_loops(
         &mut self,
         k: usize,
@@ -492,7 +492,7 @@ impl<'a> Emitter<'a> {
         if rest == 0 {
             return outs;
         }
-        // The rest computes what it keeps for later loops itself.
+        // The remainder recomputes the values that it keeps for later loops.
         self.written = written;
         let start = self.b.index(whole * blocks.size);
         self.scopes.push(Scope::default());
@@ -501,7 +501,7 @@ impl<'a> Emitter<'a> {
         outs
     }
 
-    /// One block of `size` values of the `k`-th reduced variable, added to the state.
+    /// Emits one block of `size` values of the `k`-th reduced variable, and adds it to the state.
     fn reduce_block(
         &mut self,
         k: usize,
@@ -511,7 +511,7 @@ impl<'a> Emitter<'a> {
         exact: &[bool],
         here: &[usize],
     ) -> Vec<Reg> {
-        // Sums begin anew, the others go on.
+        // Sums start at zero in each block; the other reductions continue.
         let mut inner = Vec::with_capacity(accs.len());
         for ((&(acc, op), &exact), &so_far) in accs.iter().zip(exact).zip(state) {
             let zero = exact.then(|| self.b.constant(Scalar::zero(self.b.dtype(acc))));
@@ -546,7 +546,8 @@ impl<'a> Emitter<'a> {
         self.reduce_range(k, None, accs, here)
     }
 
-    /// The loops of a reduction from the `k`-th reduced variable on; of that one, a range alone if one is given.
+    /// Emits the loops of a reduction from the `k`-th reduced variable on; the loop over that variable is limited to `range` if
+    /// given.
     fn reduce_range(
         &mut self,
         k: usize,

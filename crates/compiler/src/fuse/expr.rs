@@ -1,4 +1,4 @@
-//! The scalar expressions of one kernel, shared where equal.
+//! The scalar expressions of one kernel; equal expressions are shared.
 
 use super::index::{AffineIndex, Atoms};
 use ir::{Binary, Compare, DType, Expr, Scalar, Unary, Value};
@@ -13,7 +13,7 @@ pub(crate) enum KernelExpr {
     Const(Scalar),
     /// An index as `I64`.
     Index(AffineIndex),
-    /// An element of a materialised value; masked-off elements are not touched and give the scalar.
+    /// An element of a materialized value; a masked-off load accesses no memory and returns the scalar.
     Load {
         from: Value,
         at: AffineIndex,
@@ -53,11 +53,11 @@ impl KernelExpr {
 #[derive(Clone, Debug)]
 pub(crate) struct ExprInfo {
     pub(crate) dtype: DType,
-    /// Loop variables it depends on.
+    /// The loop variables that it depends on, as a bit set.
     pub(crate) vars: u64,
-    /// How many reductions must have run before it: the longest chain.
+    /// The number of dependent reductions that must have run before it.
     pub(crate) level: u32,
-    /// A rough count of machine operations in its subtree.
+    /// The approximate number of machine operations in its subtree.
     pub(crate) cost: u32,
     /// Whether it reads a loop-carried value.
     pub(crate) carried: bool,
@@ -83,7 +83,7 @@ impl ExprTable {
         self.list.iter().map(|(e, _)| e)
     }
 
-    /// Adds an expression of a dtype; `level` and `vars` come from its operands and, for leaves, from the arguments.
+    /// Adds an expression of a dtype; `level` and `vars` are combined with those of its operands.
     pub(crate) fn add(&mut self, ex: KernelExpr, dtype: DType, vars: u64, level: u32) -> ExprId {
         if let Some(id) = self.interned.get(&ex) {
             return *id;
@@ -138,7 +138,7 @@ impl ExprTable {
         self.add(KernelExpr::Cast(to, a), to, 0, 0)
     }
 
-    /// An op's scalar meaning over argument expressions.
+    /// Builds the scalar semantics of an op with the given argument expressions.
     pub(crate) fn apply(&mut self, expr: &Expr, args: &[ExprId]) -> ExprId {
         match expr {
             Expr::Arg(n) => args[*n],

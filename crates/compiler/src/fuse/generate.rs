@@ -1,4 +1,5 @@
-//! Graph values → scalar expressions: views become index arithmetic, maps become operations, materialised values loads.
+//! Translates graph values to scalar expressions: views become index arithmetic, elementwise ops become operations, materialized
+//! values become loads.
 
 use super::expr::{ExprId, ExprTable, KernelExpr};
 use super::index::{AffineIndex, AtomKind, Atoms, SpaceRefinement, reshape};
@@ -8,29 +9,29 @@ use ir::{Binary, Compare, DType, Graph, Op, Scalar, Semantics, Type, Value};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
-/// What a value is from a kernel's point of view.
+/// The origin of a value inside a kernel.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum ValueSource {
-    /// Computed here from its operands.
+    /// Computed inline from its operands.
     Inline,
     /// In memory, dense; `shift` is added to its element index (the current slice of a scanned operand).
     Memory { shift: Option<AffineIndex> },
     /// The result of this kernel's n-th reduction.
     Reduced(usize),
-    /// A result of this kernel: usable only at the element that is being computed.
+    /// A result of this kernel, which is only available at the current element.
     Result,
-    /// The n-th carried value of the loop around the body, elementwise.
+    /// The n-th carried value of the enclosing loop, elementwise.
     Carry(usize),
 }
 
-/// Why a kernel can't be written this way.
+/// Why a value cannot be lowered to an expression.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum LowerFailure {
-    /// It can after this change of the iteration space.
+    /// Possible after this change of the iteration space.
     Refine(SpaceRefinement),
-    /// A value of this kernel is needed at another element than the one being computed.
+    /// A value of this kernel is needed at another element than the current one.
     Mismatch,
-    /// An op that is no scalar expression.
+    /// An op that is not a scalar expression.
     NotScalar,
 }
 
@@ -45,24 +46,24 @@ pub(crate) type Index = SmallVec<[AffineIndex; 4]>;
 
 #[cfg(test)]
 thread_local! {
-    /// Elements of values that generators of this thread were asked for and had not written yet.
+    /// The number of elements that generators of this thread have generated, without cache hits.
     pub(crate) static WRITTEN: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
 }
 
-/// Writes expressions for one kernel over one iteration space.
+/// Generates expressions for one kernel over one iteration space.
 pub(crate) struct Generator<'a> {
     pub(crate) graph: &'a Graph,
     pub(crate) sources: &'a dyn Fn(Value) -> ValueSource,
     pub(crate) atoms: Atoms,
     pub(crate) exprs: ExprTable,
-    /// The element being computed: all axes, and those that the group's reductions keep.
+    /// The current element as an index over all axes, and over the axes that the group's reductions keep.
     pub(crate) full: Index,
     pub(crate) row: Index,
-    /// The element being computed under other shapes.
+    /// The current element as an index under other shapes.
     pub(crate) regrouped: Vec<Index>,
-    /// Levels of the group's reductions.
+    /// The levels of the group's reductions.
     pub(crate) levels: Vec<u32>,
-    /// Variables that must not be cut (a reduction runs over them in one loop).
+    /// Variables that must not be split, because a reduction runs over them in one loop.
     pub(crate) uncut: u64,
     memo: FxHashMap<(Value, Index, Option<ExprId>), ExprId>,
 }
@@ -83,15 +84,15 @@ impl<'a> Generator<'a> {
         }
     }
 
-    /// The value's element at an index, where this value is computed here whatever its source.
+    /// The value's element at an index, computed in this kernel regardless of its source.
     pub(crate) fn compute(&mut self, v: Value, index: &Index) -> Result<ExprId, LowerFailure> {
         self.node(v, index, None)
     }
 
-    /// The value's element at an index; where the mask is false memory is not touched.
+    /// The value's element at an index; where the mask is false, memory is not accessed.
     pub(crate) fn value(&mut self, v: Value, index: &Index, mask: Option<ExprId>) -> Result<ExprId, LowerFailure> {
         let source = (self.sources)(v);
-        // A result is computed at its element in any case: one expression serves its readers, whatever their masks.
+        // A result is always computed at its element, so one expression serves all consumers, with any mask.
         let mask = if source == ValueSource::Result { None } else { mask };
         let key = (v, index.clone(), mask);
         if let Some(e) = self.memo.get(&key) {
@@ -140,7 +141,7 @@ impl<'a> Generator<'a> {
         self.exprs.add(KernelExpr::Load { from: v, at, mask }, ty.dtype, vars, level)
     }
 
-    /// How many reductions must have run before an index is known.
+    /// The number of dependent reductions that must have run before an index is known.
     fn level_of(&self, lin: &AffineIndex) -> u32 {
         let of = |a: &(u32, i64)| match &self.atoms.get(a.0).kind {
             AtomKind::Var(_) => 0,
@@ -194,7 +195,7 @@ impl<'a> Generator<'a> {
         }
     }
 
-    /// A start index, read from memory or computed, clamped to `0..=room`.
+    /// A start index, loaded from memory or computed, clamped to `0..=room`.
     fn start(
         &mut self,
         from: Value,
@@ -244,7 +245,7 @@ impl<'a> Generator<'a> {
                 let mut place = batch.clone();
                 place.push(AffineIndex::constant(k as i64));
                 let Some(room) = operand.shape[a].checked_sub(g.slice_sizes[a]) else {
-                    // No slice fits into the operand: every one is outside, or has no elements.
+                    // No slice fits into the operand: all are outside or have no elements.
                     let fill = match g.mode {
                         GatherMode::Fill(fill) => fill,
                         GatherMode::Clip => Scalar::zero(operand.dtype),
@@ -355,7 +356,7 @@ impl<'a> Generator<'a> {
             let step = interior[a] as i64 + 1;
             let mut i = index[a].plus(-low[a]);
             if step > 1 {
-                // Shift up by whole steps so that the quotient is of a non-negative number.
+                // Add a multiple of the step so that the dividend is not negative.
                 let (lo, _) = self.atoms.range(&i);
                 let lift = if lo < 0 { (-lo + step - 1) / step } else { 0 };
                 let (q, r) = self.atoms.div_rem(&i.plus(lift * step), step)?;
@@ -449,7 +450,7 @@ impl<'a> Generator<'a> {
         result.ok_or(LowerFailure::NotScalar)
     }
 
-    /// A cut of the one variable of a form at the first of `bounds` that it crosses.
+    /// Splits the single variable of a form at the first of `bounds` inside its range.
     fn cut(&self, lin: &AffineIndex, bounds: &[i64]) -> Option<SpaceRefinement> {
         let (var, sign) = self.atoms.single_var(lin)?;
         if self.uncut >> var & 1 == 1 {
@@ -471,7 +472,7 @@ impl<'a> Generator<'a> {
     }
 }
 
-/// The one scalar that a literal repeats.
+/// The scalar value of a literal whose elements are all equal.
 pub(crate) fn uniform(l: &ir::Literal) -> Option<Scalar> {
     let mut items = l.scalars();
     let first = items.next()?;

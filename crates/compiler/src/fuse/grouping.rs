@@ -1,9 +1,9 @@
-//! Which values are kept in memory, and which are computed together.
+//! Decides which values are materialized in memory, and which are computed in one kernel.
 //!
-//! A value is *needed* when it must exist in memory: results, operands of ops that are no scalar expressions, results of
-//! reductions, and costly values that several places use. Everything else is computed where it is used. Needed values
-//! then join groups: into the group of a value they read if domains fit, nothing between them closes a cycle, and the
-//! joint kernel can be written.
+//! A value is *needed* when it must exist in memory: graph results, operands of ops that are not scalar expressions, results of
+//! reductions, and expensive values with several consumers. All other values are computed inline where they are used. A needed
+//! value then joins the group of a value it reads, if the domains fit, the dependency graph stays acyclic, and the
+//! combined kernel can be generated.
 
 use super::generate::{LowerFailure, ValueSource, uniform};
 use super::lower::{Group, Root, ValueRole, lower};
@@ -14,10 +14,10 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
-/// Inlined chains longer than this are broken by a value in memory.
+/// The maximum depth of inlined chains; a value in memory breaks longer ones.
 const MAX_DEPTH: u32 = 120;
 const MAX_COST: u32 = 4000;
-/// A kernel takes a value of another shape if its vector then still runs over this many elements.
+/// The minimum length of the innermost loop for which a kernel accepts a value of another shape.
 const MIN_VECTOR_RUN: i64 = 128;
 
 /// A unit of execution.
@@ -25,19 +25,19 @@ const MIN_VECTOR_RUN: i64 = 128;
 pub(crate) enum FusionUnit {
     /// Fused kernels.
     Group(Group),
-    /// An op of its own, by node.
+    /// A node that is lowered separately.
     Standalone(usize),
 }
 
-/// The units of a graph in execution order, and which values are in memory.
+/// The units of a graph in execution order, and the values in memory.
 pub(crate) struct FusionPlan {
     pub(crate) order: Vec<FusionUnit>,
     pub(crate) in_memory: Vec<bool>,
-    /// Why a value is not computed in the unit of another that it reads, or that reads what it reads.
+    /// The values that could not be fused with a related unit, and why.
     pub(crate) unfused: Vec<Unfused>,
 }
 
-/// A value that did not join a unit.
+/// A value that was not fused into a unit.
 #[derive(Clone, Debug)]
 pub(crate) struct Unfused {
     pub(crate) value: Value,
@@ -46,7 +46,7 @@ pub(crate) struct Unfused {
     pub(crate) reason: UnfusedReason,
 }
 
-/// Why a value did not join a unit.
+/// Why a value was not fused into a unit.
 #[derive(Clone, Debug)]
 pub(crate) enum UnfusedReason {
     TooManyResults(usize),
@@ -80,7 +80,7 @@ impl std::fmt::Display for UnfusedReason {
     }
 }
 
-/// How a node takes part in fusion.
+/// The role of a node in fusion.
 #[derive(Clone, Copy, PartialEq)]
 enum NodeKind {
     Scalar,
@@ -102,23 +102,23 @@ fn kind(node: &Node, target: &Target) -> NodeKind {
     }
 }
 
-/// Whether a concatenation has more parts than loops should be cut for: they are copied, one after the other.
+/// Whether a concatenation has too many operands for one kernel, so that they are copied one after the other.
 fn has_many_concat_operands(node: &Node, target: &Target) -> bool {
     let few = matches!(target.schedule, LoopSchedule::Workers(_));
     few && matches!(node.op, Op::Concat(_)) && node.args.len() > target.kernel.max_space_splits / 2
 }
 
-/// Whether a value is arithmetic on others, element by element, or a view.
+/// Whether a value is an elementwise function of others, or a view.
 pub(crate) fn in_place(node: &Node) -> bool {
     matches!(node.op.semantics(), Semantics::Elementwise(_) | Semantics::View(_)) && !is_nofuse(node)
 }
 
-/// Whether a value is to be stored, with nothing fused across it.
+/// Whether a value must be stored, with no fusion across it.
 fn is_nofuse(node: &Node) -> bool {
     matches!(&node.op, Op::Name(name) if name.is_nofuse())
 }
 
-/// Whether a node is a step of its own.
+/// Whether a node is a separate step.
 pub(crate) fn is_standalone(node: &Node, target: &Target) -> bool {
     kind(node, target) == NodeKind::Standalone
 }
@@ -127,26 +127,26 @@ struct Grouping<'a> {
     graph: &'a Graph,
     target: &'a Target,
     needed: Vec<bool>,
-    /// Unit of each needed value that a unit computes.
+    /// The unit that computes each needed value.
     unit_of: Vec<Option<usize>>,
     units: Vec<FusionUnit>,
-    /// Units that each unit reads from, and units that read from it.
+    /// The units that each unit depends on, and the units that depend on it.
     deps: Vec<Vec<usize>>,
     users: Vec<Vec<usize>>,
-    /// The latest unit among each unit and all that it depends on: what it can't reach needs no search.
+    /// The latest unit among each unit and its dependencies; later units need no search.
     latest: Vec<usize>,
-    /// Needed values that each root reads.
+    /// The needed values that each root reads.
     reads: BTreeMap<Value, Vec<Value>>,
-    /// Values that are equal by their expressions have equal numbers.
+    /// Value numbers: values with equal expressions have equal numbers.
     value_number: Vec<u32>,
-    /// The arithmetic of each unit, by number.
+    /// The values that each unit computes, by value number.
     computes: Vec<FxHashMap<u32, Value>>,
     unfused: Vec<Unfused>,
 }
 
-/// Divides a graph into units. `operand_base` says which value an op that is no scalar expression wants in memory for an
-/// operand (the operand itself, or what it is a strided view of), or nothing if the op computes it as it reads it. `replaced` are pairs of an input and an output that is
-/// to be written over it: where that is possible, what reads the input runs first.
+/// Divides a graph into fusion units. `operand_base` returns the value that an op needs in memory for an operand (the operand
+/// itself, or the base of a strided view), or none if the op computes the operand while it reads it. `replaced` are pairs of an
+/// input and an output that is written over it: where possible, the consumers of the input run first.
 pub(crate) fn plan_fusion(
     graph: &Graph,
     operand_base: &dyn Fn(&Node, usize) -> Option<Value>,
@@ -193,7 +193,7 @@ pub(crate) fn plan_fusion(
     g.finish(operand_base)
 }
 
-/// Which values are kept in memory, and what computing each other one where it is used costs.
+/// Decides which values are kept in memory, and computes the cost of inlining each other value.
 pub(crate) fn materialized_values(
     graph: &Graph,
     live: &[bool],
@@ -222,7 +222,7 @@ pub(crate) fn materialized_values(
                 }
             }
             NodeKind::Reduce | NodeKind::Memory => needed[node.outs[0].0 as usize] = true,
-            // A table is read at computed places, not computed there.
+            // A table is read at computed indices, so it must be in memory.
             NodeKind::Scalar if matches!(node.op.semantics(), Semantics::Index(Indexing::Gather(_))) => {
                 needed[node.args[0].0 as usize] = true;
             }
@@ -265,7 +265,7 @@ pub(crate) fn materialized_values(
         }
         for &v in &node.args {
             let a = v.0 as usize;
-            // What a broadcast repeats is computed once for all its repeats.
+            // The operand of a broadcast is computed once for all its repetitions.
             let repeats = match node.op {
                 Op::Broadcast(_) => (size / graph.ty(v).numel().max(1)).clamp(1, u32::MAX as usize) as u32,
                 _ => 1,
@@ -279,7 +279,7 @@ pub(crate) fn materialized_values(
         }
         for o in &node.outs {
             let uses = uses[o.0 as usize];
-            // A value computed from several others of its size is read back for less than it is computed for.
+            // Reading a value back is cheaper than recomputing it from several values of its size.
             let wide = (large.len() >= 3 && uses >= 2) || (large.len() >= 2 && uses >= 3);
             leaves[o.0 as usize] = large.clone();
             let many = wide || (uses >= 2 && own >= costly);
@@ -287,7 +287,7 @@ pub(crate) fn materialized_values(
                 needed[o.0 as usize] = true;
             }
         }
-        // What a repeat repeats is computed once.
+        // The operand of a broadcast is computed once.
         if let Op::Broadcast(_) = node.op {
             let a = node.args[0].0 as usize;
             let grows = graph.ty(node.outs[0]).numel() > graph.ty(node.args[0]).numel();
@@ -301,7 +301,7 @@ pub(crate) fn materialized_values(
     (needed, cost)
 }
 
-/// The values in memory that operands are computed from, each once.
+/// The materialized values that operands are computed from, without duplicates.
 fn all_reads(args: &[Value], needed: &[bool], reads: &[SmallVec<[Value; 4]>]) -> SmallVec<[Value; 4]> {
     let mut all: SmallVec<[Value; 4]> = SmallVec::new();
     for a in args {
@@ -330,7 +330,7 @@ impl Grouping<'_> {
         id
     }
 
-    /// Adds what a unit reads to what it depends on.
+    /// Adds the values that a unit reads to its dependencies.
     fn depend(&mut self, id: usize, reads: &[Value]) {
         for v in reads {
             if let Some(u) = self.unit_of[v.0 as usize] {
@@ -354,7 +354,7 @@ impl Grouping<'_> {
         }
     }
 
-    /// Puts the writer of each output that replaces an input behind everything that reads the input.
+    /// Orders the writer of each output that replaces an input after all consumers of the input.
     fn replace_last(&mut self, replaced: &[(Value, Value)], operand_base: &dyn Fn(&Node, usize) -> Option<Value>) {
         if replaced.is_empty() {
             return;
@@ -386,7 +386,7 @@ impl Grouping<'_> {
         }
     }
 
-    /// Whether `from` depends on `to`, directly or not.
+    /// Whether `from` depends on `to`, directly or indirectly.
     fn reaches(&self, from: usize, to: usize) -> bool {
         let mut stack = vec![from];
         let mut seen = FxHashSet::default();
@@ -401,12 +401,12 @@ impl Grouping<'_> {
         false
     }
 
-    /// Needed values that computing `v` reads.
+    /// The needed values that the computation of `v` reads.
     fn reads(&self, v: Value) -> Vec<Value> {
         self.expression(v).0
     }
 
-    /// Needed values that computing `v` reads, and the arithmetic on the way.
+    /// The needed values that the computation of `v` reads, and the inlined values.
     fn expression(&self, v: Value) -> (Vec<Value>, Vec<Value>) {
         let (mut out, mut arithmetic) = (Vec::new(), vec![v]);
         let mut seen = FxHashSet::default();
@@ -428,14 +428,14 @@ impl Grouping<'_> {
         (out, arithmetic)
     }
 
-    /// Whether a unit computes one of these values under another name. Equal nodes are merged before: those that are left
-    /// were copied so that the first need not be kept for the second's sake.
+    /// Whether a unit already computes a value with the same number. CSE has merged equal nodes before: the remaining duplicates
+    /// were created by rematerialization, so that the first copy need not be stored for the second.
     fn computes_duplicate(&self, u: usize, arithmetic: &[Value]) -> bool {
         let duplicate = |v: &Value| self.computes[u].get(&self.value_number[v.0 as usize]).is_some_and(|w| w != v);
         arithmetic.iter().any(duplicate)
     }
 
-    /// Needed values that an op of its own reads.
+    /// The needed values that a separate op reads.
     fn standalone_reads(&self, node: &Node, operand_base: &dyn Fn(&Node, usize) -> Option<Value>) -> Vec<Value> {
         let mut found = Vec::new();
         for i in 0..node.args.len() {
@@ -511,9 +511,9 @@ impl Grouping<'_> {
         self.reads.insert(v, reads);
     }
 
-    /// The group with one more root, if the domains fit.
-    // Inlined into the loop over candidates, its tests of the op are hoisted in front of the test of which op it is: sound,
-    // since their answer is then not used, but memcheck takes it for a decision on uninitialised bytes.
+    /// Returns the group with one more root, if the domains fit.
+    // Not inlined: otherwise tests of op fields are hoisted before the test of the op's kind. That is sound, because the result is
+    // then unused, but memcheck reports a branch on uninitialized bytes.
     #[inline(never)]
     fn fuse_root(&self, group: &Group, v: Value, node: &Node) -> Result<Group, UnfusedReason> {
         if group.roots.len() >= self.target.kernel.max_results {
@@ -558,9 +558,9 @@ impl Grouping<'_> {
         Ok(g)
     }
 
-    /// Whether a row's kernel may compute a value that has the elements of its domain, in order, under another shape, from
-    /// one that then need not go through memory: the gradient of a norm over groups of channels. A grid rather spreads it
-    /// over more than the rows. A row that a product gives stays with the product.
+    /// Whether a row's kernel may compute a value that has the elements of its domain, in order, under another shape, so that
+    /// the value it is computed from stays out of memory (the gradient of a group norm). A grid instead distributes it over more
+    /// than the rows. A row that a matrix product computes stays with the product.
     fn can_fuse_reshaped(&self, group: &Group, v: Value) -> bool {
         let reads = self.reads(v);
         let product = |v: &Value| self.graph.node_of(*v).is_some_and(|n| matches!(n.op, Op::Dot(_)));
@@ -575,7 +575,7 @@ impl Grouping<'_> {
     fn try_lower(&self, group: &Group) -> Result<(), UnfusedReason> {
         let lowered = lower(self.graph, group, &|v| source(&self.needed, group, v), self.target)
             .map_err(UnfusedReason::LowerFailed)?;
-        // Loops that are cut for another shape must leave the vector a run.
+        // Loops that are split for another shape must leave the vector enough elements.
         let regrouped =
             group.roots.iter().any(|r| r.role == ValueRole::Full && self.graph.ty(r.value).shape != group.domain);
         if regrouped && lowered.iter().any(|l| l.run < MIN_VECTOR_RUN) {
@@ -587,7 +587,7 @@ impl Grouping<'_> {
     }
 
     fn finish(mut self, operand_base: &dyn Fn(&Node, usize) -> Option<Value>) -> FusionPlan {
-        // A root is stored only if something outside its group reads it.
+        // A root is stored only if a consumer is outside its group.
         let mut outside = vec![false; self.graph.num_values()];
         for v in self.graph.outputs() {
             outside[v.0 as usize] = true;
@@ -639,7 +639,7 @@ impl Grouping<'_> {
         }
     }
 
-    /// Execution order: as the program was written, as far as dependencies allow.
+    /// The execution order: the order of the graph, as far as dependencies allow.
     fn topological(&self) -> Vec<usize> {
         let last = |u: usize| match &self.units[u] {
             FusionUnit::Standalone(k) => self.graph.nodes()[*k].outs.last().map_or(0, |v| v.0),
@@ -665,7 +665,7 @@ impl Grouping<'_> {
     }
 }
 
-/// A number for each value, equal where a scalar expression's op and operands are.
+/// Computes value numbers: equal for scalar expressions with equal ops and operands.
 fn number_values(graph: &Graph, target: &Target) -> Vec<u32> {
     let mut number: Vec<u32> = (0..graph.num_values() as u32).collect();
     let mut first: FxHashMap<(&Op, SmallVec<[u32; 4]>), Value> = FxHashMap::default();
@@ -684,7 +684,7 @@ fn is_suffix(axes: &[usize], rank: usize) -> bool {
     axes.iter().rev().enumerate().all(|(i, &a)| a == rank - 1 - i)
 }
 
-/// A group of one value.
+/// A group with one value.
 fn single_value_group(graph: &Graph, v: Value, node: &Node) -> Group {
     match &node.op {
         Op::Reduce(r) => {
@@ -708,7 +708,7 @@ fn single_value_group(graph: &Graph, v: Value, node: &Node) -> Group {
     }
 }
 
-/// What a value is to a group's kernel.
+/// The source of a value in a group's kernel.
 pub(crate) fn source(in_memory: &[bool], group: &Group, v: Value) -> ValueSource {
     let mut reductions = 0;
     for r in &group.roots {

@@ -1,15 +1,16 @@
-//! Pieces of one group that run over equal loops, written as one kernel: where a piece is a launch, what two of them read is then
-//! read once.
+//! Horizontal fusion: kernels of one group with equal loops become one kernel. On devices where each kernel is a launch, shared
+//! operands are then read once.
 //!
-//! A concatenation of halves is cut into halves; each is a map over the same rows and columns, with other elements read and written.
+//! A concatenation of halves is split into two kernels; each is elementwise over the same rows and columns and accesses other
+//! elements.
 
 use super::lower::{Lowered, Param};
 use crate::loops::{Atom, Buf, Extent, Index, Loop, LoopKind, Op, Reg, Stmt, Var};
 
-/// Pieces that one kernel takes.
+/// The maximum number of kernels that are fused into one.
 const MAX_FUSED_KERNELS: usize = 4;
 
-/// Joins neighbours that run over equal loops.
+/// Fuses adjacent kernels with equal loops.
 pub(super) fn fuse_adjacent(pieces: Vec<Lowered>, buffers: usize) -> Vec<Lowered> {
     let mut all: Vec<(Lowered, usize)> = Vec::new();
     for p in pieces {
@@ -25,7 +26,7 @@ pub(super) fn fuse_adjacent(pieces: Vec<Lowered>, buffers: usize) -> Vec<Lowered
     all.into_iter().map(|(l, _)| l).collect()
 }
 
-/// Both as one kernel, if their loops are equal and nothing that one reads is written by the other.
+/// Fuses two kernels, if their loops are equal and neither reads what the other writes.
 fn fuse_pair(a: &Lowered, b: &Lowered, most: usize) -> Option<Lowered> {
     if a.parallel != b.parallel || a.kernel.sizes > 0 || b.kernel.sizes > 0 {
         return None;
@@ -54,14 +55,14 @@ fn fuse_pair(a: &Lowered, b: &Lowered, most: usize) -> Option<Lowered> {
     Some(Lowered { kernel, params, parallel: a.parallel, work: a.work.saturating_add(b.work), run: a.run.min(b.run) })
 }
 
-/// What the names of the second kernel become in the first.
+/// Maps registers and variables of the second kernel to those of the first.
 struct RenameMap {
     regs: u32,
     bufs: Vec<Buf>,
     vars: Vec<Option<Var>>,
 }
 
-/// Values, then one loop, down to a vector loop over values and stores.
+/// Fuses two bodies: values, then one loop, down to a vector loop over values and stores.
 fn bodies(a: &[Stmt], b: &[Stmt], names: &mut RenameMap) -> Option<Vec<Stmt>> {
     let value = |s: &Stmt| matches!(s, Stmt::Let { .. });
     match (a.split_last()?, b.split_last()?) {
@@ -85,7 +86,7 @@ fn bodies(a: &[Stmt], b: &[Stmt], names: &mut RenameMap) -> Option<Vec<Stmt>> {
     }
 }
 
-/// All values before all stores.
+/// Concatenates two innermost bodies, all values before all stores.
 fn inner(a: &[Stmt], b: &[Stmt], names: &RenameMap) -> Option<Vec<Stmt>> {
     if a.iter().chain(b).any(|s| matches!(s, Stmt::Loop(_))) {
         return None;

@@ -1,7 +1,7 @@
 //! Index arithmetic: affine forms over loop variables, with exact division where ranges allow it.
 //!
 //! Views become arithmetic on these forms. A form that no affine map describes (a quotient of a variable that does not
-//! split, a loaded index) is an *atom* of its own.
+//! split, a loaded index) becomes an *atom*.
 
 use super::expr::ExprId;
 use rustc_hash::FxHashMap;
@@ -17,7 +17,7 @@ pub(crate) struct AffineIndex {
     pub(crate) terms: SmallVec<[(AtomId, i64); 3]>,
 }
 
-/// What an index varies with.
+/// The kind of an atom.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum AtomKind {
     /// A loop variable of the domain.
@@ -33,10 +33,10 @@ pub(crate) enum AtomKind {
 #[derive(Clone, Debug)]
 pub(crate) struct Atom {
     pub(crate) kind: AtomKind,
-    /// Inclusive range.
+    /// The range of the atom, inclusive.
     pub(crate) lo: i64,
     pub(crate) hi: i64,
-    /// Loop variables it depends on.
+    /// The loop variables that the atom depends on, as a bit set.
     pub(crate) vars: u64,
 }
 
@@ -47,12 +47,12 @@ pub(crate) struct Atoms {
     known: FxHashMap<AtomKind, AtomId>,
 }
 
-/// What would make an index affine or a choice static: a change to the iteration space.
+/// A change to the iteration space that makes an index affine or a condition static.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SpaceRefinement {
-    /// Variable = outer · inner_extent + inner.
+    /// Splits a variable into outer · inner_extent + inner.
     Split { var: usize, inner: i64 },
-    /// Two ranges: below `at`, and from it on.
+    /// Splits the range of a variable in two: below `at`, and `at` and above.
     SplitRange { var: usize, at: i64 },
 }
 
@@ -109,7 +109,7 @@ impl AffineIndex {
         AffineIndex { c: self.c * k, terms: self.terms.iter().map(|&(a, x)| (a, x * k)).collect() }
     }
 
-    /// Coefficient of an atom.
+    /// The coefficient of an atom.
     pub(crate) fn coefficient(&self, atom: AtomId) -> i64 {
         self.terms.iter().find(|t| t.0 == atom).map_or(0, |t| t.1)
     }
@@ -142,12 +142,12 @@ impl Atoms {
         id
     }
 
-    /// Loop variables that a form depends on.
+    /// The loop variables that a form depends on, as a bit set.
     pub(crate) fn vars(&self, lin: &AffineIndex) -> u64 {
         lin.terms.iter().fold(0, |m, t| m | self.get(t.0).vars)
     }
 
-    /// Inclusive range of a form.
+    /// The inclusive range of a form.
     pub(crate) fn range(&self, lin: &AffineIndex) -> (i64, i64) {
         lin.terms.iter().fold((lin.c, lin.c), |(lo, hi), &(a, k)| {
             let atom = self.get(a);
@@ -156,8 +156,8 @@ impl Atoms {
         })
     }
 
-    /// Quotient and remainder of a non-negative form. Exact where the remainder part stays below the divisor; a variable
-    /// that can be divided asks to be split; anything else becomes atoms.
+    /// Quotient and remainder of a non-negative form. Exact where the remainder part stays below the divisor. If splitting a
+    /// variable would make the division exact, the split is returned as an error; all other terms become atoms.
     pub(crate) fn div_rem(
         &mut self,
         lin: &AffineIndex,
@@ -196,8 +196,8 @@ impl Atoms {
         Ok((whole.add(&AffineIndex::atom(q)), AffineIndex::atom(r)))
     }
 
-    /// How a variable of a form would have to be split for the form to be divided: into what counts whole divisors, and the
-    /// rest, which stays below one with all other terms.
+    /// Finds the split of a variable that makes a form divisible: the outer part is a multiple of the divisor, and the inner
+    /// part plus all other terms stays below it.
     fn split(&self, part: &AffineIndex, (a, k): (AtomId, i64), by: i64) -> Option<(usize, i64)> {
         let atom = self.get(a);
         let AtomKind::Var(var) = atom.kind else { return None };
@@ -207,8 +207,8 @@ impl Atoms {
         (divides && lo >= 0 && hi < k).then_some((var, by / k))
     }
 
-    /// The form with quotients and remainders put together again where both are there: `k·n·(x / n) + k·(x mod n)` is `k·x`. Dense memory
-    /// that is read under another shape is then read along loops.
+    /// Recombines a quotient and a remainder of the same form: `k·n·(x / n) + k·(x mod n)` becomes `k·x`. Dense memory that is read
+    /// under another shape is then indexed by the loop variable directly.
     pub(crate) fn recombine_div_rem(&self, lin: AffineIndex) -> AffineIndex {
         let pair = lin.terms.iter().find_map(|&(q, k)| {
             let AtomKind::Div(part, by) = &self.get(q).kind else { return None };
@@ -234,8 +234,8 @@ impl Atoms {
     }
 }
 
-/// Index under `from`'s shape → index under `to`'s shape with the same row-major position. Axes are matched group by
-/// group, so that merged and split axes stay affine.
+/// Maps an index under `from`'s shape to the index under `to`'s shape with the same row-major position. Axes are matched group
+/// by group, so that merged and split axes stay affine.
 pub(crate) fn reshape(
     atoms: &mut Atoms,
     index: &[AffineIndex],
@@ -243,7 +243,7 @@ pub(crate) fn reshape(
     to: &[usize],
 ) -> Result<Vec<AffineIndex>, SpaceRefinement> {
     if from.contains(&0) || to.contains(&0) {
-        // There is no element to find.
+        // The tensor has no elements.
         return Ok(vec![AffineIndex::default(); to.len()]);
     }
     let mut out = Vec::with_capacity(to.len());
@@ -254,7 +254,7 @@ pub(crate) fn reshape(
             j += 1;
             continue;
         }
-        // The shortest runs of axes on both sides with one product.
+        // The shortest groups of axes on both sides with equal products.
         let (start_i, start_j) = (i, j);
         let (mut a, mut b) = (1usize, 1usize);
         loop {
@@ -275,7 +275,7 @@ pub(crate) fn reshape(
         for k in start_i..i {
             flat = flat.scale(from[k] as i64).add(&index[k]);
         }
-        // Peel the result's axes off the flat index, innermost first.
+        // Divide the flat index by the result's axes, innermost first.
         let mut group = Vec::with_capacity(j - start_j);
         for k in (start_j + 1..j).rev() {
             let (q, r) = atoms.div_rem(&flat, to[k] as i64)?;
@@ -305,13 +305,13 @@ mod tests {
             reshape(&mut atoms, &flat, &[24], &[4, 1, 6]).unwrap(),
             [a.clone(), AffineIndex::default(), b.clone()]
         );
-        // [24] seen as [8, 3] from one variable of extent 24 asks for a split.
+        // [24] viewed as [8, 3] with one variable of extent 24 needs a split.
         let v = AffineIndex::atom(atoms.var(2, 24));
         assert_eq!(reshape(&mut atoms, &[v], &[24], &[8, 3]), Err(SpaceRefinement::Split { var: 2, inner: 3 }));
-        // (a, b) of [8, 3] seen as [4, 6]: two a make one of the four.
+        // (a, b) of [8, 3] viewed as [4, 6]: a splits into quotient and remainder by 2.
         let (a, b) = (AffineIndex::atom(atoms.var(3, 8)), AffineIndex::atom(atoms.var(4, 3)));
         assert_eq!(reshape(&mut atoms, &[a, b], &[8, 3], &[4, 6]), Err(SpaceRefinement::Split { var: 3, inner: 2 }));
-        // (a, b) of [9, 4] seen as [6, 6]: neither splits, but in dense memory that is one line.
+        // (a, b) of [9, 4] viewed as [6, 6]: neither splits, but in dense memory the flat index is affine.
         let (a, b) = (AffineIndex::atom(atoms.var(5, 9)), AffineIndex::atom(atoms.var(6, 4)));
         let turned = reshape(&mut atoms, &[a.clone(), b.clone()], &[9, 4], &[6, 6]).unwrap();
         let at = turned[0].scale(6).add(&turned[1]);

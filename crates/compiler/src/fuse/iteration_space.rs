@@ -1,30 +1,30 @@
-//! Iteration spaces: the loop variables of a kernel and how its axes are made of them.
+//! Iteration spaces: the loop variables of a kernel and the mapping from them to the axes of its domain.
 
 use super::generate::Index;
 use super::index::{AffineIndex, Atoms, SpaceRefinement};
 use smallvec::SmallVec;
 
-/// One axis of a group's domain as a sum of parts: `start + Σ stride · var`.
+/// One axis of a group's domain as an affine form of loop variables: `start + Σ stride · var`.
 #[derive(Clone, Debug, PartialEq)]
 struct DomainAxis {
     start: i64,
     parts: SmallVec<[(usize, i64); 2]>,
 }
 
-/// A box of the domain with its loop variables.
+/// A rectangular part of the domain with its loop variables.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct IterationSpace {
     /// Extent of each variable.
     pub(crate) extents: Vec<i64>,
-    /// Which variables belong to reduced axes.
+    /// The variables that belong to reduced axes, as a bit set.
     pub(crate) reduced: u64,
     axes: Vec<DomainAxis>,
-    /// Which axes the reductions remove.
+    /// Whether each axis is removed by the reductions.
     red_axes: Vec<bool>,
 }
 
 impl IterationSpace {
-    /// The whole domain, a variable for each axis that is longer than 1.
+    /// The whole domain, with one variable for each axis that is longer than 1.
     pub(crate) fn new(shape: &[usize], red: &[usize]) -> IterationSpace {
         let mut s = IterationSpace {
             extents: Vec::new(),
@@ -61,12 +61,12 @@ impl IterationSpace {
         (full, row)
     }
 
-    /// The spaces that take this one's place after a refinement.
+    /// The spaces that replace this one after a refinement.
     pub(crate) fn refined(&self, r: SpaceRefinement) -> Vec<IterationSpace> {
         match r {
             SpaceRefinement::Split { var, inner } => {
                 let mut s = self.clone();
-                // The inner part becomes a new variable right behind, so that loop order follows memory order.
+                // The inner part becomes a new variable directly after the outer one, so that loop order follows memory order.
                 let outer_extent = s.extents[var] / inner;
                 for axis in &mut s.axes {
                     for p in &mut axis.parts {

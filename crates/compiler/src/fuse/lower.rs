@@ -1,9 +1,9 @@
-//! A group of fused values → kernels.
+//! Lowers a group of fused values to kernels.
 //!
-//! A group has one domain. *Full* results have its shape; *reductions* remove some of its axes; *row* results have what
-//! the reductions leave. A kernel runs over rows in parallel; within a row, reductions run level by level (one loop for
-//! all that don't depend on each other), and full results are stored by the last loop. The vector runs along whichever
-//! axis memory runs along: a reduced one (softmax over the last axis) or a kept one (sums of columns).
+//! A group has one domain. *Full* results have its shape; *reductions* remove some of its axes; *row* results have the
+//! shape of the remaining axes. A kernel runs over rows in parallel. Within a row, reductions run level by level (one loop for
+//! all reductions that do not depend on each other), and the last loop stores the full results. The vector loop runs along the
+//! axis that is contiguous in memory: a reduced axis (softmax over the last axis) or a kept one (sums of columns).
 
 use super::emit::Emitter;
 use super::emit::interleave::{InterleavedRows, plan_interleaving};
@@ -17,10 +17,10 @@ use crate::target::{LoopSchedule, Target};
 use ir::ops::ReduceKind;
 use ir::{DType, Graph, Shape, Value};
 
-/// What a fused value is to its group.
+/// The role of a value in its fusion group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ValueRole {
-    /// Has the domain's elements, as a rule in its shape.
+    /// Has the domain's elements, usually in the domain's shape.
     Full,
     /// Has the shape of the axes that reductions keep.
     Row,
@@ -33,11 +33,11 @@ pub(crate) enum ValueRole {
 pub(crate) struct Root {
     pub(crate) value: Value,
     pub(crate) role: ValueRole,
-    /// Whether anything outside the group reads it.
+    /// Whether a value outside the group reads it.
     pub(crate) stored: bool,
 }
 
-/// Values computed by one family of kernels.
+/// Values that are computed by one set of kernels.
 #[derive(Clone, Debug)]
 pub(crate) struct Group {
     pub(crate) domain: Shape,
@@ -51,26 +51,26 @@ pub(crate) struct Group {
 pub enum Param {
     /// A value of the graph.
     Value(Value),
-    /// Private memory of this many bytes per worker.
+    /// Private memory of this many bytes for each worker.
     Scratch(usize),
 }
 
-/// A kernel with what it is applied to.
+/// A kernel with its arguments.
 #[derive(Clone, Debug)]
 pub struct Lowered {
     /// The kernel.
     pub kernel: Kernel,
-    /// Its buffer arguments.
+    /// The buffer arguments.
     pub params: Vec<Param>,
     /// Extent of the parallel loop, if there is one.
     pub parallel: Option<i64>,
-    /// Rough operation count.
+    /// The approximate number of operations.
     pub work: u64,
-    /// Elements that its innermost loop runs over.
+    /// The number of elements of its innermost loop.
     pub run: i64,
 }
 
-/// Writes the kernels of a group.
+/// Generates the kernels of a group.
 pub(crate) fn lower(
     graph: &Graph,
     group: &Group,
@@ -84,13 +84,13 @@ pub(crate) fn lower(
         if space.extents.len() > 60 {
             return Err(LowerFailure::NotScalar);
         }
-        // Nothing to compute, unless a reduction over nothing must still give its identity.
+        // Nothing to compute, except that a reduction over an empty axis still stores its identity.
         let rows: i64 =
             (0..space.extents.len()).filter(|v| space.reduced >> v & 1 == 0).map(|v| space.extents[v]).product();
         if rows == 0 || (space.numel() == 0 && group.roots.iter().all(|r| r.role == ValueRole::Full)) {
             continue;
         }
-        // Where a piece is a launch, it must be worth one.
+        // On a grid each part is a kernel launch, so it needs enough elements.
         let pays = match target.schedule {
             LoopSchedule::Workers(_) => true,
             LoopSchedule::Grid => space.numel() >= target.kernel.min_launch_elements as i64,
@@ -139,7 +139,7 @@ fn piece(
 
 pub(super) type Store = (Value, ValueRole, ExprId, AffineIndex);
 
-/// The expressions of a group's results at the element being computed, and where they are stored.
+/// Returns the expressions of a group's results at the current element, and their store locations.
 fn roots(graph: &Graph, group: &Group, g: &mut Generator<'_>) -> Result<(Vec<Reduction>, Vec<Store>), LowerFailure> {
     let (full, row) = (g.full.clone(), g.row.clone());
     let mut reductions: Vec<Reduction> = Vec::new();
@@ -181,21 +181,21 @@ fn roots(graph: &Graph, group: &Group, g: &mut Generator<'_>) -> Result<(Vec<Red
     Ok((reductions, stores))
 }
 
-/// The loops of a kernel, outermost first, as variables of its space.
+/// The loops of a kernel, outermost first, as variables of its iteration space.
 pub(super) struct LoopShape {
     /// Flattened into the parallel loop.
     pub(super) parallel: Vec<usize>,
-    /// Rows that run one after the other.
+    /// Serial row loops.
     pub(super) serial: Vec<usize>,
     /// The vector variable.
     pub(super) vector: Option<usize>,
-    /// The vector variable runs in blocks of this size, and the blocks in the parallel loop.
+    /// The block size if the vector variable is split into blocks that run in the parallel loop.
     pub(super) block: Option<i64>,
-    /// Short rows run side by side, one in each lane of the vector.
+    /// Set if short rows are processed side by side, one per SIMD lane.
     pub(super) interleaved_rows: Option<InterleavedRows>,
     /// Variables of the reduced axes, in loop order.
     pub(super) cols: Vec<usize>,
-    /// A variable that runs inside another one, because every index is affine in both together.
+    /// For each variable, the variable into whose loop it is merged because every index is affine in both together.
     pub(super) merged: Vec<Option<usize>>,
     /// Extents after merging.
     pub(super) extents: Vec<i64>,
@@ -203,13 +203,13 @@ pub(super) struct LoopShape {
 }
 
 impl LoopShape {
-    /// Elements that the innermost loop runs over.
+    /// The number of elements of the innermost loop.
     pub(super) fn run(&self) -> i64 {
         self.vector.map_or(1, |v| self.extents[v])
     }
 }
 
-/// All forms that depend on loop variables.
+/// All index forms that depend on loop variables.
 pub(super) fn forms<'a>(g: &'a Generator<'_>, stores: &'a [Store]) -> Vec<&'a AffineIndex> {
     let mut out: Vec<&AffineIndex> = stores.iter().map(|s| &s.3).collect();
     for e in g.exprs.iter() {
@@ -242,11 +242,11 @@ fn choose_loops(
     let (merged, extent_of) = merge(&all, &space.extents, &coefficient, &|v| (space.reduced >> v & 1) as usize);
     let alive: Vec<usize> = (0..n).filter(|&v| merged[v].is_none()).collect();
 
-    // The vector runs where memory runs.
+    // Prefer the variable with contiguous memory accesses.
     let weight = |v: usize| -> i64 {
         let mut w = 0;
         for (_, role, _, at) in stores {
-            // What a whole row gives is stored once a row, while loads run over all of it.
+            // The results of a whole row are stored once per row, while loads run over all of it.
             let often = *role == ValueRole::Full || reductions.is_empty();
             w += match stride_along(g, at, v).abs() {
                 1 if often => 6,
@@ -258,7 +258,7 @@ fn choose_loops(
         }
         for e in g.exprs.iter() {
             if let KernelExpr::Load { at, .. } = e {
-                // What is the same for a whole row is loaded once a row.
+                // A value that is constant within a row is loaded once per row.
                 let often = reductions.is_empty() || g.atoms.vars(at) & space.reduced != 0;
                 w += match stride_along(g, at, v).abs() {
                     1 if often => 4,
@@ -311,22 +311,23 @@ fn choose_loops(
     let (mut parallel, mut serial) = (Vec::new(), rows.clone());
     let mut block = None;
     match target.schedule {
-        // Every row is its own, and so is every element of a vector that carries nothing: how many of them make a block is
-        // the grid's business.
+        // Every row is independent, and so is every element of a vector without carried values. The grid lowering chooses how many
+        // elements form a block.
         LoopSchedule::Grid => std::mem::swap(&mut parallel, &mut serial),
         LoopSchedule::Workers(w) if work < w.parallel_work => {}
         LoopSchedule::Workers(w) => {
             let row_count: i64 = rows.iter().map(|&v| extent_of[v]).product();
-            // Too few rows: the vector axis runs in blocks, and those in parallel.
+            // Too few rows: split the vector axis into blocks that run in parallel.
             if let Some(v) = vector.filter(|&v| row_count < w.min_parallel_rows && !is_red(v)) {
                 let n = extent_of[v];
                 let (least, most) = w.block;
-                // Half the chunks that rows would make: a block also waits for its first lanes.
+                // Half as many chunks as for rows, because each block also waits for its first lanes.
                 let shared = (2 * n / w.target_chunks).clamp(least, most);
                 let target = if cols.is_empty() { shared } else { w.reduction_block };
                 block = if n >= 2 * target { divisor_near(n, target) } else { None };
                 if block.is_none() && n >= 2 * target && space.extents[v] == n && cuttable {
-                    // What is left has a divisor near the target, and what is cut off is too short to be cut again.
+                    // Choose a block size so that the remaining length has a divisor near the target, and the tail is too short
+                    // to split again.
                     let step = if target > most / 2 { 2 * least } else { target.min(least) };
                     return Err(SpaceRefinement::SplitRange { var: v, at: n - n % step }.into());
                 }
@@ -337,7 +338,7 @@ fn choose_loops(
     Ok(LoopShape { parallel, serial, vector, block, interleaved_rows: None, cols, merged, extents: extent_of, work })
 }
 
-/// How far a form goes from one value of a variable to the next one, as a rule: quotients stay, and remainders go along.
+/// The usual difference of a form between consecutive values of a variable: quotients stay constant, remainders advance.
 fn stride_along(g: &Generator<'_>, form: &AffineIndex, v: usize) -> i64 {
     let step = |&(a, k): &(AtomId, i64)| match &g.atoms.get(a).kind {
         AtomKind::Var(x) => k * i64::from(*x == v),
@@ -348,8 +349,8 @@ fn stride_along(g: &Generator<'_>, form: &AffineIndex, v: usize) -> i64 {
     form.terms.iter().map(step).sum()
 }
 
-/// Merges neighbours: outer·extent + inner runs as one loop if every form says so and both are of one class. Gives what
-/// each variable is merged into, and the extents of the loops that stay.
+/// Merges adjacent variables: outer·extent + inner becomes one loop if every form allows it and both are of one kind. Returns
+/// the variable that each variable is merged into, and the extents of the remaining loops.
 pub(super) fn merge(
     forms: &[&AffineIndex],
     extents: &[i64],
@@ -361,14 +362,14 @@ pub(super) fn merge(
     for v in 1..extents.len() {
         if class(v) == class(v - 1) && forms.iter().all(|l| coefficient(l, v - 1) == coefficient(l, v) * extents[v]) {
             merged[v - 1] = Some(v);
-            // Going inwards, the merged loop collects the extents of all that run in it.
+            // From the outside in, the merged loop accumulates the extents of its parts.
             joint[v] *= joint[v - 1];
         }
     }
     (merged, joint)
 }
 
-/// For each variable of a space, its atom.
+/// The atom of each variable of a space.
 pub(super) fn var_atoms(g: &Generator<'_>, n: usize) -> Vec<Option<u32>> {
     let mut found = vec![None; n];
     for (id, a) in g.atoms.iter().enumerate() {
@@ -379,7 +380,7 @@ pub(super) fn var_atoms(g: &Generator<'_>, n: usize) -> Vec<Option<u32>> {
     found
 }
 
-/// Writes a group as the kernel that runs over finished tiles of the product `tile`, whose axes are batch axes, row axes
+/// Lowers a group to the kernel that runs over finished tiles of the matrix product `tile`. The axes are batch axes, row axes
 /// and column axes (`rank` counts the first two). The first buffer is the tile.
 pub(crate) fn lower_epilogue(
     graph: &Graph,
@@ -398,15 +399,15 @@ pub(crate) fn lower_epilogue(
     {
         return Err(LowerFailure::Mismatch);
     }
-    // The tile is there at the element being computed and nowhere else, like a carried value.
+    // The tile is available only at the current element, like a carried value.
     let with_tile = |v: Value| if v == tile { ValueSource::Carry(0) } else { sources(v) };
     let classes: Vec<usize> = (0..shape.len()).map(|a| (a >= batch) as usize + (a >= batch + rows) as usize).collect();
     let (emitter, vars) = block_emitter(graph, group, &classes, &with_tile, target)?;
     Ok(emitter.tile(group, tile, vars))
 }
 
-/// Writes the kernel that computes blocks of a product's operand. `classes` says of each of its axes whether it counts
-/// matrices (0), rows (1) or columns (2).
+/// Generates the kernel that computes blocks of a matrix product's operand. `classes` states for each axis whether it is
+/// a batch axis (0), a row axis (1) or a column axis (2).
 pub(crate) fn lower_prologue(
     graph: &Graph,
     operand: Value,
@@ -421,7 +422,7 @@ pub(crate) fn lower_prologue(
     Ok(emitter.emit_prologue(&group, vars))
 }
 
-/// An emitter for a group whose axes merge into one variable for each class, and those variables.
+/// Returns an emitter for a group whose axes merge into one variable per axis class, and those variables.
 fn block_emitter<'a>(
     graph: &'a Graph,
     group: &Group,
@@ -473,7 +474,7 @@ pub(super) fn divisor_near(n: i64, target: i64) -> Option<i64> {
     (target / 8 / 16..=target / 16).rev().map(|k| k * 16).find(|&d| d > 0 && n % d == 0)
 }
 
-/// Puts enough outer rows into the parallel loop to feed many workers, with enough work left in each.
+/// Moves enough outer rows into the parallel loop for all workers, with enough work left in each chunk.
 fn parallel_rows(
     rows: &[usize],
     extents: &[i64],

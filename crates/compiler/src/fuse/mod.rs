@@ -1,4 +1,4 @@
-//! Fusion: which values share a kernel, and the kernels themselves.
+//! Fusion: decides which values share a kernel, and generates the kernels.
 
 #[cfg(test)]
 mod chains;
@@ -20,7 +20,7 @@ pub(crate) use grouping::{
 pub(crate) use lower::{Group, lower, lower_epilogue, lower_prologue};
 pub use lower::{Lowered, Param};
 
-/// Where sums begin to be cut into blocks: name, elements, and of what.
+/// The block sizes of reductions: name, number of elements, and the reductions that it applies to.
 pub const BLOCKS: [(&str, usize, &str); 2] = [
     (
         "sums.vector_block",

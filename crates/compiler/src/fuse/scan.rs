@@ -1,7 +1,8 @@
-//! A scan whose body is elementwise over its carries, as one kernel with the loop inside.
+//! Lowers a scan with an elementwise body to one kernel with the loop inside.
 //!
-//! Few lanes: a vector of lanes runs through all of time with its carries in registers. Many lanes: blocks of lanes run in
-//! parallel, time outside, the block's carries in scratch memory that stays in the first cache.
+//! With few lanes, a vector of lanes runs through all iterations with its carries in registers. With many lanes, blocks of lanes
+//! run in parallel; within a block the loop over iterations is outermost and the carries are in scratch memory that fits in the
+//! L1 cache.
 
 use super::emit::{Bind, Emitter, Scope};
 use super::expr::ExprId;
@@ -14,22 +15,22 @@ use crate::target::{LoopSchedule, Target};
 use ir::ops::Scan;
 use ir::{Binary, DType, Graph, Scalar, Value};
 
-/// What a parameter of the kernel is to the scan.
+/// The role of a kernel parameter in the scan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ScanParam {
     /// The number of iterations.
     Count,
-    /// The n-th operand after any count: a constant or something scanned over.
+    /// The n-th operand after the count, if any: a constant or a scanned input.
     Operand(usize),
     /// The initial value of the n-th carry.
     Init(usize),
-    /// The n-th result: a final carry or a stack.
+    /// The n-th result: a final carry or a stacked output.
     Result(usize),
     /// Private memory.
     Scratch(usize),
 }
 
-/// The kernel of a scan, or why there is none.
+/// The kernel of a scan, or the reason why it cannot be one kernel.
 pub(crate) fn lower_scan(scan: &Scan, target: &Target) -> Result<(Lowered, Vec<ScanParam>), LowerFailure> {
     let body = &*scan.body;
     let (nc, nk) = (scan.consts, scan.carries);
@@ -45,7 +46,7 @@ pub(crate) fn lower_scan(scan: &Scan, target: &Target) -> Result<(Lowered, Vec<S
     if lanes > 40 {
         return Err(LowerFailure::NotScalar);
     }
-    // Time is one more variable, behind the lanes.
+    // The iteration number is one more variable, after the lanes.
     let time = lanes;
     let sources = |v: Value| match inputs.iter().position(|&i| i == v) {
         None => ValueSource::Inline,
@@ -68,7 +69,7 @@ pub(crate) fn lower_scan(scan: &Scan, target: &Target) -> Result<(Lowered, Vec<S
     for &v in outputs {
         results.push(g.value(v, &full, None)?);
     }
-    // Where results of one iteration go: carries nowhere, stacks to their slice.
+    // The stores of one iteration: stacked outputs go to their slice; carries are not stored.
     let mut lane = AffineIndex::default();
     for (i, s) in full.iter().zip(body.ty(first).strides()) {
         lane = lane.add(&i.scale(s as i64));
@@ -91,7 +92,7 @@ pub(crate) fn lower_scan(scan: &Scan, target: &Target) -> Result<(Lowered, Vec<S
         return Err(LowerFailure::Mismatch);
     }
     let vector = alive.first().copied();
-    // Each thread of a grid keeps its lane's carries in registers.
+    // On a grid each thread keeps the carries of its lane in registers.
     let (most, wide, whole) = match target.schedule {
         LoopSchedule::Workers(w) => (w.max_register_scan_lanes, w.scan_block_lanes, w.max_single_block_scan_lanes),
         LoopSchedule::Grid => (i64::MAX, i64::MAX, i64::MAX),
@@ -101,7 +102,8 @@ pub(crate) fn lower_scan(scan: &Scan, target: &Target) -> Result<(Lowered, Vec<S
         Some(v) => {
             let n = joint[v];
             let even = divisor_near(n, wide).or_else(|| divisor_near(n, n / 2));
-            // Blocks need not be whole vectors. Better than a step of the program for each iteration is one block of all lanes, unless they are many.
+            // Blocks need not be a multiple of the vector width. Unless there are very many lanes, one block of all lanes is
+            // faster than one program step per iteration.
             let any = || (most / 8..=wide.min(n / 2)).rev().find(|d| n % d == 0);
             Some(even.or_else(any).or((n <= whole).then_some(n)).ok_or(LowerFailure::Mismatch)?)
         }
@@ -121,7 +123,7 @@ pub(crate) fn lower_scan(scan: &Scan, target: &Target) -> Result<(Lowered, Vec<S
         work,
     };
     let run = shape.run();
-    // The emitter's variables are the lanes and time.
+    // The emitter's variables are the lanes and the iteration number.
     let mut emit = Emitter::with_vars(g, lanes + 1, shape, stores, target);
     let mut writer = ScanEmitter { scan, body, emit: &mut emit, time, lane, results, params: Vec::new() };
     let parallel = if blocked {
@@ -140,13 +142,13 @@ pub(crate) fn lower_scan(scan: &Scan, target: &Target) -> Result<(Lowered, Vec<S
     Ok((lowered, params))
 }
 
-/// The index of the current slice in terms of the iteration's number.
+/// The index of the current slice as a function of the iteration number.
 fn step_index(g: &mut Generator<'_>, scan: &Scan, time: usize) -> Result<AffineIndex, LowerFailure> {
     let t = AffineIndex::atom(g.atoms.var(time, scan.length as i64));
     match (scan.reverse, scan.bounded) {
         (false, _) => Ok(t),
         (true, false) => Ok(t.scale(-1).plus(scan.length as i64 - 1)),
-        // From the last iteration that runs: its number is known when the kernel runs.
+        // A reverse scan starts at its last iteration, whose number is known only at run time.
         (true, true) => Err(LowerFailure::NotScalar),
     }
 }
@@ -171,7 +173,7 @@ impl ScanEmitter<'_, '_> {
         self.emit.b.buffer(dtype, mode)
     }
 
-    /// Buffers of the body's inputs and stacks, so that loads and stores find them.
+    /// Declares buffers for the body's inputs and stacked outputs.
     fn declare(&mut self) -> (Option<Buf>, Vec<Buf>, Vec<Buf>) {
         let (nc, nk) = (self.scan.consts, self.scan.carries);
         let count = self.scan.bounded.then(|| self.buffer(DType::I32, AccessMode::Read, ScanParam::Count));
@@ -207,7 +209,7 @@ impl ScanEmitter<'_, '_> {
         }
     }
 
-    /// Stores the stacks of one iteration.
+    /// Stores the stacked outputs of one iteration.
     fn stacks(&mut self) {
         let stores = self.emit.stores.clone();
         for (k, (_, _, e, at)) in stores.iter().enumerate() {
@@ -274,7 +276,7 @@ impl ScanEmitter<'_, '_> {
         }
     }
 
-    /// Blocks of lanes in parallel; gives how many.
+    /// Emits parallel blocks of lanes and returns their number.
     fn emit_lane_blocks(&mut self) -> i64 {
         let (count, init, finals) = self.declare();
         let nk = self.scan.carries;
@@ -340,7 +342,7 @@ impl ScanEmitter<'_, '_> {
         blocks
     }
 
-    /// A vector loop over the lanes of a block.
+    /// Emits a vector loop over the lanes of a block.
     fn lanes(&mut self, v: usize, start: Reg, block: i64, f: impl FnOnce(&mut Self, loops::Var)) {
         let var = self.emit.b.var();
         self.emit.b.begin();
@@ -356,7 +358,7 @@ impl ScanEmitter<'_, '_> {
     }
 }
 
-/// Carried values must come out of registers of their own, defined in the loop: an unchanged or swapped carry is a `phi`.
+/// Copies carries into registers that are defined in the loop, because an unchanged or swapped carry is a `phi`.
 fn copy_carries(emit: &mut Emitter<'_>, nexts: Vec<Reg>, phis: &[Reg]) -> Vec<Reg> {
     let outer = |emit: &Emitter<'_>, r: Reg| phis.contains(&r) || !emit.defined_here(r);
     nexts

@@ -1,4 +1,4 @@
-//! Threefry-2x32 as scalar operations, so that random bits are made where they are used.
+//! Threefry-2x32 as scalar operations, so that random bits are computed inside the kernel that uses them.
 
 use super::expr::{ExprId, ExprTable};
 use ir::{Binary, DType, Scalar};
@@ -6,7 +6,7 @@ use ir::{Binary, DType, Scalar};
 const ROTATIONS: [[u32; 4]; 2] = [[13, 15, 26, 6], [17, 29, 16, 24]];
 const PARITY: u32 = 0x1BD1_1BDA;
 
-/// Both output words for (key0, key1, x0, x1).
+/// Returns both output words for (key0, key1, x0, x1).
 pub(super) fn threefry(ex: &mut ExprTable, [k0, k1, x0, x1]: [ExprId; 4]) -> [ExprId; 2] {
     let word = |ex: &mut ExprTable, x: u32| ex.constant(Scalar::from_bits(DType::U32, x as u64));
     let parity = word(ex, PARITY);

@@ -1,4 +1,4 @@
-//! A builder of kernels: fresh registers, and nested blocks by closures.
+//! A builder of kernels: fresh registers, and nested blocks as closures.
 //!
 //! ```
 //! use compiler::loops::{Builder, Mode, LoopKind, Size};
@@ -110,7 +110,7 @@ impl KernelBuilder {
         }
     }
 
-    /// `dst = op` with a fresh `dst` of the dtype given.
+    /// Appends `dst = op` and returns `dst`, a fresh register of the given dtype.
     pub fn let_(&mut self, dtype: DType, op: Op) -> Reg {
         let dst = self.reg(dtype);
         self.push(Stmt::Let { dst, op });
@@ -122,12 +122,12 @@ impl KernelBuilder {
         self.let_(s.dtype(), Op::Const(s))
     }
 
-    /// A constant of a dtype near `x`.
+    /// A constant of a dtype, rounded from `x`.
     pub fn constant_from_f64(&mut self, dtype: DType, x: f64) -> Reg {
         self.constant(Scalar::from_f64(dtype, x))
     }
 
-    /// The value of an index.
+    /// The value of an index as a register.
     pub fn index(&mut self, i: impl Into<Index>) -> Reg {
         self.let_(DType::I64, Op::Index(i.into()))
     }
@@ -154,13 +154,13 @@ impl KernelBuilder {
         self.push(Stmt::Store { buf, index: index.into(), value, mask: Some(mask) });
     }
 
-    /// A function of one value.
+    /// A unary function.
     pub fn unary(&mut self, op: Unary, x: Reg) -> Reg {
         let dtype = op.result(self.dtype(x));
         self.let_(dtype, Op::Unary(op, x))
     }
 
-    /// A function of two values.
+    /// A binary function.
     pub fn binary(&mut self, op: Binary, a: Reg, b: Reg) -> Reg {
         let dtype = self.dtype(a);
         self.let_(dtype, Op::Binary(op, a, b))
@@ -183,12 +183,12 @@ impl KernelBuilder {
         self.let_(dtype, Op::Fma(a, b, c))
     }
 
-    /// Conversion.
+    /// A conversion to another dtype.
     pub fn cast(&mut self, to: DType, x: Reg) -> Reg {
         self.let_(to, Op::Cast(to, x))
     }
 
-    /// Opens a block: statements go there until [`Builder::end`].
+    /// Opens a block, which receives the following statements until [`KernelBuilder::end`].
     pub fn begin(&mut self) {
         self.open.push(vec![]);
     }
@@ -206,8 +206,8 @@ impl KernelBuilder {
         });
     }
 
-    /// A loop whose carried values start as `init` (each with its `combine`); the body gives the next ones, and the
-    /// last ones come back.
+    /// A loop whose carried values start as `init` (each with its `combine`). The body returns the next values; the function
+    /// returns the values after the last iteration.
     pub fn loop_(
         &mut self,
         kind: LoopKind,

@@ -1,4 +1,4 @@
-//! The reference evaluator of kernels: slow, obviously right, one scalar at a time. Vector loops run in order.
+//! The reference interpreter of kernels: slow and simple, one scalar at a time. Vector loops run in order.
 
 use super::{Atom, Buf, Extent, Index, Kernel, Loop, LoopKind, Op, Size, Stmt};
 use ir::{DType, Scalar};
@@ -19,7 +19,7 @@ pub fn eval(k: &Kernel, bufs: &mut [&mut [u8]], sizes: &[i64]) -> Result<(), Eva
     eval_range(k, bufs, sizes, 0, i64::MAX)
 }
 
-/// As [`eval`], but runs only the iterations `begin..end` of a top-level parallel loop.
+/// Like [`eval`], but runs only the iterations `begin..end` of a top-level parallel loop.
 pub fn eval_range(k: &Kernel, bufs: &mut [&mut [u8]], sizes: &[i64], begin: i64, end: i64) -> Result<(), EvalError> {
     let arguments = |what, expected, found| {
         if expected == found { Ok(()) } else { Err(EvalError::Arguments { what, expected, found }) }
@@ -83,7 +83,7 @@ impl Interpreter<'_, '_> {
         for i in begin..end {
             self.vars[l.var.0 as usize] = i;
             self.block(&l.body)?;
-            // All at once: a `next` may be another value's `phi`.
+            // All are read before any is written: a `next` may be the `phi` of another value.
             let next: Vec<Scalar> = l.carried.iter().map(|c| self.regs[c.next.0 as usize]).collect();
             for (c, v) in l.carried.iter().zip(next) {
                 self.regs[c.phi.0 as usize] = v;
@@ -152,7 +152,7 @@ impl Interpreter<'_, '_> {
     }
 }
 
-/// `a * b + c`: once rounded in f32 or f64, then to the narrow float if it is one; integers wrap.
+/// `a * b + c`: rounded once in f32 or f64, then to the low-precision float type if it is one; integers wrap.
 fn fma(a: Scalar, b: Scalar, c: Scalar) -> Scalar {
     let d = a.dtype();
     match d {

@@ -1,11 +1,11 @@
 //! Loop-invariant code motion on kernels.
 //!
-//! A `Let` whose operands are all defined outside a loop moves in front of it. Arithmetic has no effects, so it may
-//! move even if the loop does not run; a load moves only from a read-only buffer and out of a loop that surely runs.
+//! A `Let` whose operands are all defined outside a loop moves in front of it. Arithmetic has no side effects, so it may
+//! move even if the loop does not run. A load moves only from a read-only buffer and out of a loop that always runs.
 
 use super::{AccessMode, Atom, Extent, Index, Kernel, Loop, LoopKind, Op, Size, Stmt};
 
-/// The kernel with invariants moved, or `None` if nothing moves.
+/// Returns the kernel with loop invariants moved, or `None` if nothing moves.
 pub fn hoist(k: &Kernel) -> Option<Kernel> {
     let mut depth = DefinitionDepths { regs: vec![0; k.regs.len()], vars: vec![0; k.vars as usize] };
     if !depth.has_hoistable(k, &k.body, 0) {
@@ -38,7 +38,7 @@ impl DefinitionDepths {
         atoms.max().unwrap_or(0)
     }
 
-    /// The smallest depth at which the op could stand, but for loads' other conditions.
+    /// The smallest depth that the operands of an op allow; the other conditions for loads are not checked here.
     fn of_op(&self, op: &Op) -> u32 {
         let operands = op.operands().map(|r| self.regs[r.0 as usize]).max().unwrap_or(0);
         match op {
@@ -51,12 +51,12 @@ impl DefinitionDepths {
         }
     }
 
-    /// Whether any statement could move; constants do not count.
+    /// Whether any statement can move; constants do not count.
     fn has_hoistable(&mut self, k: &Kernel, body: &[Stmt], depth: u32) -> bool {
         body.iter().any(|s| match s {
             Stmt::Let { dst, op } => {
                 let d = self.of_op(op);
-                // Constants stand anywhere: the lowering knows them all beforehand.
+                // Constants have no depth: the lowering materializes them up front.
                 self.regs[dst.0 as usize] = if matches!(op, Op::Const(_)) { 0 } else { depth };
                 d < depth && !matches!(op, Op::Const(_)) && readable(k, op)
             }
@@ -84,11 +84,11 @@ fn readable(k: &Kernel, op: &Op) -> bool {
 struct Hoist<'a> {
     k: &'a Kernel,
     depth: DefinitionDepths,
-    /// Whether each open loop surely runs.
+    /// Whether each open loop runs at least once.
     runs: Vec<bool>,
 }
 
-/// A statement on its way out: the depth of the loop body it belongs into.
+/// Statements that move out, each with the depth of the loop body that it moves to.
 type HoistedStmt = Vec<(u32, Stmt)>;
 
 impl Hoist<'_> {
@@ -161,7 +161,7 @@ mod tests {
         let x = b.buffer(DType::F32, AccessMode::ReadWrite);
         let n = b.size();
         b.for_loop(LoopKind::Vector, Size::Const(8), |b, i| {
-            // Runs an unknown number of times: arithmetic moves out, loads do not.
+            // The trip count is unknown: arithmetic moves out, loads do not.
             b.for_loop(LoopKind::Serial, n, |b, t| {
                 let k = b.load(w, i);
                 let two = b.constant_from_f64(DType::F32, 2.0);
@@ -171,7 +171,7 @@ mod tests {
                 let v = b.binary(Binary::Add, v, root);
                 b.store(x, Index::from(i).add_var(t, 8), v);
             });
-            // Surely runs: a load from a read-only buffer moves out too.
+            // The loop runs at least once: a load from a read-only buffer moves out too.
             b.for_loop(LoopKind::Serial, Size::Const(3), |b, t| {
                 let k = b.load(w, i);
                 b.store(x, Index::from(i).add_var(t, 8), k);

@@ -1,28 +1,28 @@
-//! What is known of a loops kernel's registers and variables in one launch: linear forms, ranges, divisors, and where each is
-//! defined. Code generators for GPUs choose loops and the width of indices by it, and the verifier of programs proves bounds.
+//! Analysis of the registers and variables of a kernel for one launch: linear forms, ranges, divisors, and definition
+//! depths. GPU code generators use it to choose loops and the width of indices, and the program verifier to prove bounds.
 
 use super::range::IntRange;
 use super::{AccessMode, Atom, Buf, Extent, Index, Kernel, Loop, Op, Reg, Size, Stmt, Var};
 use ir::{Binary, Compare, DType, Unary};
 use std::collections::BTreeMap;
 
-/// What is known of a launch when its kernel is lowered.
+/// The properties of a launch that are known when its kernel is lowered.
 ///
-/// A grid is right for the launch it was lowered for. Sizes stay arguments: another launch may use the same grid if lowering
-/// for it gives an equal one.
+/// A grid is correct for the launch it was lowered for. Sizes stay arguments: another launch may use the same grid if lowering
+/// for it produces an equal one.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct LaunchInfo {
     /// Values of the size arguments.
     pub sizes: Vec<i64>,
-    /// Pairs of buffers that are the same memory, element for element, and one of them is written.
+    /// Pairs of buffers that share their memory element for element, where one of the two is written.
     pub aliases: Vec<(Buf, Buf)>,
-    /// For each buffer a number of bytes that its address is a multiple of; that of its dtype if there is none.
+    /// For each buffer a number of bytes that divides its address; the size of its dtype if there is no entry.
     pub aligned: Vec<usize>,
-    /// For each buffer the elements of its scratch, where the kernel leaves them to the caller (`Mode::Scratch(0)`).
+    /// For each buffer the number of scratch elements, if the kernel leaves it to the caller (`AccessMode::Scratch(0)`).
     pub scratch: Vec<usize>,
 }
 
-/// What a linear form varies with: a loop variable, or an i64 register of which no form is known.
+/// A variable part of a linear form: a loop variable, or an i64 register without a known form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum IndexVar {
     /// A loop variable.
@@ -41,7 +41,7 @@ pub struct Linear {
 }
 
 impl Linear {
-    /// A root by itself.
+    /// A form that consists of one root.
     pub fn root(r: IndexVar) -> Linear {
         Linear { offset: 0, terms: [(r, 1)].into() }
     }
@@ -51,7 +51,7 @@ impl Linear {
         Linear { offset, ..Linear::default() }
     }
 
-    /// Adds a multiple of another form; none if a number doesn't fit.
+    /// Adds a multiple of another form; none on overflow.
     pub fn add(&mut self, other: &Linear, times: i64) -> Option<()> {
         self.offset = self.offset.checked_add(other.offset.checked_mul(times)?)?;
         for (r, s) in &other.terms {
@@ -63,11 +63,11 @@ impl Linear {
     }
 }
 
-/// What is known of a register.
+/// The known properties of a register.
 pub struct RegInfo {
-    /// Of i64 registers.
+    /// The linear form of an i64 register.
     pub form: Option<Linear>,
-    /// Of integers.
+    /// The range of an integer.
     pub range: IntRange,
     /// Its value is a multiple of this; 0 if it is 0.
     pub multiple: i64,
@@ -77,13 +77,13 @@ pub struct RegInfo {
     pub test: Option<Op>,
 }
 
-/// What is known of a loop variable.
+/// The known properties of a loop variable.
 pub struct LoopVarInfo {
-    /// How often the loop runs, if that is known before the launch.
+    /// The trip count, if it is known before the launch.
     pub trip_count: Option<i64>,
-    /// How often at most.
+    /// The maximum trip count.
     pub max_trip_count: i64,
-    /// The loop around it.
+    /// The enclosing loop.
     pub enclosing_loop: Option<Var>,
 }
 
@@ -94,39 +94,39 @@ pub struct MemoryAccess {
     pub buf: Buf,
     /// Whether it is a store.
     pub store: bool,
-    /// Bool register that says whether it happens.
+    /// The Bool register that masks it.
     pub mask: Option<Reg>,
-    /// Its element.
+    /// The index of its element.
     pub form: Option<Linear>,
-    /// The loops around it, outermost first.
+    /// The enclosing loops, outermost first.
     pub loops: Vec<Var>,
     /// Its position in each block, outermost first.
     pub path: Vec<usize>,
 }
 
-/// What is known of a kernel in a launch.
+/// The analysis of a kernel for one launch.
 pub struct IndexAnalysis<'a> {
     /// The kernel.
     pub kernel: &'a Kernel,
-    /// The launch.
+    /// The properties of the launch.
     pub launch: &'a LaunchInfo,
-    /// Of each register.
+    /// The properties of each register.
     pub regs: Vec<RegInfo>,
-    /// Of each loop variable.
+    /// The properties of each loop variable.
     pub vars: Vec<LoopVarInfo>,
-    /// Its loads and stores, those of trip counts too, in program order.
+    /// Its loads and stores, including loads of trip counts, in program order.
     pub accesses: Vec<MemoryAccess>,
-    /// Buffers that are one memory have one number.
+    /// The alias class of each buffer: buffers that share memory have the same number.
     pub alias_classes: Vec<usize>,
 }
 
 impl<'a> IndexAnalysis<'a> {
-    /// The facts of a kernel that is verified ([`super::verify`]).
+    /// Analyzes a kernel that is verified ([`super::verify`]).
     pub fn new(kernel: &'a Kernel, given: &'a LaunchInfo) -> IndexAnalysis<'a> {
         IndexAnalysis::with_ranges(kernel, given, &[])
     }
 
-    /// The same where ranges of some `I64` registers are known that no statement assigns.
+    /// Like [`IndexAnalysis::new`], with known ranges of some `I64` registers that no statement assigns.
     pub fn with_ranges(kernel: &'a Kernel, given: &'a LaunchInfo, known: &[(Reg, IntRange)]) -> IndexAnalysis<'a> {
         let regs = kernel.regs.iter().map(|&d| RegInfo {
             form: None,
@@ -161,7 +161,7 @@ impl<'a> IndexAnalysis<'a> {
         }
     }
 
-    /// Whether a register or variable gets its value inside of a loop.
+    /// Whether a register or variable is defined inside a loop.
     pub fn inside(&self, root: IndexVar, of: Var) -> bool {
         let mut at = match root {
             IndexVar::Reg(r) => self.regs[r.0 as usize].enclosing_loop,
@@ -176,7 +176,7 @@ impl<'a> IndexAnalysis<'a> {
         false
     }
 
-    /// Whether a buffer, or what shares its memory, is stored to.
+    /// Whether a buffer, or a buffer that aliases it, is stored to.
     pub fn written(&self, buf: Buf) -> bool {
         let class = self.alias_classes[buf.0 as usize];
         self.accesses.iter().any(|s| s.store && self.alias_classes[s.buf.0 as usize] == class)
@@ -229,7 +229,7 @@ impl<'a> IndexAnalysis<'a> {
         }
     }
 
-    /// A register of which nothing is known but that it is one value.
+    /// Adds a register without a known form or range.
     fn opaque(&mut self, r: Reg, inside: Option<Var>) {
         let d = self.kernel.regs[r.0 as usize];
         let form = (d == DType::I64).then(|| Linear::root(IndexVar::Reg(r)));
@@ -258,7 +258,7 @@ impl<'a> IndexAnalysis<'a> {
         Some(l)
     }
 
-    /// The values of a loop variable.
+    /// The range of a loop variable.
     pub fn var_range(&self, v: Var) -> IntRange {
         IntRange::new(0, (self.vars[v.0 as usize].max_trip_count as i128 - 1).max(0))
     }
@@ -270,7 +270,7 @@ impl<'a> IndexAnalysis<'a> {
         }
     }
 
-    /// The range of an index, and whether each part of it and each sum on the way is narrow.
+    /// The range of an index, and whether all its terms and partial sums fit in 32 bits.
     pub fn index_range(&self, i: &Index) -> (IntRange, bool) {
         let mut sum = IntRange::single(i.offset);
         let mut narrow = sum.fits_i32();
@@ -287,7 +287,7 @@ impl<'a> IndexAnalysis<'a> {
         (sum, narrow)
     }
 
-    /// A number that an index is always a multiple of.
+    /// A number that always divides an index.
     pub fn index_multiple(&self, i: &Index) -> i64 {
         let mut m = i.offset;
         for &a in &i.offset_args {
@@ -303,7 +303,7 @@ impl<'a> IndexAnalysis<'a> {
         m
     }
 
-    /// Whether a bool is the same for every `width` neighbours of a loop's elements, counted from its first.
+    /// Whether a bool is constant within each aligned group of `width` consecutive iterations of a loop.
     pub fn uniform(&self, r: Reg, of: Var, width: i64) -> bool {
         let steady = |r: IndexVar| !self.inside(r, of);
         if steady(IndexVar::Reg(r)) {
@@ -316,7 +316,7 @@ impl<'a> IndexAnalysis<'a> {
                 self.uniform(*a, of, width) && self.uniform(*b, of, width)
             }
             Some(Op::Compare(op, a, b)) => {
-                // a - b = s·v + rest: it changes sign between two elements whose place the rest gives.
+                // a - b = s·v + rest: the sign changes between two iterations, at a position that the rest determines.
                 let form = |r: &Reg| self.regs[r.0 as usize].form.clone();
                 let (Some(mut d), Some(b)) = (form(a), form(b)) else { return false };
                 if d.add(&b, -1).is_none() {
@@ -326,7 +326,7 @@ impl<'a> IndexAnalysis<'a> {
                 if !d.terms.keys().all(|r| steady(*r)) {
                     return false;
                 }
-                // Where the first element of the other kind is: s v + rest < 0 or > 0 there.
+                // The first iteration with the other result: s v + rest < 0 or > 0 there.
                 let after = match (s, op) {
                     (0, _) => return true,
                     (1, Compare::Ge | Compare::Lt) | (-1, Compare::Gt | Compare::Le) => 0,
@@ -407,6 +407,6 @@ fn gcd(a: i64, b: i64) -> i64 {
     while b != 0 {
         (a, b) = (b, a % b);
     }
-    // 2⁶³ has no place in an i64; half of it divides it too.
+    // 2⁶³ does not fit in an i64; 2⁶² also divides the value.
     i64::try_from(a).unwrap_or(1 << 62)
 }

@@ -1,9 +1,9 @@
-//! Which registers differ between the lanes of the vector loop around them, and what lanes start with.
+//! Finds the registers that differ between the lanes of the enclosing vector loop, and the initial values of lanes.
 
 use super::{Atom, Extent, Index, Kernel, Loop, LoopKind, Op, Size, Stmt, Var};
 use ir::{Binary, DType, Scalar};
 
-/// Whether a loop is run in vector lanes. One that runs at most once is not.
+/// Whether a loop runs in vector lanes. A loop that runs at most once does not.
 pub fn is_vector(l: &Loop) -> bool {
     l.kind == LoopKind::Vector && !matches!(l.extent, Extent::Exact(Size::Const(..=1)))
 }
@@ -23,7 +23,7 @@ pub fn index_varies(i: &Index, vector: Option<Var>, varying: &[bool]) -> bool {
     })
 }
 
-/// What changes nothing when it is combined with another value: lanes start with it.
+/// The identity of a reduction operator, which initializes lanes.
 pub fn identity(op: Binary, d: DType) -> Scalar {
     match op {
         // −0 + x is x for every x; 0 + −0 is not.
@@ -42,7 +42,7 @@ struct Analysis {
 }
 
 impl Analysis {
-    /// Returns whether anything changed.
+    /// Processes a block and returns whether anything changed.
     fn block(&mut self, body: &[Stmt]) -> bool {
         let mut changed = false;
         for s in body {
@@ -104,7 +104,7 @@ impl Analysis {
     }
 }
 
-/// Whether the body computes 64-bit values by lane, which halves the number of lanes.
+/// Whether the body computes lane-varying 64-bit values, which halves the number of lanes.
 pub fn has_wide_lanes(k: &Kernel, l: &Loop, varying: &[bool]) -> bool {
     let wide = |d: DType| d.size() == 8;
     let reg = |r: u32| wide(k.regs[r as usize]);

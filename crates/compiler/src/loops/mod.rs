@@ -1,13 +1,13 @@
 //! `loops`: the kernel IR. A kernel is loop nests over scalar SSA values with explicit loads and stores; every backend
 //! emits machine code, WGSL or CUDA from the same [`Kernel`].
 //!
-//! # Meaning
+//! # Semantics
 //!
 //! A [`Reg`] is assigned once and has a fixed dtype. A statement runs once per iteration of the loops around it, in
-//! program order. Iterations of a `Parallel` loop are independent of each other; so are those of a `Vector` loop, but
-//! for its carried values, which then must have a `combine` (an associative operator that allows lanes to have sums of
-//! their own, joined at the end by a fixed tree). A `Serial` loop runs in order. Everything inside a `Vector` loop is
-//! lane-wise, inner `Serial` loops too: their trip count must not depend on the lane.
+//! program order. Iterations of a `Parallel` loop are independent of each other. So are those of a `Vector` loop, except
+//! for its carried values, which must have a `combine` (an associative operator, so that each lane can have a partial
+//! sum; a fixed tree combines them at the end). A `Serial` loop runs in order. Everything inside a `Vector` loop is
+//! lane-wise, including inner `Serial` loops: their trip count must not depend on the lane.
 //!
 //! Arithmetic is that of `ir::scalar`: f16, bf16 and fp8 values are computed in f32 and rounded after each operation.
 //!
@@ -39,11 +39,11 @@ use ir::{Binary, Compare, DType, Scalar, Unary};
 /// One kernel.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 pub struct Kernel {
-    /// For people; not part of the kernel's identity in caches.
+    /// The name for messages; not part of the kernel's identity in caches.
     pub name: String,
     /// Pointer arguments, in order.
     pub buffers: Vec<Buffer>,
-    /// How many i64 size arguments follow.
+    /// The number of i64 size arguments that follow.
     pub sizes: u32,
     /// Dtype of every register.
     pub regs: Vec<DType>,
@@ -58,11 +58,11 @@ pub struct Kernel {
 pub struct Buffer {
     /// Element type.
     pub dtype: DType,
-    /// What the kernel does with it.
+    /// How the kernel accesses it.
     pub mode: AccessMode,
 }
 
-/// What a kernel does with a buffer.
+/// How a kernel accesses a buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 pub enum AccessMode {
     /// Only loads.
@@ -88,19 +88,19 @@ pub struct Reg(pub u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
 pub struct Var(pub u32);
 
-/// A number known at compile time or given as a size argument.
+/// A number that is known at compile time or given as a size argument.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 pub enum Size {
-    /// Known now.
+    /// Known at compile time.
     Const(i64),
     /// The n-th size argument.
     Arg(u32),
 }
 
-/// How often a loop runs.
+/// The trip count of a loop.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 pub enum Extent {
-    /// Exactly so often.
+    /// Exactly this many iterations.
     Exact(Size),
     /// `clamp(value, 0, bound)` times, where the i32 value is read from a buffer when the loop is entered. The index must
     /// not depend on a vector loop's variable.
@@ -109,7 +109,7 @@ pub enum Extent {
         bound: Size,
         /// Buffer of i32.
         buf: Buf,
-        /// Element to read.
+        /// The element to read.
         index: Index,
     },
 }
@@ -119,13 +119,13 @@ pub enum Extent {
 pub struct Index {
     /// Constant part.
     pub offset: i64,
-    /// Part given as size arguments (each added once).
+    /// Size arguments to add (each with coefficient 1).
     pub offset_args: Vec<u32>,
-    /// The variable part.
+    /// The terms with variables.
     pub terms: Vec<(Atom, Size)>,
 }
 
-/// What an index varies with.
+/// A variable part of an index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 pub enum Atom {
     /// A loop variable.
@@ -141,18 +141,18 @@ pub enum Stmt {
     Let {
         /// Assigned here and nowhere else.
         dst: Reg,
-        /// How it is computed.
+        /// The operation that computes it.
         op: Op,
     },
     /// `buf[index] = value`, skipped where the mask is false. The value's dtype is the buffer's.
     Store {
-        /// Destination.
+        /// The destination.
         buf: Buf,
-        /// Element.
+        /// The element.
         index: Index,
-        /// Value.
+        /// The value.
         value: Reg,
-        /// Bool register; all true if absent.
+        /// A Bool register; all true if absent.
         mask: Option<Reg>,
     },
     /// A loop.
@@ -162,11 +162,11 @@ pub enum Stmt {
 /// A loop.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 pub struct Loop {
-    /// Its variable.
+    /// The loop variable.
     pub var: Var,
     /// Trip count.
     pub extent: Extent,
-    /// How iterations relate.
+    /// How the iterations relate.
     pub kind: LoopKind,
     /// Values carried from one iteration to the next.
     pub carried: Vec<Carried>,
@@ -178,11 +178,11 @@ pub struct Loop {
 /// How a loop's iterations relate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 pub enum LoopKind {
-    /// Independent; split over workers.
+    /// Independent iterations; distributed over workers.
     Parallel,
-    /// Independent but for combinable carried values; run in vector lanes.
+    /// Independent iterations, except for carried values with a `combine`; run in vector lanes.
     Vector,
-    /// In order.
+    /// Iterations in order.
     Serial,
 }
 
@@ -190,7 +190,7 @@ pub enum LoopKind {
 /// (`init` if the loop did not run).
 #[derive(Clone, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 pub struct Carried {
-    /// Value on entry, defined before the loop.
+    /// The value on entry, defined before the loop.
     pub init: Reg,
     /// The value at the start of an iteration.
     pub phi: Reg,
@@ -199,11 +199,11 @@ pub struct Carried {
     /// The value after the loop.
     pub out: Reg,
     /// In a `Vector` loop: `next` is `combine(phi, something)`, and `combine` is one of
-    /// `Add Mul Max Min And Or Xor`. Its identity may be used to start further lanes.
+    /// `Add Mul Max Min And Or Xor`. Its identity may initialize further lanes.
     pub combine: Option<Binary>,
 }
 
-/// How a register is computed.
+/// The operation that computes a register.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 pub enum Op {
     /// A constant.
@@ -212,18 +212,18 @@ pub enum Op {
     Index(Index),
     /// `buf[index]`; where the mask is false memory is not touched and the result is `other`.
     Load {
-        /// Source.
+        /// The source.
         buf: Buf,
-        /// Element.
+        /// The element.
         index: Index,
-        /// Bool register and the value of masked-off elements.
+        /// A Bool register and the value of masked-off elements.
         mask: Option<(Reg, Scalar)>,
     },
     /// `ir::Unary`.
     Unary(Unary, Reg),
     /// `ir::Binary` on two values of one dtype.
     Binary(Binary, Reg, Reg),
-    /// A comparison, giving `Bool`.
+    /// A comparison; the result is `Bool`.
     Compare(Compare, Reg, Reg),
     /// `if c { a } else { b }`.
     Select(Reg, Reg, Reg),
@@ -233,6 +233,6 @@ pub enum Op {
     Cast(DType, Reg),
     /// Saturating conversion as `Scalar::quantize`.
     Quantize(DType, Reg),
-    /// Same bits, other dtype of equal size.
+    /// Reinterprets the bits as another dtype of equal size.
     Bitcast(DType, Reg),
 }

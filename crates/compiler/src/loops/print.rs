@@ -1,4 +1,4 @@
-//! The text of a kernel, for people and snapshots.
+//! Prints kernels as text, for debugging and snapshot tests.
 
 use super::{AccessMode, Atom, Extent, Index, Kernel, Loop, LoopKind, Op, Size, Stmt};
 use std::fmt::{self, Display, Formatter};

@@ -1,29 +1,29 @@
-//! Intervals of integers: what proves that 32 bits are enough, and that an index is inside its buffer.
+//! Intervals of integers, used to prove that 32 bits are sufficient and that an index is inside its buffer.
 
 use ir::{Binary, DType, DTypeKind, Scalar, Unary};
 use smallvec::SmallVec;
 
-/// All numbers from the first to the last.
+/// A closed interval of integers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IntRange {
-    /// The first.
+    /// The lower bound.
     pub lo: i128,
-    /// The last.
+    /// The upper bound, inclusive.
     pub hi: i128,
 }
 
 impl IntRange {
-    /// From the first to the last.
+    /// The interval from `lo` to `hi`.
     pub const fn new(lo: i128, hi: i128) -> IntRange {
         IntRange { lo, hi }
     }
 
-    /// One number.
+    /// The interval of one number.
     pub fn single(x: i64) -> IntRange {
         IntRange::new(x as i128, x as i128)
     }
 
-    /// Everything that a dtype holds, if it is an integer. A bool in memory is a byte that somebody else may have written.
+    /// All values of an integer dtype. A bool in memory is a byte that may have been written by another program.
     pub fn of_dtype(d: DType) -> IntRange {
         match d.kind() {
             DTypeKind::Float => IntRange::of_dtype(DType::I64),
@@ -32,17 +32,17 @@ impl IntRange {
         }
     }
 
-    /// Whether all of it lies in another.
+    /// Whether it is a subset of another interval.
     pub fn is_within(self, other: IntRange) -> bool {
         self.lo >= other.lo && self.hi <= other.hi
     }
 
-    /// Whether an i32 holds it, with room for some steps of a loop.
+    /// Whether it fits in an i32, with a margin for a few loop steps.
     pub fn fits_i32(self) -> bool {
         self.is_within(IntRange::new(i32::MIN as i128, i32::MAX as i128))
     }
 
-    /// Everything in this one or the other, and what is between them.
+    /// The smallest interval that contains both.
     pub fn union(self, o: IntRange) -> IntRange {
         IntRange::new(self.lo.min(o.lo), self.hi.max(o.hi))
     }
@@ -52,7 +52,7 @@ impl IntRange {
         IntRange::new(self.lo.saturating_add(o.lo), self.hi.saturating_add(o.hi))
     }
 
-    /// The range of a product; beyond 100 bits it is anything, so that sums of products stay within 128 bits.
+    /// The range of a product; beyond 100 bits the result is unbounded, so that sums of products fit in 128 bits.
     pub fn mul(self, o: IntRange) -> IntRange {
         const MOST: i128 = 1 << 100;
         let ends = [(self.lo, o.lo), (self.lo, o.hi), (self.hi, o.lo), (self.hi, o.hi)];
@@ -67,7 +67,7 @@ impl IntRange {
         IntRange::new(self.lo - o.hi, self.hi - o.lo)
     }
 
-    /// What the dtype makes of it: anything, if it does not fit.
+    /// The range after wrapping to a dtype: all values, if it does not fit.
     fn wrapped(self, d: DType) -> IntRange {
         if self.is_within(IntRange::of_dtype(d)) { self } else { IntRange::of_dtype(d) }
     }
@@ -81,7 +81,7 @@ impl IntRange {
         }
     }
 
-    /// The range of a conversion between integers, or of one from a float.
+    /// The range of a conversion between integers, or from a float to an integer.
     pub fn cast(self, from: DType, to: DType) -> IntRange {
         match (from.kind(), to.kind()) {
             (DTypeKind::Float, _) | (_, DTypeKind::Float) => IntRange::of_dtype(to),
@@ -91,7 +91,7 @@ impl IntRange {
         }
     }
 
-    /// The range of a function of one value of a dtype.
+    /// The range of a unary function of a dtype.
     pub fn unary(op: Unary, d: DType, x: IntRange) -> IntRange {
         match op {
             _ if d.is_float() => IntRange::of_dtype(d),
@@ -107,7 +107,7 @@ impl IntRange {
         }
     }
 
-    /// The range of a function of two values of a dtype.
+    /// The range of a binary function of a dtype.
     pub fn binary(op: Binary, d: DType, a: IntRange, b: IntRange) -> IntRange {
         if !d.is_int() {
             return IntRange::of_dtype(d);
@@ -118,7 +118,7 @@ impl IntRange {
             Binary::Mul => a.mul(b).wrapped(d),
             Binary::Max => IntRange::new(a.lo.max(b.lo), a.hi.max(b.hi)),
             Binary::Min => IntRange::new(a.lo.min(b.lo), a.hi.min(b.hi)),
-            // By a known positive number; anything else may be zero or change signs.
+            // Only division by a known positive number; another divisor may be zero or negative.
             Binary::Div if b.lo == b.hi && b.lo > 0 => IntRange::new(a.lo / b.lo, a.hi / b.lo),
             Binary::Div if b.lo > 0 => IntRange::new(a.lo.min(0), a.hi.max(0)),
             Binary::Rem if b.lo > 0 => {

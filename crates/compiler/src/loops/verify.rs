@@ -1,10 +1,10 @@
-//! The kernel verifier: the invariants listed in the module documentation of `loops`, by their numbers.
+//! The kernel verifier: checks the numbered invariants in the module documentation of `loops`.
 
 use super::{AccessMode, Atom, Buf, Extent, Index, Kernel, Loop, LoopKind, Op, Reg, Size, Stmt, Var};
 use ir::{Binary, DType};
 use thiserror::Error;
 
-/// What is wrong with a kernel.
+/// A violated invariant of a kernel.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[expect(missing_docs, reason = "the messages are the documentation")]
 pub enum KernelError {
@@ -143,7 +143,7 @@ impl Verifier<'_> {
         }
         let mark = self.scope.len();
         for c in &l.carried {
-            // A serial loop's phi in a vector loop is taken to vary: a sound choice for invariant-extent checks.
+            // The phi of a serial loop in a vector loop is assumed to vary, which is conservative for invariant-extent checks.
             self.define(c.phi, self.vector.is_some())?;
         }
         self.block(&l.body, depth + 1)?;
@@ -296,7 +296,7 @@ impl Verifier<'_> {
 }
 
 impl Op {
-    /// The value operands, without those inside an index or a mask.
+    /// The value operands, without those in an index or a mask.
     pub fn operands(&self) -> impl Iterator<Item = Reg> {
         let list = match *self {
             Op::Const(_) | Op::Index(_) | Op::Load { .. } => [None; 3],

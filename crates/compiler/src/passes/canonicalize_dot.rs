@@ -1,12 +1,12 @@
-//! Puts the axes of every contraction in order: batch, free, contracted. The permutations are views, and a product takes
-//! strided operands, so most of them cost nothing; where strides can't say it, the permuted operand is what is kept in
-//! memory.
+//! Reorders the axes of every contraction to batch, free, contracted. The permutations are views, and a matrix product accepts
+//! strided operands, so most of them cost nothing. If strides cannot express the view, the permuted operand is
+//! materialized.
 
 use crate::target::MatmulTarget;
 use ir::ops::Dot;
 use ir::{Builder, DType, Graph, GraphBuilder, Op, Result, Shape, Value, Values};
 
-/// Canonical contractions everywhere, of types that the target's products take.
+/// Rewrites all contractions to the canonical axis order, with dtypes that the target's matrix products support.
 pub fn canonicalize_dots(graph: &Graph, target: &MatmulTarget) -> Result<Graph> {
     let native = |d: DType| target.dtypes.contains(&d);
     super::rewrite_graph(graph, |b, node, operands| {
@@ -15,14 +15,14 @@ pub fn canonicalize_dots(graph: &Graph, target: &MatmulTarget) -> Result<Graph> 
         };
         let dtype = b.ty(operands[0]).dtype;
         let sums = accumulator_dtype(dtype);
-        // Integers wrap, so that narrower sums are parts of wider ones.
+        // Integers wrap, so that a narrower sum equals the low bits of a wider one.
         if native(dtype) && dtype == DType::I8 && dot.acc == dtype {
             let wide = Dot { acc: sums, out: sums, ..dot.clone() };
             let v = ordered(b, &wide, operands[0], operands[1])?;
             let v = b.cast(v, dot.acc)?;
             return Ok(Values::from_slice(&[b.cast(v, dot.out)?]));
         }
-        // What the matrix kernels don't sum natively is converted first, or written as products and sums.
+        // Dtypes without a native matrix kernel are converted first, or written as products and sums.
         if dot.acc != sums || !native(dtype) {
             let (l, r) = (b.cast(operands[0], dot.acc)?, b.cast(operands[1], dot.acc)?);
             let wide = Dot { out: dot.acc, ..dot.clone() };
@@ -38,7 +38,7 @@ pub fn canonicalize_dots(graph: &Graph, target: &MatmulTarget) -> Result<Graph> 
     })
 }
 
-/// The type in which matrix kernels sum products of a type.
+/// The accumulator dtype of matrix kernels for an operand dtype.
 fn accumulator_dtype(dtype: DType) -> DType {
     if dtype == DType::I8 { DType::I32 } else { dtype.accumulator() }
 }
@@ -62,7 +62,7 @@ fn ordered(b: &mut Builder, dot: &Dot, l: Value, r: Value) -> Result<Value> {
     b.one(ordered.into(), &[l, r])
 }
 
-/// `Σ l·r` over repeated views of both operands.
+/// `Σ l·r` over broadcast views of both operands.
 fn as_sum(b: &mut Builder, dot: &Dot, l: Value, r: Value) -> Result<Value> {
     let (lt, rt) = (b.ty(l), b.ty(r));
     let (lf, rf) = (dot.lhs_free(lt.rank()), dot.rhs_free(rt.rank()));

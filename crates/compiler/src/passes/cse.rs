@@ -1,14 +1,14 @@
-//! Common subexpressions are computed once; nodes that nobody needs are dropped.
+//! Common subexpression elimination and dead code elimination.
 
 use ir::{Graph, Op, Result, Value, Values};
 use rustc_hash::{FxHashMap, FxHasher};
 use smallvec::SmallVec;
 use std::hash::{Hash, Hasher};
 
-/// Merges equal nodes. Every op is pure, so equal op and operands mean equal results; a rematerialised body is the one
-/// thing that must not be merged with what it repeats, and it is an op of its own here.
+/// Merges equal nodes. Every op is pure, so nodes with equal ops and operands have equal results. Only a rematerialized body
+/// must not be merged with the nodes that it repeats; here it is a separate op.
 pub fn cse(graph: &Graph) -> Result<Graph> {
-    // Nodes by the hash of what they are: the nodes themselves say whether they are equal.
+    // Nodes by their hash; equality is then checked on the nodes.
     let mut known: FxHashMap<u64, SmallVec<[u32; 2]>> = FxHashMap::default();
     let merged = super::rewrite_graph(graph, |b, node, operands| {
         let op = super::map_bodies(&node.op, &mut |g| cse(g))?;

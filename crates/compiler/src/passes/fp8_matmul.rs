@@ -1,9 +1,9 @@
-//! Products of numbers that were rounded to 8 bits: `dot(a·s, b·t)` of codes `a`, `b` of fp8 and a scale for each tensor becomes one
-//! `fp8_dot` of codes and scales, where the backend claims it. Its meaning is that product, in f32; the backend multiplies the codes.
+//! Forms fp8 matrix products: `dot(a·s, b·t)` of fp8 codes `a`, `b` with per-tensor scales becomes one `fp8_dot` of codes and
+//! scales, if the backend supports it. Its semantics is that product in f32; the backend multiplies the codes.
 //!
-//! Operands are matrices with all summed axes side by side, last if they are not first already: `[m, k]` and `[n, k]` are what machines
-//! with such products take, and they transpose what lies across.
-//! Scales are elementwise expressions of what is equal everywhere; here they are computed once.
+//! Operands are matrices with all contracted axes adjacent and last, or first: `[m, k]` and `[n, k]` are the layouts that
+//! hardware with fp8 products expects, and the backend transposes the other ones.
+//! Scales are elementwise expressions of values that are constant over a tensor; here they are computed once as scalars.
 
 use super::inline::CompositePredicate;
 use ir::attr::Attr;
@@ -15,7 +15,8 @@ use std::sync::Arc;
 /// The name of the composite.
 pub const FP8_DOT: &str = "fp8_dot";
 
-/// `[m, k]`, `[n, k]` and their scales, `f32[]` each, to `[m, n]` of `out`. What lies `across` is `[k, m]`, `[k, n]`.
+/// Maps `[m, k]`, `[n, k]` and their scales, `f32[]` each, to `[m, n]` of `out`. A transposed operand (`across`) is `[k, m]` or
+/// `[k, n]`.
 pub fn fp8_dot(a: &Type, b: &Type, across: [bool; 2], out: DType) -> Result<Composite> {
     let mut body = Builder::new();
     let codes = [a, b].map(|t| body.graph.input(t.clone()));
@@ -41,36 +42,36 @@ pub fn fp8_dot(a: &Type, b: &Type, across: [bool; 2], out: DType) -> Result<Comp
     })
 }
 
-/// Codes, and the scale of all of them.
+/// A quantized value: codes and their common scale.
 #[derive(Clone, Copy)]
 struct QuantizedValue {
     codes: Value,
     scale: Value,
 }
 
-/// What is known of values.
+/// Facts about the values of a graph.
 #[derive(Default)]
 struct ValueFacts {
-    /// Equal everywhere to this scalar.
+    /// Values whose elements all equal this scalar.
     uniform: FxHashMap<Value, Value>,
-    /// Codes that were widened to f32.
+    /// f32 values that were converted from these codes.
     widened: FxHashMap<Value, Value>,
     rounded: FxHashMap<Value, QuantizedValue>,
-    /// Products that this pass made.
+    /// The fp8 products that this pass has formed.
     products: FxHashMap<Value, Fp8Product>,
 }
 
-/// A product as one op.
+/// An fp8 product.
 #[derive(Clone)]
 struct Fp8Product {
-    /// Codes and scales.
+    /// The codes and scales.
     args: [Value; 4],
     across: [bool; 2],
-    /// Of the result.
+    /// The shape of the result.
     shape: Shape,
 }
 
-/// Forms the products.
+/// Forms the fp8 products of a graph.
 pub fn form_fp8_matmuls(graph: &Graph, claims: CompositePredicate<'_>) -> Result<Graph> {
     let mut known = ValueFacts::default();
     let formed = super::rewrite_graph(graph, |b, node, operands| {
@@ -79,7 +80,7 @@ pub fn form_fp8_matmuls(graph: &Graph, claims: CompositePredicate<'_>) -> Result
         {
             return Ok(Values::from_slice(&[y]));
         }
-        // A result that is rounded at once is given so.
+        // A cast of the result becomes the output dtype of the product.
         if let Op::Cast(Cast(out)) = &node.op
             && let Some(product) = known.products.get(&operands[0]).cloned()
             && let Some(y) = is_supported(b, &product, *out, claims)?
@@ -139,7 +140,7 @@ fn is_fp8(d: DType) -> bool {
     matches!(d, DType::F8E4M3 | DType::F8E5M2)
 }
 
-/// The product as one op, if both operands were rounded and the backend takes it.
+/// The fp8 product, if both operands are quantized and the backend supports it.
 fn product(
     b: &mut Builder,
     dot: &Dot,
@@ -169,7 +170,7 @@ fn product(
     Ok(made)
 }
 
-/// Codes as `[free, summed]`, or as `[summed, free]` if they lie so.
+/// The codes as `[free, contracted]`, or as `[contracted, free]` if that is their axis order.
 fn matrix(b: &mut Builder, codes: Value, free: &[usize], summed: &[usize]) -> Result<(Value, bool)> {
     let shape = b.ty(codes).shape;
     let size = |axes: &[usize]| axes.iter().map(|a| shape[*a]).product::<usize>();

@@ -1,19 +1,19 @@
-//! Inlines calls, and composites that the backend does not claim.
+//! Inlines calls, and composites that the backend does not support.
 
 use ir::{Builder, Graph, GraphBuilder, Loc, Node, Op, Result, Semantics, Type, Value, Values};
 
-/// Which composites stay whole.
+/// Decides which composites are not inlined.
 pub type CompositePredicate<'a> = &'a dyn Fn(&ir::ops::Composite, &[Type]) -> bool;
 
-/// Replaces every op that is a graph by that graph, in sub-graphs too. `remat` says whether rematerialised bodies are
-/// opened as well; before CSE they must not be.
+/// Replaces every op that has a graph by that graph, also in sub-graphs. `remat` states whether rematerialized bodies are
+/// inlined as well; before CSE they must not be.
 pub fn inline(graph: &Graph, claims: CompositePredicate<'_>, remat: bool) -> Result<Graph> {
     let open = super::rewrite_graph(graph, |b, node, operands| node_into(b, graph, node, operands, claims, remat))?;
     Ok(open.pruned())
 }
 
-/// The body of an op in its place. What a composite is made of belongs to the line that uses it; in other bodies each node
-/// has the line it was written on, if it has one.
+/// Copies the body of an op. The nodes of a composite get the source location of the op that uses it; nodes of other bodies keep
+/// their own location, if they have one.
 fn body_into(
     b: &mut Builder,
     op: &Node,
@@ -30,7 +30,7 @@ fn body_into(
     })
 }
 
-/// A node of `from`, written where `b` is.
+/// Copies a node of `from` to `b`.
 fn node_into(
     b: &mut Builder,
     from: &Graph,
@@ -56,10 +56,10 @@ fn node_into(
     super::copy_node(b, from, node, args, &mut |g| inline(g, claims, remat))
 }
 
-/// The same graph with each node right before the first that needs it.
+/// Moves each node directly before its first consumer.
 ///
-/// A body that computes forward again lists all of that first. In that order all of it would live at once; in this one a
-/// part is there when backward has come to it.
+/// A rematerialized body lists the whole forward recomputation first. In that order all its values would be live at once; in this
+/// order each value is computed when the backward computation needs it.
 fn sink_nodes(graph: &Graph) -> Graph {
     let nodes = graph.nodes();
     let mut needed = vec![usize::MAX; graph.num_values()];

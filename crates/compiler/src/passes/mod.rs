@@ -1,4 +1,4 @@
-//! Graph → Graph passes of the compiler, each in its own file.
+//! Graph → graph passes of the compiler, one per file.
 
 pub mod canonicalize_dot;
 pub mod cse;
@@ -18,26 +18,26 @@ use std::sync::Arc;
 
 type Result<T> = ir::Result<T>;
 
-/// A pass, by name.
+/// A compiler pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pass {
-    /// Composites that the backend doesn't claim become their meaning; rematerialised bodies stay closed.
+    /// Inlines composites that the backend does not support; rematerialized bodies are not inlined.
     Inline,
-    /// Equations that hold for every number.
+    /// Applies algebraic equations that hold for all values.
     Simplify,
-    /// Equal nodes become one.
+    /// Merges equal nodes.
     Cse,
-    /// Rematerialised bodies are opened: from here on nothing is merged.
+    /// Inlines rematerialized bodies; no later pass merges nodes.
     OpenRemat,
-    /// Products with packed weights become one op, where the backend has it.
+    /// Forms matrix products with quantized weights, if the backend supports them.
     QuantizedMatmul,
-    /// Products of numbers rounded to 8 bits become one op, where the backend has it.
+    /// Forms fp8 matrix products, if the backend supports them.
     Fp8Matmul,
-    /// Contractions get their axes in order.
+    /// Puts the axes of contractions in canonical order.
     CanonicalizeDot,
-    /// Long reductions go through partial results.
+    /// Splits long reductions into partial results.
     SplitReduction,
-    /// Distant readers of cheap values get copies of their own.
+    /// Rematerializes cheap values for distant consumers.
     RematerializeCheap,
 }
 
@@ -57,7 +57,7 @@ impl Pass {
         Pass::RematerializeCheap,
     ];
 
-    /// The pass of a name.
+    /// The pass with this name.
     pub fn from_name(name: &str) -> Option<Pass> {
         Pass::PIPELINE.into_iter().find(|p| p.name() == name)
     }
@@ -77,7 +77,7 @@ impl Pass {
         }
     }
 
-    /// Runs it.
+    /// Runs the pass.
     pub fn run(self, graph: &Graph, claims: CompositePredicate<'_>, target: &Target) -> Result<Graph> {
         match self {
             Pass::Inline => inline::inline(graph, claims, false),
@@ -93,7 +93,7 @@ impl Pass {
     }
 }
 
-/// The graph as `rule` writes its nodes, given their operands; each value has the type that it had.
+/// Rebuilds a graph: `rule` creates the replacement of each node from its new operands; value types do not change.
 pub(crate) fn rewrite_graph(
     graph: &Graph,
     mut rule: impl FnMut(&mut Builder, &Node, &[Value]) -> Result<Values>,
@@ -107,7 +107,7 @@ pub(crate) fn rewrite_graph(
     Ok(b.finish(&outs))
 }
 
-/// A node of `from` as it is, but for its sub-graphs, of which `f` makes others.
+/// Copies a node of `from`, with `f` applied to its sub-graphs.
 pub(crate) fn copy_node(
     b: &mut Builder,
     from: &Graph,
@@ -120,7 +120,7 @@ pub(crate) fn copy_node(
     Ok(b.graph.push_like(from, node, op, args, loc))
 }
 
-/// The op with every sub-graph that runs as such replaced by `f` of it.
+/// Applies `f` to every sub-graph of an op that is executed directly.
 fn map_bodies(op: &Op, f: &mut dyn FnMut(&Graph) -> Result<Graph>) -> Result<Op> {
     Ok(match op {
         Op::Scan(s) => {

@@ -1,5 +1,6 @@
-//! Products with packed weights: `dot(x, dequantize(w))` becomes one `packed_dot`, where the backend claims it, so that the wide
-//! weights are in no memory. Conversions of `x` from a narrower float go inside: the product decodes it as it reads.
+//! Forms matrix products with quantized weights: `dot(x, dequantize(w))` becomes one `packed_dot`, if the backend supports it,
+//! so that the dequantized weights are never materialized. Conversions of `x` from a low-precision float are included: the
+//! product converts as it reads.
 
 use super::inline::CompositePredicate;
 use ir::composites::quantized::{QuantScheme, packed_dot};
@@ -7,16 +8,16 @@ use ir::ops::{Cast, Dot};
 use ir::{Builder, DType, Graph, GraphBuilder, Op, Result, Shape, Type, Value, Values};
 use rustc_hash::FxHashMap;
 
-/// What a value was made of.
+/// The origin of a value.
 #[derive(Clone)]
 enum ValueOrigin {
-    /// Dequantised from these parts.
+    /// Dequantized from these parts.
     Packed(QuantScheme, Values),
-    /// Widened from a narrower float.
+    /// Converted from a narrower float dtype.
     Upcast(Value),
 }
 
-/// Forms the products.
+/// Forms the quantized matrix products of a graph.
 pub fn form_quantized_matmuls(graph: &Graph, claims: CompositePredicate<'_>) -> Result<Graph> {
     let mut made: FxHashMap<Value, ValueOrigin> = FxHashMap::default();
     let formed = super::rewrite_graph(graph, |b, node, operands| {
@@ -42,7 +43,7 @@ pub fn form_quantized_matmuls(graph: &Graph, claims: CompositePredicate<'_>) -> 
     Ok(formed.pruned())
 }
 
-/// The product as one op, if it is one with a packed matrix that the backend takes.
+/// The quantized product, if one operand is a quantized matrix and the backend supports it.
 fn product(
     b: &mut Builder,
     dot: &Dot,
@@ -64,7 +65,7 @@ fn product(
             Some(ValueOrigin::Upcast(narrow)) => *narrow,
             _ => x,
         };
-        // The contracted axis last.
+        // Move the contracted axis last.
         let rank = b.ty(x).rank();
         let perm: Shape = (0..rank).filter(|a| *a != others[0]).chain([others[0]]).collect();
         let types: Vec<Type> = parts.iter().map(|p| b.ty(*p)).collect();

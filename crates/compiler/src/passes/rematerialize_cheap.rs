@@ -1,17 +1,17 @@
-//! Values that are cheap to compute again are not kept from one end of a program to the other.
+//! Rematerializes cheap values instead of keeping them in memory for a distant consumer.
 //!
-//! A training step computes `sigmoid(gate)` in its forward half and reads it again in its backward half. Kept, it is
-//! written, held through everything between, and read; computed again from `gate`, which the backward half reads anyway,
-//! it costs a few instructions. So a value that would be kept in memory, whose distant readers could have it from
-//! operands that are alive there regardless, is computed a second time next to them.
+//! A training step computes `sigmoid(gate)` in its forward half and reads it again in its backward half. If it is kept, it is
+//! written, occupies memory in between, and is read again. Recomputing it from `gate`, which the backward half reads anyway,
+//! costs a few instructions. So a value in memory is recomputed for its distant consumers if it is cheap and its operands
+//! are live there anyway.
 
 use crate::target::RecomputePolicy;
 use ir::{Graph, Node, Value, Values};
 use rustc_hash::FxHashSet;
 
-/// Gives distant readers of cheap values copies of their own. `kept` says which values would be in memory and what each
-/// costs, `heavy` which nodes are steps of their own, `operand` which value such a node reads from memory, `keep` what is
-/// cheap and what is distant on this target.
+/// Recomputes cheap values next to their distant consumers. `kept` states which values would be in memory and the cost of each,
+/// `heavy` which nodes are separate steps, `operand` which value such a node reads from memory, and `keep` the target's thresholds
+/// for cheap and distant.
 pub fn rematerialize_cheap(
     graph: &Graph,
     (kept, cost): &(Vec<bool>, Vec<u32>),
@@ -20,7 +20,7 @@ pub fn rematerialize_cheap(
     keep: &RecomputePolicy,
 ) -> Graph {
     let n = graph.num_values();
-    // How many heavy ops come before each node, and when each value is read last, through what is computed in place.
+    // The number of heavy ops before each node, and the last use of each value, including uses through inlined values.
     let mut before = Vec::with_capacity(graph.nodes().len());
     let mut count = 0;
     for node in graph.nodes() {
@@ -92,7 +92,7 @@ pub fn rematerialize_cheap(
     g.pruned()
 }
 
-/// Values in memory that computing a node's results reads.
+/// The values in memory that a node's results are computed from.
 fn leaves(graph: &Graph, kept: &[bool], node: &Node) -> Vec<Value> {
     let mut out = Vec::new();
     let mut seen = FxHashSet::default();
@@ -109,14 +109,14 @@ fn leaves(graph: &Graph, kept: &[bool], node: &Node) -> Vec<Value> {
     out
 }
 
-/// Keeping `leaf` alive costs next to nothing compared with keeping `v`.
+/// Whether `leaf` is much smaller than `v`, so that keeping it alive costs little.
 fn small(graph: &Graph, leaf: Value, v: Value) -> bool {
     graph.ty(leaf).bytes() * 8 <= graph.ty(v).bytes()
 }
 
 struct Rebuild<'a> {
     graph: &'a Graph,
-    /// Values that are chosen, or computed in place from such.
+    /// Values that are selected, or computed inline from selected values.
     touched: &'a [bool],
     g: &'a mut Graph,
     map: &'a mut [Option<Value>],
@@ -124,7 +124,7 @@ struct Rebuild<'a> {
 }
 
 impl Rebuild<'_> {
-    /// The value, computed a second time as far as it is not in memory.
+    /// Recomputes a value from values in memory.
     fn recompute_value(&mut self, v: Value) -> Value {
         if let Some(t) = self.copies[v.0 as usize] {
             return t;

@@ -1,9 +1,9 @@
-//! Algebra: each rule is one equation that holds for every value, NaN, infinities and −0 included.
+//! Algebraic simplification: each rule is an equation that holds for every value, including NaN, infinities and −0.
 
 use ir::ops::{Broadcast, Permute, Reshape};
 use ir::{Binary, Builder, Graph, GraphBuilder, Op, Result, Scalar, Shape, Unary, Value, Values};
 
-/// Applies the rules until nothing changes, in sub-graphs too. `wide` is how many operands a concatenation may have.
+/// Applies the rules until nothing changes, also in sub-graphs. `wide` is the maximum number of operands of a concatenation.
 pub fn simplify(graph: &Graph, wide: usize) -> Result<Graph> {
     let simple = super::rewrite_graph(graph, |b, node, args| match rewrite(b, &node.op, args, wide)? {
         Some(v) => Ok(Values::from_slice(&[v])),
@@ -12,7 +12,7 @@ pub fn simplify(graph: &Graph, wide: usize) -> Result<Graph> {
     Ok(simple.pruned())
 }
 
-/// The simpler value, where a rule applies. Operands are already simple.
+/// The simplified value, if a rule applies. The operands are already simplified.
 fn rewrite(b: &mut Builder, op: &Op, args: &[Value], wide: usize) -> Result<Option<Value>> {
     Ok(match op {
         Op::Binary(k) => binary(b, *k, args[0], args[1])?,
@@ -20,22 +20,22 @@ fn rewrite(b: &mut Builder, op: &Op, args: &[Value], wide: usize) -> Result<Opti
         Op::Unary(Unary::Neg) => negated_operand(b, args[0]),
         // cast to its own dtype = x
         Op::Cast(c) if b.ty(args[0]).dtype == c.0 => Some(args[0]),
-        // Marks for transforms; nothing to compute.
+        // Markers for transforms have no effect.
         Op::Name(name) if name.is_nofuse() => None,
         Op::StopGradient(_) | Op::Name(_) => Some(args[0]),
         Op::Collective(c) if c.kind == ir::ops::CollectiveKind::PVary => Some(args[0]),
-        // A reduction over nothing is its identity, whatever else the shape is.
+        // A reduction over no elements is its identity, for any other axes.
         Op::Reduce(r) if b.ty(args[0]).numel() == 0 => {
             let ty = b.ty(args[0]);
             let shape: Shape = (0..ty.rank()).filter(|a| !r.axes.contains(a)).map(|a| ty.shape[a]).collect();
             Some(b.full(&ty.with_shape(&shape), r.kind.identity(ty.dtype))?)
         }
-        // Nothing with padding around it is padding.
+        // Padding an empty tensor gives only padding.
         Op::Pad(_) if b.ty(args[0]).numel() == 0 => {
             let ty = op.infer(&[b.ty(args[0]), b.ty(args[1])]).ok().and_then(|t| t.into_iter().next());
             ty.map(|t| b.splat(args[1], &t.shape)).transpose()?
         }
-        // concat(x, nothing) = concat(x)
+        // concat(x, empty) = concat(x)
         Op::Concat(c) if args.len() > 1 && args.iter().any(|&a| b.ty(a).shape[c.axis] == 0) => {
             let mut kept: Vec<Value> = args.iter().copied().filter(|&a| b.ty(a).shape[c.axis] != 0).collect();
             if kept.is_empty() {
@@ -128,7 +128,7 @@ fn def(b: &Builder, v: Value) -> Option<(&Op, &[Value])> {
     b.graph.node_of(v).map(|n| (&n.op, &n.args[..]))
 }
 
-/// What a value is the negative of.
+/// The operand of which a value is the negation.
 fn negated_operand(b: &Builder, v: Value) -> Option<Value> {
     match def(b, v) {
         Some((Op::Unary(Unary::Neg), &[x])) => Some(x),
@@ -136,7 +136,7 @@ fn negated_operand(b: &Builder, v: Value) -> Option<Value> {
     }
 }
 
-/// The one scalar that a value repeats.
+/// The scalar value of a constant whose elements are all equal.
 fn constant(b: &Builder, v: Value) -> Option<Scalar> {
     let node = b.graph.node_of(v)?;
     match &node.op {

@@ -1,12 +1,12 @@
-//! Cuts long reductions with few results into blocks, whose results are then reduced: all threads share the work.
+//! Splits long reductions with few results into blocks, whose results are then reduced, so that all threads take part.
 //!
-//! Where to cut follows from the shape and the kind of device alone, so results have the same bits on any number of threads.
+//! The split depends only on the shape and the kind of device, so results have the same bits with any number of threads.
 
 use crate::target::SplitReduction;
 use ir::ops::ReduceKind;
 use ir::{Builder, DType, Graph, GraphBuilder, Op, Result, Shape, Value, Values};
 
-/// Long reductions everywhere, in sub-graphs too, through partial results.
+/// Splits the long reductions of a graph, also in sub-graphs.
 pub fn split_reductions(graph: &Graph, target: &SplitReduction) -> Result<Graph> {
     super::rewrite_graph(graph, |b, node, operands| {
         if let Op::Reduce(r) = &node.op
@@ -18,7 +18,7 @@ pub fn split_reductions(graph: &Graph, target: &SplitReduction) -> Result<Graph>
     })
 }
 
-/// The reduction through partial results, if it is one that gains by it, in so many stages at most.
+/// Splits a reduction into at most `stages` stages, if that is faster.
 fn split_reduction(
     b: &mut Builder,
     kind: ReduceKind,
@@ -37,7 +37,7 @@ fn split_reduction(
     if stages < 2 || total < target.min_elements || shares >= target.saturating_results || short {
         return Ok(None);
     }
-    // The longest run of neighbouring reduced axes becomes one axis, and that is cut.
+    // The longest group of adjacent reduced axes is merged into one axis, which is split.
     let mut run = 0..0;
     let mut longest = 1;
     for start in (0..ty.rank()).filter(|&a| reduced(a) && (a == 0 || !reduced(a - 1))) {
@@ -47,10 +47,10 @@ fn split_reduction(
             (run, longest) = (start..end, size);
         }
     }
-    // What a block has besides its part of the run: other reduced axes, and the columns of sums of columns.
+    // The other elements of a block: other reduced axes, and the columns of column sums.
     let around = total / longest.max(1) / if reduced(last) { kept.max(1) } else { 1 };
     let near = (total / target.blocks.max(1)).clamp(target.block.0, target.block.1) / around.max(1);
-    // Sums of columns: whoever adds up the partial results has no more of them, stage by stage, than a block has rows.
+    // Column sums: no stage that adds partial results has more of them than a block has rows.
     let near = if reduced(last) { near } else { near.max(root(longest, stages)) };
     let block = block_near(longest, near.max(1));
     let blocks = longest / block;
@@ -66,7 +66,7 @@ fn split_reduction(
     let whole = blocks * block == longest;
     let main = if whole { flat } else { b.slice_axis(flat, run.start, 0, blocks * block)? };
     let main = b.reshape(main, &shape(&[blocks, block]))?;
-    // Axes behind the run have moved: the run's own are two now.
+    // Axes after the merged axis have moved, because it became two axes.
     let inner: Vec<usize> = (0..ty.rank())
         .filter(|&a| reduced(a) && !run.contains(&a))
         .map(|a| if a < run.start { a } else { a + 2 - run.len() })
@@ -94,7 +94,7 @@ fn reduce_as(b: &mut Builder, kind: ReduceKind, wide: DType, x: Value, axes: &[u
     b.reduce(kind, x, &axes)
 }
 
-/// The largest number whose power of so many is not above `n`.
+/// The largest number whose `power`-th power does not exceed `n`.
 fn root(n: usize, power: u32) -> usize {
     let mut least = 1;
     while (least + 1usize).checked_pow(power).is_some_and(|p| p <= n) {

@@ -1,17 +1,17 @@
-//! Permutations that cancel across a computation: `permute(f(permute(x)))` is `f` with its axes renamed.
+//! Folds permutations that cancel across a computation: `permute(f(permute(x)))` is `f` with renamed axes.
 //!
-//! A softmax over a middle axis is one over the last axis between two permutations. Written with its axes renamed it reads and
-//! writes memory as it lies, and is one kernel.
+//! A softmax over a middle axis is one over the last axis between two permutations. With renamed axes it accesses memory in its
+//! original order, and is one kernel.
 
 use ir::ops::Reduce;
 use ir::{Builder, GraphBuilder, Op, Result, Semantics, Shape, Value};
 use rustc_hash::FxHashMap;
 
-/// Most nodes that are looked at.
+/// The maximum number of nodes in the search.
 const MAX_NODES: usize = 64;
 
-/// `permute(v, perm)` without a permutation, if the value is made of permutations that this one undoes, of values that are
-/// repeated along axes, and of elementwise functions and reductions of such.
+/// `permute(v, perm)` without the permutation, if the value consists of permutations that this one cancels, of broadcast values,
+/// and of elementwise functions and reductions of such values.
 pub(super) fn fold_permutation(b: &mut Builder, v: Value, perm: &[usize]) -> Result<Option<Value>> {
     let mut look = PermutationSearch { perm: perm.into(), seen: 0, undone: false, renamed: FxHashMap::default() };
     if !look.possible(b, v, &mut FxHashMap::default()) || !look.undone {
@@ -23,13 +23,13 @@ pub(super) fn fold_permutation(b: &mut Builder, v: Value, perm: &[usize]) -> Res
 struct PermutationSearch {
     perm: Shape,
     seen: usize,
-    /// Some permutation is undone.
+    /// Whether a permutation is cancelled.
     undone: bool,
     renamed: FxHashMap<Value, Value>,
 }
 
 impl PermutationSearch {
-    /// Where an axis goes.
+    /// The new position of an axis.
     fn place(&self, axis: usize) -> Option<usize> {
         self.perm.iter().position(|&a| a == axis)
     }
@@ -39,7 +39,7 @@ impl PermutationSearch {
         to.windows(2).all(|w| w[0] < w[1])
     }
 
-    /// Whether the value can be renamed; notes whether a permutation goes away by it.
+    /// Whether the axes of the value can be renamed; records whether that removes a permutation.
     fn possible(&mut self, b: &Builder, v: Value, known: &mut FxHashMap<(Value, bool), bool>) -> bool {
         if let Some(&k) = known.get(&(v, true)) {
             return k;
@@ -63,8 +63,8 @@ impl PermutationSearch {
         can
     }
 
-    /// Whether a value without some of the axes can stay what it is: always, but a reduction of something that can't be
-    /// renamed would compute that twice.
+    /// Whether a value without some of the axes can stay unchanged: always, except that a reduction of a value whose axes cannot be
+    /// renamed would be computed twice.
     fn kept(&mut self, b: &Builder, v: Value, known: &mut FxHashMap<(Value, bool), bool>) -> bool {
         if let Some(&k) = known.get(&(v, false)) {
             return k;
@@ -110,7 +110,7 @@ impl PermutationSearch {
         Ok(r)
     }
 
-    /// The same value, its reductions made of renamed operands.
+    /// The same value, with reductions of operands whose axes are renamed.
     fn restate(&mut self, b: &mut Builder, v: Value) -> Result<Value> {
         let Some(node) = b.graph.node_of(v) else { return Ok(v) };
         let (op, args) = (node.op.clone(), node.args.clone());

@@ -1,14 +1,14 @@
-//! A slice written into an input that the result replaces becomes a scatter of that one slice, where the backend changes memory in
-//! place by it. A kernel would run over every element to leave most as they are: the caches of a step of decoding are such.
+//! Rewrites an update of a slice of a donated input to a scatter of that slice, if the backend scatters in place. A kernel would
+//! copy every element to change a few; the KV cache of a decoding step is updated this way.
 
 use super::Result;
 use ir::ops::{Scatter, ScatterKind, ScatterMode, SliceDims};
 use ir::{Builder, DType, Graph, GraphBuilder, Node, Op, Shape, Value, Values};
 
-/// Slices that are at least so many times smaller than what they are written into.
+/// The minimum ratio of the sizes of the input and the slice.
 const MIN_SIZE_RATIO: usize = 2;
 
-/// Rewrites updates of `replaced` pairs of an input and an output.
+/// Rewrites updates for `replaced` pairs of an input and an output.
 pub(crate) fn updates_to_scatters(
     graph: &Graph,
     replaced: &[(usize, usize)],
@@ -34,7 +34,7 @@ pub(crate) fn updates_to_scatters(
 fn scattered(b: &mut Builder, operands: &[Value], overwrites: &dyn Fn(&Op) -> bool) -> Result<Option<Value>> {
     let [x, update, starts @ ..] = operands else { return Ok(None) };
     let (whole, part) = (b.ty(*x), b.ty(*update));
-    // Along an axis that is written whole, there is one place to begin.
+    // An axis that is written completely has only one start index.
     let free: Shape = (0..whole.rank()).filter(|&a| part.shape[a] < whole.shape[a]).collect();
     let wide = free.iter().any(|&a| b.ty(starts[a]).dtype == DType::I64);
     let known = free.iter().all(|&a| matches!(b.ty(starts[a]).dtype, DType::I32 | DType::I64));

@@ -1,9 +1,9 @@
 //! Bounds of the indices of a kernel: intervals of registers, and inequalities between linear forms.
 //!
-//! An inequality is a form that is never negative. They come from what a loop counts up to, from minima, maxima and quotients, and from the
-//! mask of an access. A form is bounded by its interval, or by that of its sum with a multiple of an inequality that cancels one of its
-//! roots; a few of these in a row are enough for what the compiler writes. What is bounded is the form as a whole number: the address is
-//! equal to it modulo 2⁶⁴, so partial sums may wrap.
+//! An inequality is a form that is never negative. Inequalities come from loop bounds, minima, maxima, quotients, and the
+//! mask of an access. A form is bounded by its interval, or by the interval of its sum with a multiple of an inequality that
+//! cancels one of its roots; a short chain of inequalities is sufficient for the kernels that the compiler generates. The bound
+//! is for the form as a whole number: the address is equal to it modulo 2⁶⁴, so partial sums may wrap.
 
 use crate::loops::index_analysis::{IndexAnalysis, IndexVar, LaunchInfo, Linear, MemoryAccess};
 use crate::loops::range::IntRange;
@@ -11,19 +11,19 @@ use crate::loops::{self, AccessMode, Atom, Buf, Extent, Index, Kernel, Loop, Loo
 use ir::{Binary, Compare, DType, Unary};
 use std::cell::Cell;
 
-/// The block or tile of a matrix product that a kernel runs over: its first buffer, rows and columns of which are given by six size
+/// The block or tile of a matrix product that a kernel runs over: its first buffer, whose rows and columns are given by six size
 /// arguments.
 #[derive(Clone, Copy)]
 pub(super) struct Tile {
     pub(super) batch: i64,
-    /// Of the whole matrix.
+    /// The number of rows of the whole matrix.
     pub(super) rows: i64,
     pub(super) cols: i64,
     /// Each tile has all columns.
     pub(super) whole_rows: bool,
 }
 
-/// Arguments of a tile's kernel, as registers of the kernel that is looked at.
+/// The size arguments of a tile's kernel, as registers of the kernel that is verified.
 struct TileArguments {
     tile: Tile,
     /// Batch entry, first row, first column, rows, columns.
@@ -36,20 +36,20 @@ const ROWS: usize = 3;
 const COLS: usize = 4;
 const STRIDE: u32 = 5;
 
-/// An access that is not known to be inside.
+/// An access that is not proved to be in bounds.
 pub(super) struct OutOfBounds {
     pub(super) buf: Buf,
     pub(super) store: bool,
     pub(super) index: String,
 }
 
-/// Inequalities that are tried one after another for one bound.
+/// The maximum number of inequalities that are chained for one bound.
 const MAX_CHAINED_INEQUALITIES: usize = 5;
-/// Sums that are tried for one bound.
+/// The maximum number of sums that are tried for one bound.
 const MAX_SUMS: usize = 4000;
 
-/// Whether every access of a verified kernel to buffer `i` is to an element below `limits[i]`. With a tile, its buffer is the first, and its
-/// limit is not looked at.
+/// Checks that every access of a verified kernel to buffer `i` is to an element below `limits[i]`. With a tile, its buffer is
+/// the first, and the limit of that buffer is ignored.
 pub(super) fn is_in_bounds(kernel: &Kernel, limits: &[i64], tile: Option<Tile>) -> Result<(), OutOfBounds> {
     let unknown = |buf| OutOfBounds { buf, store: false, index: "an index with sizes that are not known".into() };
     let mut own = std::borrow::Cow::Borrowed(kernel);
@@ -107,7 +107,7 @@ impl TileArguments {
         self.regs.into_iter().zip(of).collect()
     }
 
-    /// First row and rows, first column and columns: together no more than the matrix has.
+    /// The first row plus the rows, and the first column plus the columns, do not exceed the size of the matrix.
     fn inequalities(&self) -> impl Iterator<Item = Linear> {
         let both = |first: Reg, count: Reg, of: i64| Linear {
             offset: of,
@@ -123,8 +123,8 @@ impl TileArguments {
     }
 }
 
-/// Makes registers of the arguments of a kernel over tiles. The row stride stands in indices of the tile alone, for its rows, and is left out
-/// there: what remains is the column.
+/// Turns the size arguments of a kernel over tiles into registers. The row stride occurs only in indices of the tile, for its
+/// rows, and is removed there; the column remains.
 fn substitute(kernel: &mut Kernel, tile: Tile) -> Result<TileArguments, Buf> {
     let first = kernel.regs.len() as u32;
     kernel.regs.extend([DType::I64; 5]);
@@ -188,7 +188,7 @@ impl TileArguments {
     }
 }
 
-/// What an index stays below.
+/// An exclusive upper bound of an index.
 #[derive(Clone, Copy)]
 enum UpperBound {
     Number(i64),
@@ -196,12 +196,13 @@ enum UpperBound {
     BelowReg(Reg),
 }
 
-/// What is known where a walk over a kernel is.
+/// The facts that are known at a position of the kernel.
 struct WalkState<'k, 'a> {
     ops: &'a mut [Option<&'k Op>],
-    /// Scratch whose first element is stored once in the kernel, earlier in this block or one around it, and the value there.
+    /// Scratch buffers whose first element is stored once in the kernel, earlier in this block or an enclosing one, and the
+    /// stored value.
     counts: Vec<(Buf, Reg)>,
-    /// Inside of a vector loop, where each lane has values of its own.
+    /// Whether the position is inside a vector loop, where each lane has its own values.
     vector: bool,
 }
 
@@ -234,7 +235,7 @@ impl Prover<'_> {
         at_most(&above, 0) && below.is_some_and(|below| at_most(&below, limit))
     }
 
-    /// Whether a form is never above a limit.
+    /// Whether a form never exceeds a limit.
     fn at_most(&self, form: &Linear, inequalities: &[Linear], limit: i128, depth: usize) -> bool {
         if self.range(form).is_some_and(|r| r.hi <= limit) {
             return true;
@@ -271,7 +272,7 @@ impl Prover<'_> {
         }
     }
 
-    /// The values of a form as a whole number.
+    /// The range of a form as a whole number.
     fn range(&self, form: &Linear) -> Option<IntRange> {
         let mut sum = IntRange::single(form.offset);
         for (root, stride) in &form.terms {
@@ -282,13 +283,13 @@ impl Prover<'_> {
         Some(sum)
     }
 
-    /// The form of a register that is equal to it, not only modulo 2⁶⁴.
+    /// The form that equals a register exactly, not only modulo 2⁶⁴.
     fn exact(&self, r: Reg) -> Option<&Linear> {
         let form = self.facts.regs[r.0 as usize].form.as_ref()?;
         self.range(form)?.is_within(IntRange::of_dtype(DType::I64)).then_some(form)
     }
 
-    /// What is known where a mask is true, or where it is false.
+    /// The inequalities that hold where a mask is true, or where it is false.
     fn mask(&self, r: Reg, negated: bool, found: &mut Vec<Linear>) {
         match self.facts.regs[r.0 as usize].test {
             Some(Op::Unary(Unary::Not, x)) => self.mask(x, !negated, found),
@@ -324,7 +325,7 @@ impl Prover<'_> {
         }
     }
 
-    /// Inequalities of all registers and loops.
+    /// Collects the inequalities of all registers and loops.
     fn definitions(&mut self, kernel: &Kernel, arguments: Option<&TileArguments>) {
         let mut found = Vec::new();
         if let Some(a) = arguments {
@@ -367,7 +368,7 @@ impl Prover<'_> {
         w.counts.truncate(mark);
     }
 
-    /// What a loop's count is known to be no more than.
+    /// Collects the upper bounds of a loop's trip count.
     fn bounded(&self, l: &Loop, w: &WalkState<'_, '_>, found: &mut Vec<Linear>) {
         let Extent::Bounded { buf, index, .. } = &l.extent else { return };
         let Some((_, value)) = w.counts.iter().find(|c| c.0 == *buf) else { return };
@@ -375,7 +376,7 @@ impl Prover<'_> {
             return;
         }
         let op = |r: Reg| w.ops[r.0 as usize];
-        // An i32 of an i64 that fits.
+        // A cast from i64 to i32 whose value fits.
         let Some(Op::Cast(DType::I32, wide)) = op(*value) else { return };
         if !self.facts.regs[wide.0 as usize].range.is_within(IntRange::of_dtype(DType::I32)) {
             return;
@@ -416,7 +417,7 @@ impl Prover<'_> {
                     Some(l)
                 }));
             }
-            // The rest is no more than what is divided.
+            // The remainder does not exceed the dividend.
             Binary::Rem if y.terms.is_empty() && y.offset > 0 && self.range(x).is_some_and(|r| r.lo >= 0) => {
                 found.extend(difference_at_least(x, &own, 0));
             }
@@ -444,7 +445,7 @@ fn difference_at_least(large: &Linear, small: &Linear, by: i64) -> Option<Linear
     Some(l)
 }
 
-/// Loops, registers and sizes are few enough to look at, and the kernel is valid.
+/// Checks that the kernel is valid and that the numbers of loops, registers and sizes are within limits.
 pub(super) fn valid(kernel: &Kernel) -> Result<(), String> {
     const MOST: u32 = 1 << 16;
     if kernel.vars > MOST || kernel.sizes > MOST || kernel.buffers.len() > MOST as usize {
@@ -470,7 +471,8 @@ mod tests {
         b.constant(Scalar::from_i64(DType::I64, n))
     }
 
-    /// `x[.. ] = 1` in a loop over 0..10, and the least number of elements for which it is inside; none if no number is enough.
+    /// `x[.. ] = 1` in a loop over 0..10, and the smallest number of elements for which it is in bounds; none if there is no
+    /// such number.
     type Case = (&'static str, Option<i64>, fn(&mut KernelBuilder, Buf, Buf, Var));
 
     const CASES: &[Case] = &[

@@ -1,12 +1,13 @@
-//! The verifier of programs: every access of every step is inside its buffer, whatever the inputs hold.
+//! The verifier of programs: proves that every access of every step is inside its buffer, for all input values.
 //!
-//! Steps say which bytes they touch: copies, products with their strides, library ops by their types. Of kernels, and of the kernels that
-//! products run over their blocks and tiles, `bounds` proves the indices. Where a device relies on more than bounds, that is checked too:
+//! Steps state which bytes they access: copies, matrix products with their strides, library ops by their types. For kernels,
+//! including prologues and epilogues of matrix products, `bounds` proves the indices. The verifier also checks these invariants
+//! of devices:
 //!
-//! - inputs and constants are not written; several runs may read them at once;
-//! - what a library op writes is nothing that it reads, so that no routine sees an index change that it has checked;
-//! - addresses are multiples of their elements' sizes;
-//! - what a place adds for each iteration belongs to a loop around its step.
+//! - inputs and constants are not written, because several runs may read them concurrently;
+//! - the outputs of a library op do not overlap its inputs, so that an index cannot change after the routine has checked it;
+//! - addresses are multiples of their element sizes;
+//! - the strides of a buffer slice belong to loops around its step.
 
 mod bounds;
 
@@ -21,20 +22,20 @@ use bounds::Tile;
 use ir::{DType, Op, Type};
 use rustc_hash::FxHashSet;
 
-/// What is wrong, without the step.
+/// The error message, without the step.
 type Check = std::result::Result<(), String>;
 
-/// Bytes of a program's arena and of a worker's scratch, and products of sizes, at most: what is added to them stays in range.
+/// The maximum bytes of a program's arena, of a worker's scratch, and of products of sizes, so that sums with them do not overflow.
 const MAX_BYTES: usize = isize::MAX as usize >> 8;
 
-/// Proves that a run of the program stays inside its buffers.
+/// Proves that all accesses of a run of the program are inside its buffers.
 pub(crate) fn verify(p: &ProgramParts) -> Result<()> {
     header(p).map_err(Error::Program)?;
     let mut v = Verifier { p, loops: vec![None; p.max_loop_depth.min(u8::MAX.into())], path: Vec::new(), dead: false };
     v.steps(&p.steps)
 }
 
-/// Types, buffers and donations fit together.
+/// Checks that types, buffers and donations are consistent.
 fn header(p: &ProgramParts) -> Check {
     if p.arena_bytes > MAX_BYTES {
         return Err(format!("an arena of {} bytes", p.arena_bytes));
@@ -71,11 +72,11 @@ fn checked(ty: &Type) -> Check {
 
 struct Verifier<'a> {
     p: &'a ProgramParts,
-    /// For each level the last index of the loop that is open there; as high as can be where nothing bounds it.
+    /// For each depth the last index of the open loop; the maximum value if it is unbounded.
     loops: Vec<Option<i64>>,
-    /// Numbers of the steps around this one.
+    /// The numbers of the enclosing steps.
     path: Vec<usize>,
-    /// In a loop that runs no iteration: only whole constants are looked at, which may be packed when the program is loaded.
+    /// Set in a loop without iterations: only whole constants are checked, because they may be packed when the program is loaded.
     dead: bool,
 }
 
@@ -155,7 +156,7 @@ impl Verifier<'_> {
         }
     }
 
-    /// Bytes from the start of a place's buffers at which it may be, given the loops around it.
+    /// The range of byte offsets of a slice in its buffer, given the enclosing loops.
     fn span(&self, place: &BufferSlice) -> std::result::Result<(i128, i128), String> {
         const FAR: i128 = 1 << 62;
         let (mut lo, mut hi) = (place.offset as i128, place.offset as i128);
@@ -166,7 +167,7 @@ impl Verifier<'_> {
             };
             let reach = last as i128 * *stride as i128;
             (lo, hi) = (lo + reach.min(0), hi + reach.max(0));
-            // The sum is made from left to right, in 64 bits.
+            // The sum is computed from left to right in 64 bits.
             if lo < -FAR || hi > FAR {
                 return Err(format!("{place} is outside of its buffer"));
             }
@@ -174,7 +175,7 @@ impl Verifier<'_> {
         Ok((lo, hi))
     }
 
-    /// The buffers of a place, and bytes of the smallest. Those that take turns are of one size.
+    /// The buffers of a slice, and the size of the smallest in bytes. Double buffers have equal sizes.
     fn buffers(&self, place: &BufferSlice, write: bool) -> std::result::Result<usize, String> {
         if let BufferRef::DoubleBuffered(level, ..) = place.buffer
             && level >= self.loops.len()
@@ -201,13 +202,14 @@ impl Verifier<'_> {
         bytes.ok_or_else(|| format!("{place} is no buffer"))
     }
 
-    /// Whether no step here touches a place.
+    /// Whether no step at this point accesses a slice.
     fn never_accessed(&self, place: &BufferSlice) -> bool {
         let constant = |id: BufferId| matches!(self.p.buffers[id.0 as usize].kind, BufferKind::Constant(_));
         self.dead && !(place.strides.is_empty() && place.buffers().any(constant))
     }
 
-    /// The bytes `from..to` of a place, counted from its start, are in its buffers, and elements of `size` bytes are aligned.
+    /// Checks that the bytes `from..to` of a slice, relative to its start, are inside its buffers, and that elements of `size`
+    /// bytes are aligned.
     fn check_access(&self, place: &BufferSlice, from: i128, to: i128, size: usize, write: bool) -> Check {
         let bytes = self.buffers(place, write)?;
         let (lo, hi) = self.span(place)?;
@@ -221,7 +223,7 @@ impl Verifier<'_> {
         self.is_aligned(place, size)
     }
 
-    /// Addresses are multiples of an element's size, as far as memory of the caller's is of its own.
+    /// Checks that addresses are multiples of the element size; buffers of the caller are aligned to their own dtype.
     fn is_aligned(&self, place: &BufferSlice, size: usize) -> Check {
         let multiple = |n: i64| n.unsigned_abs().is_multiple_of(size as u64);
         let base = |id: BufferId| match &self.p.buffers[id.0 as usize] {
@@ -234,7 +236,7 @@ impl Verifier<'_> {
         if fits { Ok(()) } else { Err(format!("{place} is not aligned to elements of {size} bytes")) }
     }
 
-    /// Elements of a kernel's buffer that are there, wherever the loops around it are.
+    /// The number of elements of a kernel's buffer that are accessible in every iteration of the enclosing loops.
     fn elements(&self, place: &BufferSlice, buffer: &Buffer) -> std::result::Result<i64, String> {
         let size = buffer.dtype.size();
         let bytes = self.buffers(place, buffer.mode != AccessMode::Read)?;
@@ -293,7 +295,7 @@ impl Verifier<'_> {
         })
     }
 
-    /// A kernel over blocks or tiles of a product; `written` says which its first buffer is.
+    /// Checks a kernel over blocks or tiles of a matrix product; `written` states whether its first buffer is written.
     fn tile(&self, kernel: &Kernel, args: &[BufferSlice], tile: Tile, (dtype, written): (DType, bool)) -> Check {
         bounds::valid(kernel)?;
         let Some((first, others)) = kernel.buffers.split_first() else {
@@ -312,7 +314,7 @@ impl Verifier<'_> {
         for (place, buffer) in args.iter().zip(others) {
             limits.push(self.elements(place, buffer)?);
         }
-        // Of a matrix without elements there are no tiles.
+        // A matrix without elements has no tiles.
         if self.dead || tile.batch == 0 || tile.rows == 0 || tile.cols == 0 {
             return Ok(());
         }
@@ -394,7 +396,7 @@ impl Verifier<'_> {
         Ok(())
     }
 
-    /// Whether two places are one: the same buffer, or an input and the output that it is donated to.
+    /// Whether two slices are the same: the same buffer, or an input and the output that it is donated to.
     fn one(&self, a: &BufferSlice, b: &BufferSlice) -> bool {
         let (BufferRef::Fixed(x), BufferRef::Fixed(y)) = (a.buffer, b.buffer) else { return a == b };
         let rest = a.offset == b.offset && a.strides == b.strides;
@@ -410,7 +412,7 @@ impl Verifier<'_> {
         }
     }
 
-    /// Whether bytes of two places may be the same memory.
+    /// Whether the bytes of two slices may overlap.
     fn may_overlap(&self, (a, m): (&BufferSlice, usize), (b, n): (&BufferSlice, usize)) -> bool {
         if m == 0 || n == 0 {
             return false;
@@ -454,7 +456,7 @@ impl Verifier<'_> {
     }
 }
 
-/// What products of a dtype are summed in, and tiles hold.
+/// The accumulator dtype of matrix products of a dtype, which is also the dtype of tiles.
 fn accumulator(dtype: DType) -> DType {
     match dtype {
         DType::F64 => DType::F64,
@@ -463,7 +465,7 @@ fn accumulator(dtype: DType) -> DType {
     }
 }
 
-/// The first element that a matrix product reads of an operand, and the one behind the last.
+/// The range of elements that a matrix product reads of an operand; the end is exclusive.
 fn matmul_access_range(sizes: [usize; 3], strides: [isize; 3]) -> (i128, i128) {
     if sizes.contains(&0) {
         return (0, 0);

@@ -1,4 +1,4 @@
-//! The backend of the compiler's own tests: it compiles for the CPU, and runs nothing.
+//! The backend of the compiler's own tests: it compiles for the CPU but runs nothing.
 
 use compiler::program::Program;
 use compiler::target::{
@@ -10,8 +10,8 @@ use ir::ops::Composite;
 use ir::{DType, Type};
 use std::sync::Arc;
 
-/// The limits of the CPU backend, so that test files show what users get, except for `abreast`: test files have few rows, which would all
-/// be processed side by side.
+/// The limits of the CPU backend, so that test files show the output that users get, except for `interleaved_rows`: test files
+/// have few rows, which would all be processed side by side.
 pub(crate) const TARGET: Target = Target {
     name: "plain",
     dtypes: &DType::ALL,
@@ -57,7 +57,7 @@ pub(crate) const TARGET: Target = Target {
     },
 };
 
-/// A backend that has no kernels of its own, but for attention and products of packed weights.
+/// A backend without its own kernels, except for attention and matrix products with packed weights.
 pub(crate) struct Plain(pub(crate) Target);
 
 impl Backend for Plain {

@@ -1,9 +1,9 @@
-//! A case: an op, a dtype, a shape, parameters, and whether its gradients are asked for.
+//! A case: an op, a dtype, a shape, parameters, and whether to compute its gradients.
 
 use ir::DType;
 use std::fmt;
 
-/// `reduce_sum f32 64x128x256 axes=1 bwd`.
+/// A case, for example `reduce_sum f32 64x128x256 axes=1 bwd`.
 #[derive(Clone, Debug)]
 pub(crate) struct Case {
     pub(crate) op: String,
@@ -49,7 +49,7 @@ impl Case {
         self.params.iter().find(|(k, _)| k == name).map(|(_, v)| v.as_str())
     }
 
-    /// A number, 1 unless given.
+    /// Returns a parameter; 1 if it is not given.
     pub(crate) fn number(&self, name: &str) -> usize {
         self.word(name).and_then(|v| v.parse().ok()).unwrap_or(1)
     }
@@ -59,7 +59,7 @@ impl Case {
         words.filter_map(|v| v.parse().ok()).collect()
     }
 
-    /// Where inputs of a dtype are drawn from; `bench/ops.py` has the same table.
+    /// Returns the range of inputs of a dtype; `bench/ops.py` has the same table.
     pub(crate) fn range(&self, d: DType) -> (f64, f64) {
         if !d.is_float() {
             return match self.op.as_str() {
@@ -80,7 +80,7 @@ impl Case {
         }
     }
 
-    /// Whether its matrices need a dominating diagonal.
+    /// Returns whether its matrices need a dominant diagonal.
     pub(crate) fn is_definite(&self) -> bool {
         matches!(self.op.as_str(), "cholesky" | "triangular_solve" | "lu")
     }

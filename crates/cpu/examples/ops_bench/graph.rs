@@ -11,7 +11,7 @@ use ir::{Binary, Builder, Compare, DType, Error, Graph, GraphBuilder, Result, Sc
 
 const I: DType = DType::I32;
 
-/// The graph of a case, with its gradients in all float inputs if they are asked for.
+/// Builds the graph of a case, with its gradients for all float inputs if requested.
 pub(crate) fn build(c: &Case) -> Result<Graph> {
     let mut b = Builder::new();
     let outs = outputs(c, &mut b)?;
@@ -231,7 +231,7 @@ fn linear(c: &Case, b: &mut Builder) -> Result<Vec<Value>> {
     })
 }
 
-/// As a user writes it by hand: mean, then the mean of squared differences.
+/// Mean and variance as a user writes them: the mean, then the mean of squared differences.
 fn moments(b: &mut Builder, x: Value, axes: &[usize]) -> Result<(Value, Value)> {
     let ty = b.ty(x);
     let n: usize = axes.iter().map(|&a| ty.shape[a]).product();
@@ -266,7 +266,7 @@ fn channel_norm(c: &Case, b: &mut Builder) -> Result<Value> {
     b.add(y, bias)
 }
 
-/// A composite over the last axis with the axis moved there, as `nn::softmax` writes it.
+/// Applies a composite over one axis by moving it to the end, as `nn::softmax` does.
 fn along(c: &Case, b: &mut Builder, op: &str, axis: usize) -> Result<Vec<Value>> {
     let x = b.input(c.dtype, &c.shape);
     let last = c.shape.len() - 1;
@@ -340,7 +340,7 @@ fn conv(c: &Case, b: &mut Builder) -> Result<Value> {
     kernel.extend(vec![k; spatial]);
     let w = b.input(d, &kernel);
     let windows = match c.op.as_str() {
-        // The cotangent of a convolution of this stride without padding.
+        // The cotangent of a convolution with this stride without padding.
         "conv_transpose" => {
             let edge = vec![k as i64 - 1; spatial];
             WindowConfig {

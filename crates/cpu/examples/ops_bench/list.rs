@@ -1,4 +1,4 @@
-//! The cases, generated from the tables of ops: dtypes, short and long rows, odd sizes, all axes, forward and backward.
+//! The cases, generated from the op tables: dtypes, short and long rows, odd sizes, all axes, forward and backward.
 
 use crate::case::Case;
 use ir::{Binary, Compare, DType, DTypeDomain, Unary};
@@ -11,7 +11,7 @@ fn takes(domain: DTypeDomain, d: DType) -> bool {
     domain.contains(d)
 }
 
-/// Every case.
+/// Returns every case.
 pub(crate) fn cases() -> Vec<Case> {
     let mut all = vec![];
     elementwise(&mut all);

@@ -1,11 +1,11 @@
-//! The cases with other shapes, drawn by lot: extents, windows, strides, groups and numbers of parts, but the same ops, types and axes.
+//! The cases with random shapes: other extents, windows, strides, groups and numbers of parts, but the same ops, dtypes and axes.
 
 use crate::case::Case;
 
-/// Elements that a drawn case may have: enough that calls don't count, few enough that all cases take minutes.
+/// The number of elements of a random case: enough that call overhead is negligible, few enough that all cases take minutes.
 const ELEMENTS: std::ops::RangeInclusive<usize> = 1 << 10..=4 << 20;
 
-/// Numbers by a linear congruential generator.
+/// A linear congruential random number generator.
 pub(crate) struct Lot(u64);
 
 impl Lot {
@@ -26,7 +26,7 @@ impl Lot {
         of[(self.unit() * of.len() as f64) as usize % of.len()]
     }
 
-    /// An extent of the order of `n`: round ones as often as odd ones, from a quarter to twice of it.
+    /// Returns an extent near `n`: round and odd numbers equally often, from a quarter of `n` to twice `n`.
     fn near(&mut self, n: usize) -> usize {
         let drawn = (n as f64 * 2f64.powf(3.0 * self.unit() - 2.0)).round().max(1.0) as usize;
         match drawn {
@@ -36,7 +36,7 @@ impl Lot {
         }
     }
 
-    /// A case like `c`, with other extents.
+    /// Returns a case like `c`, with other extents.
     pub(crate) fn redraw(&mut self, c: &Case) -> Case {
         loop {
             let drawn = self.attempt(c);
@@ -51,7 +51,7 @@ impl Lot {
     fn attempt(&mut self, c: &Case) -> Case {
         let mut new = Case { params: vec![], ..c.clone() };
         let s = &mut new.shape;
-        // Of extents of 1 a permutation is nothing, which peers know.
+        // A permutation of extents of 1 is a no-op, which the other frameworks detect.
         let least = if c.op == "permute" { 2 } else { 1 };
         s.iter_mut().for_each(|n| *n = self.near(*n).max(least));
         let square = matches!(c.op.as_str(), "cholesky" | "lu" | "eigh" | "triangular_solve")
@@ -61,7 +61,7 @@ impl Lot {
             s[rank - 1] = s[rank - 2];
         }
         if convolves || c.op.starts_with("pool") {
-            // Room for a window.
+            // Make room for a window.
             s[2.min(rank - 1)..].iter_mut().for_each(|n| *n = (*n).max(12));
         }
         let groups = match c.number("groups") {

@@ -1,8 +1,9 @@
-//! Our side of `cargo xtask bench ops`: every op and routine, by generated cases.
+//! The Tensorloom part of `cargo xtask bench ops`: every op and routine, with generated cases.
 //!
-//! `--list` prints the cases, one a line (`list.rs`), `--lot SEED` as many with other shapes (`lot.rs`). Otherwise cases are read from
-//! standard input and each is answered by one JSON object with the median seconds of a run and the time to compile it. `bench/ops.py` answers the same lines for
-//! PyTorch and JAX. `--avx2` keeps to vectors of 256 bits where the machine has wider ones.
+//! `--list` prints the cases, one per line (`list.rs`); `--lot SEED` prints as many with random shapes (`lot.rs`). Otherwise
+//! cases are read from standard input, and the result of each is one JSON object with the median seconds of a run and the compile
+//! time. `bench/ops.py` processes the same lines with PyTorch and JAX.
+//! `--avx2` limits vectors to 256 bits on machines with wider ones.
 
 mod case;
 mod graph;
@@ -19,7 +20,7 @@ use std::io::{BufRead, Write};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Time that passes, or with `LOOM_CPU_TIME` set the processor's, which others on the machine disturb less.
+/// The wall-clock time, or with `LOOM_CPU_TIME` set the CPU time, which other processes disturb less.
 fn now() -> Duration {
     static START: std::sync::OnceLock<(Instant, bool)> = std::sync::OnceLock::new();
     let (start, passes) = START.get_or_init(|| (Instant::now(), std::env::var_os("LOOM_CPU_TIME").is_none()));
@@ -73,7 +74,7 @@ fn main() {
 
 fn answer(cpu: &Cpu, line: &str, reps: usize, known: &mut BTreeMap<String, Ready>) -> Result<String, String> {
     if !known.contains_key(line) {
-        // One program at a time: large cases would fill memory.
+        // Keep one program at a time: large cases would fill memory.
         known.clear();
         known.insert(line.into(), prepare(cpu, line)?);
     }
@@ -120,7 +121,7 @@ fn prepare(cpu: &Cpu, line: &str) -> Result<Ready, String> {
     Ok(Ready { exe, bindings, compile_s, inner })
 }
 
-/// Numbers inside the domain of the case's function.
+/// Fills an input with numbers inside the domain of the case's function.
 fn fill(case: &Case, ty: &Type, state: &mut u64) -> Literal {
     let mut next = || {
         *state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
@@ -133,7 +134,7 @@ fn fill(case: &Case, ty: &Type, state: &mut u64) -> Literal {
         match ty.dtype {
             DType::Bool => Scalar::bool(x > 0.5),
             d if d.is_float() => {
-                // A diagonal that dominates: symmetric factorisations read one triangle.
+                // Make the diagonal dominant: symmetric factorizations read one triangle.
                 let n = ty.shape.last().copied().unwrap_or(1);
                 let diagonal = spd && (i / n) % n == i % n;
                 Scalar::from_f64(d, if diagonal { x + 4.0 * n as f64 } else { x })

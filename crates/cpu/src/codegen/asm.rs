@@ -1,4 +1,4 @@
-//! Bytes of x86-64 instructions: VEX, EVEX and the general-purpose forms, with labels and constant references.
+//! Encodes x86-64 instructions: VEX, EVEX and the general-purpose forms, with labels and constant references.
 
 use super::enc::{Enc, Kind, Tuple};
 
@@ -14,7 +14,7 @@ pub(crate) enum W {
 }
 
 impl W {
-    /// The narrowest width of at least this many bytes.
+    /// Returns the narrowest width of at least this many bytes.
     pub(crate) fn of_bytes(n: usize) -> W {
         match n {
             0..=16 => W::X,
@@ -44,13 +44,13 @@ pub(crate) enum PRm {
     M(PMem),
 }
 
-/// Extras of an EVEX instruction.
+/// The additional fields of an EVEX instruction.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct Evex {
     pub(crate) mask: u8,
     pub(crate) zeroing: bool,
     pub(crate) broadcast: bool,
-    /// The memory operand's index is a vector register.
+    /// Whether the memory operand's index is a vector register.
     pub(crate) vsib: bool,
 }
 
@@ -66,7 +66,7 @@ pub(crate) const RDI: u8 = 7;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Cc {
-    /// No carry: the bit that `bt` looked at is off.
+    /// No carry: the bit that `bt` tested is off.
     Ae = 3,
     E = 4,
     Ne = 5,
@@ -86,7 +86,7 @@ pub(crate) enum Alu {
     Cmp = 7,
 }
 
-/// A growing piece of code.
+/// The code of a kernel while it is assembled.
 #[derive(Default)]
 pub(crate) struct Asm {
     pub(crate) buf: Vec<u8>,
@@ -104,7 +104,7 @@ impl Asm {
         self.buf.extend_from_slice(&x.to_le_bytes());
     }
 
-    /// ModRM, SIB and displacement. `n` is the unit of a compressed displacement (1 for VEX and legacy forms).
+    /// Encodes ModRM, SIB and displacement. `n` is the unit of a compressed displacement (1 for VEX and legacy forms).
     fn operand(&mut self, reg: u8, rm: PRm, n: i32, imm_len: u32) {
         let reg = (reg & 7) << 3;
         match rm {
@@ -142,7 +142,7 @@ impl Asm {
         }
     }
 
-    /// A VEX or EVEX instruction; VEX where the operands allow it.
+    /// Encodes a VEX or EVEX instruction; VEX where the operands allow it.
     #[expect(clippy::too_many_arguments, reason = "these are the fields of the instruction")]
     pub(crate) fn vec(&mut self, e: &Enc, w: W, reg: u8, vvvv: u8, rm: PRm, imm: Option<u8>, x: Evex) {
         let high = |r: u8| r >= 16;
@@ -197,7 +197,7 @@ impl Asm {
         }
     }
 
-    /// A legacy instruction on general registers: `prefix? REX op… modrm`.
+    /// Encodes a legacy instruction on general registers: `prefix? REX op… modrm`.
     fn legacy(&mut self, wide: bool, op: &[u8], reg: u8, rm: PRm, imm_len: u32, byte_reg: bool) {
         let (x, b) = match rm {
             PRm::R(r) => (0, r >> 3),
@@ -285,12 +285,12 @@ impl Asm {
         self.legacy(true, &[0x85], b, PRm::R(a), 0, false);
     }
 
-    /// Carry = bit `bit` of `a`.
+    /// Sets the carry flag to bit `bit` of `a`.
     pub(crate) fn bt(&mut self, a: u8, bit: u8) {
         self.legacy(true, &[0x0f, 0xa3], bit, PRm::R(a), 0, false);
     }
 
-    /// `C1 /n`: 4 is shl, 5 shr, 7 sar.
+    /// Encodes a shift `C1 /n`: 4 is shl, 5 shr, 7 sar.
     pub(crate) fn shift_imm(&mut self, n: u8, dst: u8, imm: u8) {
         self.legacy(true, &[0xc1], n, PRm::R(dst), 1, false);
         self.b(imm);
@@ -300,7 +300,7 @@ impl Asm {
         self.legacy(true, &[0x0f, 0x40 | cc as u8], dst, src, 0, false);
     }
 
-    /// rdx:rax divided by `src`: quotient in rax, remainder in rdx.
+    /// Divides rdx:rax by `src`: quotient in rax, remainder in rdx.
     pub(crate) fn div(&mut self, src: u8, signed: bool) {
         if signed {
             self.buf.extend_from_slice(&[0x48, 0x99]);

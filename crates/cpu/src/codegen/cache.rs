@@ -1,4 +1,4 @@
-//! A bounded cache of compiled kernels by content.
+//! A bounded cache of compiled kernels, keyed by content.
 
 use super::{CodegenError, CompiledKernel, Target, compile};
 use compiler::loops::Kernel;
@@ -6,7 +6,7 @@ use rustc_hash::{FxHashMap, FxHasher};
 use std::hash::{Hash, Hasher};
 use std::sync::{Arc, Mutex};
 
-/// Least recently used kernels leave when there are more than the limit. A kernel's name is not part of its identity.
+/// A cache that evicts the least recently used kernels above its limit. A kernel's name is not part of its key.
 pub struct KernelCache {
     target: Target,
     limit: usize,
@@ -41,18 +41,18 @@ fn same(a: &Kernel, b: &Kernel) -> bool {
 }
 
 impl KernelCache {
-    /// An empty cache for one target that keeps at most `limit` kernels.
+    /// Makes an empty cache for one target that keeps at most `limit` kernels.
     pub fn new(target: Target, limit: usize) -> KernelCache {
         KernelCache { target, limit: limit.max(1), inner: Mutex::default() }
     }
 
-    /// The compiled kernel, from the cache or made now.
+    /// Returns the compiled kernel, from the cache or newly compiled.
     pub fn get(&self, k: &Kernel) -> Result<Arc<CompiledKernel>, CodegenError> {
         let key = structure_hash(k);
         if let Some(code) = self.inner().find(key, k) {
             return Ok(code);
         }
-        // Compiled outside the lock; two threads may do the same work once.
+        // Compile outside the lock; two threads may then compile the same kernel.
         let code = Arc::new(compile(k, self.target)?);
         let mut inner = self.inner();
         if let Some(code) = inner.find(key, k) {
@@ -68,12 +68,12 @@ impl KernelCache {
         Ok(code)
     }
 
-    /// How many kernels it holds.
+    /// The number of kernels in the cache.
     pub fn len(&self) -> usize {
         self.inner().len
     }
 
-    /// Whether it holds none.
+    /// Returns whether the cache is empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -92,7 +92,7 @@ impl Inner {
         Some(entry.code.clone())
     }
 
-    /// The oldest eighth goes at once, so that a full cache does not sort at every miss.
+    /// Evicts the oldest eighth at once, so that a full cache does not sort at every miss.
     fn drop_oldest(&mut self) {
         let mut ages: Vec<u64> = self.slots.values().flatten().map(|e| e.used).collect();
         ages.sort_unstable();

@@ -1,6 +1,6 @@
 //! The table of vector and mask instructions: one constant each, named after the mnemonic without its `v`.
 
-/// Which prefixes an instruction has.
+/// The prefixes that an instruction supports.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Kind {
     Vex,
@@ -8,7 +8,7 @@ pub(crate) enum Kind {
     Both,
 }
 
-/// How many bytes the memory operand holds, as a part of the vector width.
+/// The size of the memory operand, relative to the vector width.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Tuple {
     Full,
@@ -27,17 +27,17 @@ pub(crate) struct Enc {
     /// EVEX.W.
     pub(crate) w: u8,
     pub(crate) vex_w: u8,
-    /// VEX.L where it is not the width's.
+    /// VEX.L where it does not follow from the width.
     pub(crate) vex_l: Option<u8>,
-    /// EVEX.LL must be 0.
+    /// Whether EVEX.LL must be 0.
     pub(crate) l_ignored: bool,
     pub(crate) kind: Kind,
     pub(crate) tuple: Tuple,
-    /// The source cannot be memory.
+    /// Whether the source cannot be memory.
     pub(crate) reg_only: bool,
-    /// ModRM.rm holds the destination.
+    /// Whether ModRM.rm contains the destination.
     pub(crate) to_rm: bool,
-    /// ModRM.reg extends the opcode; the destination is in `vvvv`.
+    /// The opcode extension in ModRM.reg; the destination is then in `vvvv`.
     pub(crate) ext: Option<u8>,
 }
 
@@ -71,17 +71,17 @@ const fn part(e: Enc, tuple: Tuple) -> Enc {
     Enc { tuple, ..e }
 }
 
-/// VEX.W equals EVEX.W and matters.
+/// Marks an entry whose VEX.W equals EVEX.W and is significant.
 const fn w_fixed(e: Enc) -> Enc {
     Enc { vex_w: e.w, ..e }
 }
 
-/// Works on one 128-bit register whatever the vector width.
+/// Makes an entry that works on one 128-bit register for any vector width.
 const fn scalar(e: Enc, bytes: u8) -> Enc {
     Enc { tuple: Tuple::Bytes(bytes), vex_l: Some(0), l_ignored: true, ..e }
 }
 
-/// The register form writes to ModRM.rm.
+/// Makes an entry whose register form writes to ModRM.rm.
 const fn to_rm(e: Enc) -> Enc {
     Enc { to_rm: true, ..e }
 }
@@ -97,7 +97,7 @@ const fn mask_op(op: u8) -> Enc {
 macro_rules! table {
     ($($name:ident = $e:expr;)*) => {
         $(pub(crate) static $name: Enc = $e;)*
-        /// Every entry by name, for the tests.
+        /// The table of all entries by name, for the tests.
         #[cfg(test)]
         pub(crate) static ALL: &[(&str, &Enc)] = &[$((stringify!($name), &$name)),*];
     };

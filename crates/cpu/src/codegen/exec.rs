@@ -1,14 +1,14 @@
 //! Executable memory. Kernels share chunks of pages; a chunk is unmapped when its last kernel is dropped.
 //!
-//! Code is written through one mapping and run through another of the same memory file, so no page is ever writable
-//! and executable at once and a kernel in use is never touched.
+//! Code is written through one mapping and run through another mapping of the same memory file, so no page is ever writable
+//! and executable at once and a kernel in use is never modified.
 
 use std::io;
 use std::sync::{Arc, Mutex};
 
 const CHUNK: usize = 1 << 20;
 
-/// A piece of memory mapped twice: writable, and executable.
+/// A block of memory mapped twice: writable, and executable.
 struct Chunk {
     write: *mut u8,
     run: *mut u8,
@@ -54,7 +54,7 @@ impl Drop for Chunk {
     }
 }
 
-/// Finished code.
+/// Executable code.
 pub(crate) struct Code {
     start: *const u8,
     _chunk: Arc<Chunk>,
@@ -65,7 +65,7 @@ unsafe impl Send for Code {}
 // SAFETY: the code is immutable.
 unsafe impl Sync for Code {}
 
-/// The chunk being filled and how much of it is used.
+/// The chunk that is being filled and the number of its used bytes.
 static OPEN: Mutex<Option<(Arc<Chunk>, usize)>> = Mutex::new(None);
 
 impl Code {
@@ -77,7 +77,7 @@ impl Code {
             Some((c, used)) if used + size <= c.len => (c, used),
             _ => (Arc::new(Chunk::new(size.next_multiple_of(CHUNK))?), 0),
         };
-        // SAFETY: `used..used + size` lies in the mapping and was given to nobody else.
+        // SAFETY: `used..used + size` lies in the mapping and was given to no other code.
         let start = unsafe {
             std::ptr::copy_nonoverlapping(bytes.as_ptr(), chunk.write.add(used), bytes.len());
             chunk.run.add(used)

@@ -1,17 +1,17 @@
-//! The slow road: one call evaluates an op on the lanes of the transfer area with `ir`'s own scalar arithmetic.
+//! The lane helper: one call evaluates an op on the lanes of the transfer area with the scalar arithmetic of `ir`. It is slow.
 //!
 //! Lanes are 8 bytes for 64-bit dtypes and 4 for all others: small floats as f32, small integers extended to 32 bits,
-//! bool as zero or not. Operands stand at bytes 0, 64 and 128 of the area, the result is written to byte 192.
+//! bool as zero or nonzero. Operands are at bytes 0, 64 and 128 of the area, the result is written to byte 192.
 //!
-//! The same call turns blocks of rows into columns and back ([`turn_code`]).
+//! The same call transposes blocks of rows and back ([`transpose_code`]).
 
 use compiler::loops::{Op, Reg};
 use ir::{Binary, Compare, DType, DTypeKind, Scalar, Unary};
 
-/// Where the result is written.
+/// The offset of the result.
 pub(crate) const OUT: usize = 192;
 
-/// Packs an op for the helper, or `None` for ops that are no arithmetic.
+/// Packs an op for the helper; `None` for ops that are not arithmetic.
 pub(crate) fn op_code(op: &Op, arg: DType, lanes: usize) -> Option<u32> {
     let (kind, which, out) = match *op {
         Op::Unary(op, _) => (0, Unary::ALL.iter().position(|&o| o == op)?, op.result(arg)),
@@ -26,13 +26,13 @@ pub(crate) fn op_code(op: &Op, arg: DType, lanes: usize) -> Option<u32> {
     Some(lanes as u32 | (arg as u32) << 5 | (out as u32) << 9 | kind << 13 | (which as u32) << 17)
 }
 
-/// Where others have the number of their kind of op.
+/// The code of a transpose, in the place of the kind of op.
 #[cfg(all(unix, target_arch = "x86_64"))]
 const TURN: u32 = 7;
 
-/// Packs a call that turns a block of rows into columns, or back: the bytes of an element, and whether rows are written
-/// rather than read. The area has, as words, where it is read and written, how many rows and columns it has, and how many
-/// elements rows are apart outside and columns inside.
+/// Packs a call that transposes a block of rows, or transposes it back: the bytes of an element, and whether rows are written
+/// rather than read. The area contains, as words, source and destination, the number of rows and columns, and the
+/// strides of rows (outside) and of columns (inside) in elements.
 #[cfg(all(unix, target_arch = "x86_64"))]
 pub(crate) fn transpose_code(bytes: usize, back: bool, wide: bool) -> u32 {
     bytes as u32 | TURN << 13 | u32::from(back) << 17 | u32::from(wide) << 18
@@ -82,7 +82,7 @@ fn write(area: &mut [u8; 256], at: usize, s: Scalar) {
     area[at..at + 4].copy_from_slice(&b);
 }
 
-/// As the general road, without making scalars.
+/// Evaluates f32 lanes without making scalars; the results are the same as in the general code.
 fn map_f32(area: &mut [u8; 256], n: usize, f: impl Fn(f64, f64) -> f64) {
     let lane = |area: &[u8; 256], at: usize| {
         let mut b = [0; 4];
@@ -128,7 +128,7 @@ pub(crate) unsafe extern "C" fn lanes(area: *mut [u8; 256], code: u64) {
 }
 
 /// # Safety
-/// The area is that of a turn, and both of its ends are good for the block.
+/// A kernel filled `area` for a turn, and both of its addresses are valid for the block.
 #[cfg(all(unix, target_arch = "x86_64"))]
 unsafe fn turn(area: &[u8; 256], code: u32) {
     use crate::gemm::Isa;
@@ -147,6 +147,7 @@ unsafe fn turn(area: &[u8; 256], code: u32) {
         back: code >> 17 & 1 == 1,
         isa,
     };
-    // SAFETY: the caller's promise.
+    // SAFETY: the kernel wrote the block's sizes, strides and addresses to `area`, and both addresses are valid for the
+    // block.
     unsafe { block.run((code & 31) as usize, word(0) as *const u8, word(1) as *mut u8) }
 }

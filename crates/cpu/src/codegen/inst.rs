@@ -1,7 +1,7 @@
-//! Machine instructions over virtual registers, in program order with labels and loop marks.
+//! Machine instructions over virtual registers, in program order with labels and loop markers.
 //!
-//! A virtual register may be assigned more than once (carried values, the arms of a branch); the register allocator
-//! only needs its first assignment to come before every use in program order.
+//! A virtual register may be assigned more than once (carried values, the arms of a branch). The register allocator
+//! only requires that its first assignment precedes every use in program order.
 
 use super::asm::{Alu, Cc, W};
 use super::enc::Enc;
@@ -19,7 +19,7 @@ impl V {
     }
 }
 
-/// Register files.
+/// The register files.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Class {
     Gpr,
@@ -28,11 +28,11 @@ pub(crate) enum Class {
     Mask,
 }
 
-/// What an address starts from.
+/// The base of an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Base {
     Reg(V),
-    /// Byte offset into the frame's transfer area.
+    /// A byte offset into the frame's transfer area.
     Frame,
 }
 
@@ -73,7 +73,7 @@ impl From<V> for Rm {
     }
 }
 
-/// Signs of a fused multiply-add.
+/// The signs of a fused multiply-add.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FmaKind {
     /// `a * b + c`.
@@ -84,17 +84,17 @@ pub(crate) enum FmaKind {
     Neg,
 }
 
-/// A general-purpose source.
+/// A general-purpose source operand.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Src {
     R(V),
     I(i32),
 }
 
-/// One instruction.
+/// An instruction.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Inst {
-    /// `dst = enc(a, b, imm)`, lanes off the mask zeroed.
+    /// `dst = enc(a, b, imm)`; lanes off the mask are zeroed.
     Vec {
         enc: &'static Enc,
         w: W,
@@ -141,7 +141,7 @@ pub(crate) enum Inst {
         mask: V,
         imm: Option<u8>,
     },
-    /// Lanes on the mask come from `mem + scale * index`; `dst` holds the others before.
+    /// Loads lanes on the mask from `mem + scale * index`; `dst` initially contains the other lanes.
     Gather {
         enc: &'static Enc,
         w: W,
@@ -152,7 +152,7 @@ pub(crate) enum Inst {
         index: V,
         scale: u8,
     },
-    /// AVX-512's lanes of `dst` and `b`, which follow it, by number.
+    /// AVX-512's permutation of the lanes of `dst` and `b` by lane number; the numbers of `b` follow those of `dst`.
     Permute {
         enc: &'static Enc,
         w: W,
@@ -180,7 +180,7 @@ pub(crate) enum Inst {
         mem: Mem,
         size: u8,
     },
-    /// `dst = dst op src` (or flags alone for `cmp`).
+    /// `dst = dst op src` (or only flags for `cmp`).
     Alu {
         op: Alu,
         dst: V,
@@ -217,7 +217,7 @@ pub(crate) enum Inst {
         dst: V,
         n: V,
     },
-    /// XLA's 64-bit division or remainder.
+    /// 64-bit division or remainder with XLA's semantics.
     DivRem {
         dst: V,
         a: V,
@@ -247,11 +247,11 @@ pub(crate) enum Inst {
     },
 }
 
-/// How an instruction touches a register.
+/// How an instruction accesses a register.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Role {
     Use,
-    /// Still needed while the result is written.
+    /// A use that is still needed while the result is written.
     LateUse,
     Def,
     UseDef,

@@ -1,18 +1,18 @@
-//! Kernels of the `loops` IR to x86-64 machine code at run time.
+//! Compiles kernels of the `loops` IR to x86-64 machine code at run time.
 //!
-//! `loops::lanes` finds what varies by lane, `loops::hoist` moves invariants out of loops, `lower` makes instructions over virtual
-//! registers, `regalloc` gives them real ones, `emit` writes bytes and `exec` makes them runnable.
+//! `loops::lanes` finds the values that vary by lane, `loops::hoist` moves invariants out of loops, `lower` makes instructions
+//! over virtual registers, `regalloc` assigns physical ones, `emit` encodes bytes and `exec` makes them executable.
 //!
 //! A compiled kernel is `extern "C" fn(bufs, sizes, begin, end)`: `begin..end` is the range of the top-level parallel
 //! loop (ignored if there is none; call it with `0..1`).
 //!
-//! To add an instruction: one line in `enc` (the tests disassemble every entry), then use it through `v2`/`v3` in
-//! `lower`. To inline an op: one arm in `lower/arith.rs` or a function under `math`; without it the op is evaluated lane
-//! by lane in `helper`, which is slow but right for every op and dtype.
+//! To add an instruction: add one line to `enc` (the tests disassemble every entry), then use it through `v2`/`v3` in
+//! `lower`. To inline an op: add one arm to `lower/arith.rs` or a function in `math`; without it the op is evaluated lane
+//! by lane in `helper`, which is slow but correct for every op and dtype.
 //!
-//! On other machines kernels go through Cranelift, in vectors of 128 bits (`portable`); on x86-64 without AVX2 and FMA too,
-//! if the feature `cranelift` is on. Where neither is, [`compile`] says [`CodegenError::Unsupported`]. In a page kernels
-//! are WebAssembly modules (`page`).
+//! On other machines kernels are compiled by Cranelift, with 128-bit vectors (`portable`); also on x86-64 without AVX2 and FMA,
+//! if the feature `cranelift` is on. If there is neither, [`compile`] returns [`CodegenError::Unsupported`]. In the browser kernels
+//! are WebAssembly modules (`wasm_host`).
 
 #[cfg(all(unix, target_arch = "x86_64"))]
 mod asm;
@@ -35,7 +35,7 @@ mod math;
 mod pool;
 #[cfg(target_arch = "wasm32")]
 mod wasm_host;
-// As `Cargo.toml` has it: on by itself where the generator of this crate has nothing to say.
+// The same condition as in `Cargo.toml`: always on where the x86-64 code generator is not available.
 #[cfg(any(feature = "cranelift", target_arch = "aarch64", all(windows, target_arch = "x86_64")))]
 mod portable;
 #[cfg(not(any(
@@ -59,11 +59,11 @@ use crate::thresholds::Threshold;
 use compiler::loops::{Kernel, KernelError};
 use thiserror::Error;
 
-/// The widest vector of 4-byte elements, and copies of it in one iteration.
+/// The number of 4-byte lanes of the widest vector, and the number of unrolled copies in one iteration.
 const LANES: usize = 16;
 const COPIES: usize = 4;
 
-/// Elements from one lane to the next up to which lanes are picked from whole vectors.
+/// The maximum stride in elements at which lanes are permuted from full vectors.
 const NEAR: i64 = 8;
 
 pub(crate) const THRESHOLDS: &[Threshold] = &[
@@ -76,22 +76,22 @@ pub(crate) const THRESHOLDS: &[Threshold] = &[
     ),
 ];
 
-/// The instruction sets that kernels are compiled for.
+/// The instruction sets for which kernels are compiled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Target {
     /// AVX2, FMA, F16C, BMI2: 256-bit vectors.
     Avx2,
     /// AVX-512 F, BW, DQ, VL: 512-bit vectors and mask registers.
     Avx512,
-    /// Any machine that Cranelift knows: vectors of 128 bits, or one lane at a time.
+    /// Any machine that Cranelift supports: vectors of 128 bits, or one lane at a time.
     Portable,
-    /// WebAssembly with SIMD, as a module of its own for each kernel.
+    /// WebAssembly with SIMD, with one module per kernel.
     #[cfg(target_arch = "wasm32")]
     Wasm,
 }
 
 impl Target {
-    /// The best target of this machine, if any.
+    /// Returns the best target of this machine, if any.
     pub fn detect() -> Option<Target> {
         #[cfg(target_arch = "x86_64")]
         {
@@ -108,7 +108,7 @@ impl Target {
         Target::fallback_target()
     }
 
-    /// What is left without an instruction set that the generator knows.
+    /// Returns the target for machines without an instruction set that the x86-64 code generator supports.
     fn fallback_target() -> Option<Target> {
         #[cfg(target_arch = "wasm32")]
         return Some(Target::Wasm);
@@ -116,7 +116,7 @@ impl Target {
         portable::AVAILABLE.then_some(Target::Portable)
     }
 
-    /// All targets of this machine, the best last.
+    /// Returns all targets of this machine, the best last.
     pub fn available() -> Vec<Target> {
         let best = Target::detect();
         let lesser = (best == Some(Target::Avx512)).then_some(Target::Avx2);
@@ -125,7 +125,7 @@ impl Target {
     }
 }
 
-/// Why a kernel was not compiled.
+/// The reason why a kernel was not compiled.
 #[derive(Debug, Error)]
 pub enum CodegenError {
     /// This machine has no code generator.
@@ -134,10 +134,10 @@ pub enum CodegenError {
     /// The kernel is malformed.
     #[error("malformed kernel: {0}")]
     Kernel(#[from] KernelError),
-    /// The kernel is more than the target takes; the reference evaluator can run it.
+    /// The kernel exceeds the limits of the target; the reference evaluator can run it.
     #[error("{0}")]
     Refused(String),
-    /// The system gave no executable memory.
+    /// The system provided no executable memory.
     #[error("no executable memory: {0}")]
     Memory(#[from] std::io::Error),
 }
@@ -165,12 +165,12 @@ enum Mapping {
 }
 
 impl CompiledKernel {
-    /// Bytes of code and constants.
+    /// The number of bytes of code and constants.
     pub fn code_size(&self) -> usize {
         self.size
     }
 
-    /// The code, followed by its constants; in a page, the module.
+    /// Returns the code, followed by its constants; in the browser, the module.
     pub fn bytes(&self) -> &[u8] {
         #[cfg(target_arch = "wasm32")]
         return match &self.code {
@@ -188,7 +188,7 @@ impl CompiledKernel {
         CompiledKernel { code: Mapping::Portable(code), entry, size }
     }
 
-    /// The address to call.
+    /// The address of the entry point.
     pub fn entry(&self) -> Entry {
         self.entry
     }
@@ -199,7 +199,8 @@ impl CompiledKernel {
     /// `bufs` holds one pointer per buffer of the kernel, each valid for every element that the kernel touches in this
     /// range and not written by others meanwhile; `sizes` holds its size arguments.
     pub unsafe fn run(&self, bufs: &[*mut u8], sizes: &[i64], begin: i64, end: i64) {
-        // SAFETY: the caller's promise is that of the kernel.
+        // SAFETY: `bufs` and `sizes` are what the kernel was compiled for, and the buffers are valid for the iterations
+        // `begin..end`.
         unsafe { (self.entry)(bufs.as_ptr(), sizes.as_ptr(), begin, end) }
     }
 }
@@ -225,7 +226,7 @@ pub fn compile(kernel: &Kernel, target: Target) -> Result<CompiledKernel, Codege
     Ok(CompiledKernel { code: Mapping::Own(code), entry, size: bytes.len() })
 }
 
-/// The bytes of a kernel's code, position independent.
+/// Returns the bytes of a kernel's position-independent code.
 #[cfg(all(unix, target_arch = "x86_64"))]
 fn assemble(kernel: &Kernel, target: Target) -> Result<Vec<u8>, CodegenError> {
     #[cfg(debug_assertions)]
@@ -243,7 +244,7 @@ pub fn compile(kernel: &Kernel, _target: Target) -> Result<CompiledKernel, Codeg
     portable::compile(kernel)
 }
 
-/// Compiles a kernel for this page.
+/// Compiles a kernel to a WebAssembly module for the browser.
 #[cfg(target_arch = "wasm32")]
 pub fn compile(kernel: &Kernel, _target: Target) -> Result<CompiledKernel, CodegenError> {
     #[cfg(debug_assertions)]

@@ -13,9 +13,9 @@ pub(crate) enum Const {
     Whole([u8; 64]),
 }
 
-/// Constants, by the order of their first use.
+/// Constants, in the order of their first use.
 pub(crate) struct Pool {
-    /// EVEX broadcasts from one element; VEX needs whole vectors.
+    /// Whether single elements suffice: EVEX broadcasts from one element; VEX needs whole vectors.
     broadcasts: bool,
     ids: FxHashMap<Const, u32>,
     entries: Vec<(u32, bool)>,
@@ -27,7 +27,7 @@ impl Pool {
         Pool { broadcasts, ids: FxHashMap::default(), entries: vec![], bytes: vec![] }
     }
 
-    /// The number of a constant.
+    /// Returns the number of a constant.
     pub(crate) fn id(&mut self, c: Const) -> u32 {
         if let Some(&id) = self.ids.get(&c) {
             return id;
@@ -50,7 +50,7 @@ impl Pool {
         id
     }
 
-    /// Byte offset of a constant, and whether it is a single element to broadcast.
+    /// Returns the byte offset of a constant, and whether it is a single element to broadcast.
     pub(crate) fn get(&self, id: u32) -> (u32, bool) {
         let (at, element) = self.entries[id as usize];
         (at, element && self.broadcasts)

@@ -1,37 +1,37 @@
-//! Linear scan over whole live intervals.
+//! Linear-scan register allocation over whole live intervals.
 //!
-//! An instruction reads its sources at position 2i and writes its result at 2i + 1. A register that is live into a loop
-//! stays live to the loop's end. A value that finds no register lives in the frame for its whole life; the cheapest one
-//! by weight (uses, each loop counting tenfold, over length) is chosen. The move that ends an iteration of a carried
-//! value is merged away where the old value is dead by the time the new one is made.
+//! An instruction reads its sources at position 2i and writes its result at 2i + 1. A register that is live into a loop stays
+//! live to the loop's end. A value that finds no register is in the frame for its whole life; the allocator spills the one with
+//! the lowest weight (uses, each loop level counting tenfold, divided by length). The move that ends an iteration of a carried
+//! value is coalesced if the old value is dead when the new one is defined.
 
 use super::inst::{Class, Inst, Role, V};
 
-/// Where a virtual register lives.
+/// The location of a virtual register.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Loc {
     /// Never assigned.
     None,
     Reg(u8),
-    /// Byte offset among the spill slots.
+    /// A byte offset among the spill slots.
     Slot(u32),
 }
 
 /// The result of register allocation.
 pub(crate) struct Allocation {
     pub(crate) loc: Vec<Loc>,
-    /// Bytes of spill slots.
+    /// The number of bytes of spill slots.
     pub(crate) slot_bytes: u32,
-    /// Set of general registers in use, by number.
+    /// The set of general registers in use, by number.
     pub(crate) gprs_used: u16,
 }
 
-/// The registers that may be given out, by class.
+/// The allocatable registers, by class.
 pub(crate) struct Files<'a> {
     pub(crate) gpr: &'a [u8],
     pub(crate) vec: &'a [u8],
     pub(crate) mask: &'a [u8],
-    /// Bytes of a spilled vector register.
+    /// The number of bytes of a spilled vector register.
     pub(crate) vec_bytes: u32,
 }
 
@@ -39,7 +39,7 @@ pub(crate) struct Files<'a> {
 struct Interval {
     start: u32,
     end: u32,
-    /// Position of the last use seen so far, not stretched over loops.
+    /// The position of the last use seen so far, not extended over loops.
     last_use: u32,
     weight: f32,
     hint: V,
@@ -47,7 +47,7 @@ struct Interval {
 
 const UNSEEN: u32 = u32::MAX;
 
-/// Assigns every virtual register a place.
+/// Assigns a location to every virtual register.
 pub(crate) fn allocate(insts: &[Inst], classes: &[Class], files: &Files<'_>) -> Allocation {
     let (mut intervals, mut alias) = intervals(insts, classes.len());
     merge_carried(insts, &mut intervals, &mut alias);
@@ -65,7 +65,7 @@ pub(crate) fn allocate(insts: &[Inst], classes: &[Class], files: &Files<'_>) -> 
             Class::Vec => files.vec,
             Class::Mask => files.mask,
         };
-        // The interval that holds each register now, by its place in `regs`.
+        // The interval that occupies each register now, by its index in `regs`.
         let mut held: Vec<Option<u32>> = vec![None; regs.len()];
         for &v in order.iter().filter(|&&v| classes[v as usize] == class) {
             let now = intervals[v as usize];
@@ -184,9 +184,9 @@ fn intervals(insts: &[Inst], n: usize) -> (Vec<Interval>, Vec<u32>) {
     (all, (0..n as u32).collect())
 }
 
-/// `phi = next` at the end of an iteration disappears if `next` dies there and was made after `phi`'s last use.
+/// Removes `phi = next` at the end of an iteration if `next` dies there and was defined after `phi`'s last use.
 fn merge_carried(insts: &[Inst], all: &mut [Interval], alias: &mut [u32]) {
-    // Last uses up to each move, gathered in a second walk over moves alone.
+    // The last uses before each move, collected in a second pass over moves alone.
     let mut last_use = vec![0u32; all.len()];
     let mut begins: Vec<u32> = vec![];
     for (i, inst) in insts.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! Measuring the accuracy of the inline functions: shared by `tests/ulp.rs`, `examples/ulp_sweep.rs` and `examples/ulp_points.rs`.
+//! Measures the accuracy of the inline functions; used by `tests/ulp.rs`, `examples/ulp_sweep.rs` and `examples/ulp_points.rs`.
 
 use super::{Target, compile};
 use compiler::loops::{AccessMode, Kernel, KernelBuilder, LoopKind};
@@ -37,7 +37,7 @@ pub const FUNCTIONS: &[(Unary, f64)] = &[
     (Unary::Reciprocal, 0.5),
 ];
 
-/// The inline f64 functions and their largest error in units in the last place, found in samples.
+/// The inline f64 functions and their largest error in units in the last place, measured on samples.
 pub const FUNCTIONS_F64: &[(Unary, f64)] = &[
     (Unary::Exp, 2.0),
     (Unary::Exp2, 2.0),
@@ -69,22 +69,23 @@ pub const FUNCTIONS_F64: &[(Unary, f64)] = &[
 const MORE_F64: &[(&str, f64)] =
     &[("sqrt", 0.5), ("rsqrt", 1.5), ("reciprocal", 0.5), ("digamma", 4.0), ("pow", 1.0), ("atan2", 3.0)];
 
-/// The largest error of an f64 function, in units in the last place; of `lgamma` and `digamma` that of the larger of the result and 1.
+/// Returns the largest error of an f64 function in units in the last place;
+/// for `lgamma` and `digamma`, of the larger of the result and 1.
 pub fn bound_f64(name: &str) -> Option<f64> {
     let own = FUNCTIONS_F64.iter().find(|(op, _)| op.name() == name).map(|f| f.1);
     own.or_else(|| MORE_F64.iter().find(|f| f.0 == name).map(|f| f.1))
 }
 
-/// An f64 function at points whose results are known beyond f64.
+/// An f64 function at points whose results are known with more than f64 precision.
 #[derive(Default)]
 pub struct ReferencePoints {
-    /// Both arguments; functions of one number have the first.
+    /// The values of both arguments; functions of one number use the first.
     pub args: [Vec<f64>; 2],
-    /// The nearest results, and by how many of their units in the last place the exact ones are above.
+    /// The correctly rounded results, and the remainders of the exact results in units in the last place.
     pub exact: Vec<(f64, f64)>,
 }
 
-/// Reads the lines of `golden/ulp.py`.
+/// Parses the lines of `golden/ulp.py`.
 pub fn parse_points(text: impl Iterator<Item = String>) -> Result<BTreeMap<String, ReferencePoints>, String> {
     let mut found: BTreeMap<String, ReferencePoints> = BTreeMap::new();
     for line in text {
@@ -102,7 +103,7 @@ pub fn parse_points(text: impl Iterator<Item = String>) -> Result<BTreeMap<Strin
 }
 
 impl ReferencePoints {
-    /// The results of a code generator, or of the reference.
+    /// Computes the results with a code generator, or with the reference.
     pub fn results(&self, name: &str, target: Option<Target>) -> Vec<f64> {
         let (one, two) = (Unary::from_name(name), Binary::from_name(name));
         let Some(target) = target else {
@@ -138,7 +139,7 @@ impl ReferencePoints {
         out
     }
 
-    /// The largest error in units in the last place, and where it is.
+    /// Returns the largest error in units in the last place, and its index.
     pub fn max_error(&self, name: &str, results: &[f64]) -> (f64, usize) {
         let least = if matches!(name, "lgamma" | "digamma") { 1.0 } else { 0.0 };
         let error = |(i, &got): (usize, &f64)| {
@@ -155,7 +156,7 @@ fn ulp_f64(x: f64) -> f64 {
     f64::from_bits(x.abs().to_bits() + 1) - x.abs()
 }
 
-/// `y[i] = op(x[i])` over a run-time length.
+/// Returns the kernel `y[i] = op(x[i])` over a run-time length.
 pub fn kernel(op: Unary, dtype: DType) -> Kernel {
     let mut b = KernelBuilder::new(op.name());
     let x = b.buffer(dtype, AccessMode::Read);
@@ -169,7 +170,7 @@ pub fn kernel(op: Unary, dtype: DType) -> Kernel {
     b.finish()
 }
 
-/// The error of `got` in units in the last place of the exact value; infinite if a special case is wrong.
+/// Returns the error of `got` in units in the last place of the exact value; infinite if a special case is wrong.
 pub fn ulp_error(got: f32, exact: f64) -> f64 {
     let rounded = exact as f32;
     if got.to_bits() == rounded.to_bits() || (got.is_nan() && exact.is_nan()) {
@@ -181,7 +182,7 @@ pub fn ulp_error(got: f32, exact: f64) -> f64 {
     if exact == 0.0 || exact.is_infinite() {
         return f64::INFINITY;
     }
-    // At the edge of overflow an infinity is one step above the largest number.
+    // At the overflow limit an infinity is one step above the largest number.
     let clip = |x: f64| x.clamp(-(f32::MAX as f64) - ulp(3e38), f32::MAX as f64 + ulp(3e38));
     (clip(got as f64) - clip(exact)).abs() / ulp(exact)
 }

@@ -1,7 +1,7 @@
-//! Kernels of a page: WebAssembly modules that the host instantiates over this program's memory.
+//! Kernels in WebAssembly programs: modules that the host instantiates over this program's memory.
 //!
-//! The host puts a module's function into this program's table, where its place is its address: kernels are called like any
-//! function pointer, without JavaScript in between. There is one thread, so the helper's area is one.
+//! The host puts a module's function into this program's table, and its table index is its address: kernels are called like any
+//! function pointer, without JavaScript in between. There is one thread, so there is one transfer area.
 
 use super::{CodegenError, Entry, helper};
 use compiler::loops::Kernel;
@@ -9,9 +9,9 @@ use std::cell::UnsafeCell;
 
 #[link(wasm_import_module = "loom")]
 unsafe extern "C" {
-    /// Compiles and instantiates a module, and gives the place of its `kernel` in the table; 0 if that can't be done.
+    /// Compiles and instantiates a module, and returns the table index of its `kernel`; 0 if that fails.
     safe fn instantiate(module: *const u8, bytes: usize) -> u32;
-    /// Gives a place in the table back.
+    /// Releases a table index.
     safe fn forget(place: u32);
 }
 
@@ -30,8 +30,11 @@ static AREA: Area = Area(UnsafeCell::new([0; 256]));
 impl Code {
     pub(crate) fn new(kernel: &Kernel) -> Result<Code, CodegenError> {
         let lanes: unsafe extern "C" fn(*mut [u8; 256], u64) = helper::lanes;
-        let helper =
-            wasm::Helper { index: lanes as usize as u32, scratch_address: AREA.0.get() as usize as u32, code: helper::op_code };
+        let helper = wasm::Helper {
+            index: lanes as usize as u32,
+            scratch_address: AREA.0.get() as usize as u32,
+            code: helper::op_code,
+        };
         let module = wasm::module(kernel, &helper).map_err(|e| CodegenError::Refused(e.to_string()))?;
         match instantiate(module.as_ptr(), module.len()) {
             0 => Err(CodegenError::Refused("the page refused a kernel's module".into())),

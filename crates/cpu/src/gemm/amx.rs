@@ -1,9 +1,10 @@
-//! Products on tiles: machines with AMX multiply 16 rows of A by 16 columns of B over 32 bf16 (or 64 i8) of k in one instruction.
+//! Matrix products with AMX: one instruction multiplies 16 rows of A by 16 columns of B over 32 bf16 (or 64 i8) elements of k.
 //!
-//! A tile of the product is up to 32 × 32: two tiles of A below each other times two of B beside each other, with four of sums. The law of
-//! `kernel.rs` holds with two changes: a step of k is a whole tile of it, filled up with zeros, and k-blocks go on with the sums that
-//! C holds. Instructions are written as text, since
-//! the language has no names for them yet; without such a machine [`emulate`] puts plain code in their place.
+//! A tile of the product has up to 32 × 32 elements: two AMX tiles of A (one below the other) times two tiles of B (side by
+//! side), with four accumulator tiles. The law in `kernel.rs` applies with two changes: a step in k is a whole tile, padded with
+//! zeros, and each k-block accumulates onto the sums that C already contains. The instructions are written as inline assembly,
+//! since Rust has no stable intrinsics for them.
+//! For tests, [`emulate_amx`] replaces them with plain code on machines without AMX.
 
 use super::kernel::{Kernels, MicroKernelFn, Tile};
 use super::vector::Float;
@@ -11,30 +12,30 @@ use super::vnni_packing::{PackGroupsFn, VnniFormat};
 use ir::DType;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Rows, columns and packed elements of k of a tile.
+/// The number of rows, columns and packed k elements of an AMX tile.
 pub(crate) const TILE_SIDE: usize = 16;
-/// Rows and columns that a kernel takes.
+/// The number of rows and columns that one kernel call computes.
 pub(super) const TILE_PAIR: usize = 2 * TILE_SIDE;
 
-/// What a kernel on tiles needs around it.
+/// The functions that must run around a kernel that uses AMX tiles.
 pub(crate) struct TileUse<T: 'static> {
     pub(super) micro: MicroKernelFn<T>,
-    /// Before the first tile of a thread's part, and after the last.
+    /// Functions that run before the first tile of a thread's part and after the last one.
     pub(super) begin: unsafe fn(),
     pub(super) end: unsafe fn(),
 }
 
 static EMULATED: AtomicBool = AtomicBool::new(false);
 
-/// From now on, products that are planned take the way of tiles, with plain code instead of the instructions where the machine has none.
-/// For tests; says whether the machine has them.
+/// Makes all later plans use AMX tiles, emulated with plain code where the machine has no AMX.
+/// For tests. Returns whether the machine has AMX.
 #[doc(hidden)]
 pub fn emulate_amx() -> bool {
     EMULATED.store(true, Ordering::Relaxed);
     hardware(DType::BF16)
 }
 
-/// The kernels for operands of a dtype, if there are any.
+/// The kernels for bf16 operands, if the machine supports them.
 pub(super) fn of_bf16() -> Option<&'static Kernels<f32>> {
     #[cfg(target_arch = "x86_64")]
     if hardware(DType::BF16) {
@@ -43,7 +44,7 @@ pub(super) fn of_bf16() -> Option<&'static Kernels<f32>> {
     EMULATED.load(Ordering::Relaxed).then_some(&plain::BF16)
 }
 
-/// The same for i8.
+/// The kernels for i8 operands, if the machine supports them.
 pub(super) fn of_i8() -> Option<&'static Kernels<i32>> {
     #[cfg(target_arch = "x86_64")]
     if hardware(DType::I8) {
@@ -65,22 +66,25 @@ fn hardware(dtype: DType) -> bool {
     }
 }
 
-/// Four tiles of sums: 0 and 1 beside each other, 2 and 3 below them.
+/// Four accumulator tiles: 0 and 1 side by side, 2 and 3 below them.
+///
+/// # Safety
+/// All methods require `begin` to have been called, and addresses that are valid for a tile.
 trait Sums {
     type Elem: Float;
 
-    /// All zero.
+    /// Returns accumulators that are all zero.
     unsafe fn zero() -> Self;
-    /// Reads one of the tiles from rows that are so many elements apart.
+    /// Loads one of the tiles from rows that are `row` elements apart.
     unsafe fn load(&mut self, which: usize, from: *const Self::Elem, row: isize);
-    /// Adds the product of a step of k: tiles of A behind each other, rows of tiles of B beside each other. Without `TALL` there is no
-    /// second tile of A, without `WIDE` none of B.
+    /// Adds the product of one step of k: the tiles of A are consecutive, and so are the rows of tiles of B. Without `TALL` there
+    /// is no second tile of A; without `WIDE` there is no second tile of B.
     unsafe fn step<const TALL: bool, const WIDE: bool>(&mut self, a: *const Self::Elem, b: *const Self::Elem);
-    /// Writes one of the tiles as rows that are so many elements apart.
+    /// Stores one of the tiles as rows that are `row` elements apart.
     unsafe fn store(&self, which: usize, to: *mut Self::Elem, row: isize);
 }
 
-/// Calls `f` with the rows and columns of C that each of the four tiles of sums has, and where they begin.
+/// Calls `f` with the index, the rows, the columns and the address in C of each of the four accumulator tiles.
 #[inline(always)]
 fn each_tile<T>(t: &Tile<T>, mut f: impl FnMut(usize, usize, usize, *mut T)) {
     for which in 0..4 {
@@ -92,10 +96,13 @@ fn each_tile<T>(t: &Tile<T>, mut f: impl FnMut(usize, usize, usize, *mut T)) {
     }
 }
 
-/// Products are added to what C holds one step after another, as if k had not been cut into blocks, unless there is a factor.
+/// Computes a tile. Without an `alpha` factor the sums accumulate directly onto C, as if k had not been split into blocks.
+///
+/// # Safety
+/// The packed operands are valid for `t.k` groups, a multiple of `SIDE`, and C for the tile.
 #[inline(always)]
 unsafe fn product<S: Sums>(t: &Tile<S::Elem>) {
-    // SAFETY: the caller vouches for packed operands of `t.k`, a multiple of `SIDE`, and for C.
+    // SAFETY: the packed operands are valid for `t.k` groups, a multiple of `SIDE`, and C for the tile.
     unsafe {
         let sums = match (t.rows > TILE_SIDE, t.cols > TILE_SIDE) {
             (false, false) => steps::<S, false, false>(t),
@@ -124,9 +131,11 @@ unsafe fn product<S: Sums>(t: &Tile<S::Elem>) {
     }
 }
 
+/// # Safety
+/// The packed operands are valid for `t.k` groups, and C for the tile.
 #[inline(always)]
 unsafe fn steps<S: Sums, const TALL: bool, const WIDE: bool>(t: &Tile<S::Elem>) -> S {
-    // SAFETY: the caller vouches for the operands and for C.
+    // SAFETY: the packed operands are valid for `t.k` groups, and C for the tile.
     unsafe {
         let mut sums = S::zero();
         if t.add && t.alpha == S::Elem::ONE {
@@ -148,7 +157,10 @@ unsafe fn steps<S: Sums, const TALL: bool, const WIDE: bool>(t: &Tile<S::Elem>) 
     }
 }
 
-/// A left operand by tiles: element `w` of group `d` stands in tile `d / 16`, row `w`, whose 16 groups are adjacent.
+/// Packs a left operand into tiles: element `w` of group `d` is in tile `d / 16`, row `w`, whose 16 groups are adjacent.
+///
+/// # Safety
+/// `src` is valid for `valid × depth` elements, and `dst` for `width` rows of whole tiles.
 #[inline(always)]
 unsafe fn rows<S: Copy + Default, const PER: usize>(
     dst: *mut u32,
@@ -159,7 +171,7 @@ unsafe fn rows<S: Copy + Default, const PER: usize>(
     depth: usize,
 ) {
     let each = TILE_SIDE * PER;
-    // SAFETY: the caller vouches for `valid × depth` elements at `src`, and for `width` rows of whole tiles at `dst`.
+    // SAFETY: `src` is valid for `valid × depth` elements, and `dst` for `width` rows of whole tiles.
     unsafe {
         for k in (0..depth).step_by(each) {
             let n = each.min(depth - k);
@@ -168,7 +180,7 @@ unsafe fn rows<S: Copy + Default, const PER: usize>(
                 let there = if w < valid { n } else { 0 };
                 let from = src.offset(w.min(valid - 1) as isize * along + k as isize * deep);
                 if deep == 1 && there == each {
-                    // A row of a tile has 64 bytes, whatever it holds.
+                    // A row of a tile has 64 bytes for every element type.
                     line.cast::<[u8; 4 * TILE_SIDE]>()
                         .write_unaligned(from.cast::<[u8; 4 * TILE_SIDE]>().read_unaligned());
                 } else if deep == 1 {
@@ -182,27 +194,34 @@ unsafe fn rows<S: Copy + Default, const PER: usize>(
     }
 }
 
-/// Fills a panel of B up to a whole tile.
+/// Pads a panel of B with zeros up to a whole tile.
+///
+/// # Safety
+/// `dst` is valid for whole tiles.
 #[inline(always)]
 unsafe fn fill_up(dst: *mut u32, width: usize, groups: usize) {
     for d in groups..groups.next_multiple_of(TILE_SIDE) {
-        // SAFETY: the caller vouches for whole tiles at `dst`.
+        // SAFETY: `dst` is valid for whole tiles.
         unsafe { dst.add(d * width).write_bytes(0, width) };
     }
 }
 
-/// Kernels and packing of one set of functions.
+/// Defines the kernels and packing functions for one set of functions.
 macro_rules! tiles {
     ($sums32:ty, $sums_i32:ty, ($begin:expr, $end:expr), ($pairs:expr, $quads:expr) $(, $feature:literal)?) => {
+        /// # Safety
+        /// As for `product`, and the machine has the target features.
         $(#[target_feature(enable = $feature)])?
         unsafe fn product_bf16(t: &Tile<f32>) {
-            // SAFETY: the caller's promise is the same.
+            // SAFETY: `product` has the contract of this function, and gets its arguments unchanged.
             unsafe { product::<$sums32>(t) }
         }
 
+        /// # Safety
+        /// As for `product`, and the machine has the target features.
         $(#[target_feature(enable = $feature)])?
         unsafe fn product_i8(t: &Tile<i32>) {
-            // SAFETY: the caller's promise is the same.
+            // SAFETY: `product` has the contract of this function, and gets its arguments unchanged.
             unsafe { product::<$sums_i32>(t) }
         }
 
@@ -217,15 +236,22 @@ macro_rules! tiles {
             Kernels::of_tiles(TileUse { micro: product_i8, begin: $begin, end: $end }, &I8_GROUPS);
     };
     (@pack $left:ident, $right:ident, $s:ty, $per:literal, $join:expr $(, $feature:literal)?) => {
+        /// # Safety
+        /// `src` is valid for `valid × depth` elements at the strides `by`, and `dst` for `width` rows of whole tiles.
         $(#[target_feature(enable = $feature)])?
         unsafe fn $left(dst: *mut u32, width: usize, src: *const u8, by: (isize, isize), valid: usize, depth: usize) {
-            // SAFETY: the caller's promise is the same.
+            // SAFETY: `src` is valid for `valid × depth` elements at the strides `by`, and `dst` for `width` rows of
+            // whole tiles.
             unsafe { rows::<$s, $per>(dst, width, src.cast(), by, valid, depth) }
         }
 
+        /// # Safety
+        /// `src` is valid for `valid × depth` elements at the strides `by`, and `dst` for whole tiles of `width`
+        /// columns.
         $(#[target_feature(enable = $feature)])?
         unsafe fn $right(dst: *mut u32, width: usize, src: *const u8, by: (isize, isize), valid: usize, depth: usize) {
-            // SAFETY: the caller's promise is the same, with whole tiles at `dst`.
+            // SAFETY: `src` is valid for `valid × depth` elements at the strides `by`, and `dst` for whole tiles of
+            // `width` columns.
             unsafe {
                 let join: PackGroupsFn = $join;
                 join(dst, width, src, by, valid, depth);
@@ -239,10 +265,10 @@ mod plain {
     use super::super::vnni_packing::pack_groups;
     use super::*;
 
-    /// Tiles in memory.
+    /// Emulated tiles, kept in memory.
     struct EmulatedTiles<T, const I8: bool>([[T; TILE_SIDE * TILE_SIDE]; 4]);
 
-    /// The sum of the products of a group of bf16, and of one of i8.
+    /// The dot product of a group of two bf16, and of a group of four i8.
     fn bf16_pair(a: u32, b: u32) -> f32 {
         let part = |x: u32, i: u32| f32::from_bits(x >> (16 * i) << 16);
         part(a, 0) * part(b, 0) + part(a, 1) * part(b, 1)
@@ -269,7 +295,7 @@ mod plain {
                             let (i, j) =
                                 (at / TILE_SIDE + which / 2 * TILE_SIDE, at % TILE_SIDE + which % 2 * TILE_SIDE);
                             for k in 0..TILE_SIDE {
-                                // SAFETY: the caller vouches for tiles of both operands.
+                                // SAFETY: `a` and `b` are valid for a tile each.
                                 let (a, b) = unsafe { (*a.add(i * TILE_SIDE + k), *b.add(k * TILE_PAIR + j)) };
                                 let sum = &mut self.0[which][at];
                                 *sum = Float::add(*sum, $dot(a, b));
@@ -280,7 +306,7 @@ mod plain {
 
                 unsafe fn load(&mut self, which: usize, from: *const $t, row: isize) {
                     for (i, line) in self.0[which].chunks_exact_mut(TILE_SIDE).enumerate() {
-                        // SAFETY: the caller vouches for the rows.
+                        // SAFETY: both sides are valid for these rows.
                         unsafe {
                             std::ptr::copy_nonoverlapping(from.offset(i as isize * row), line.as_mut_ptr(), TILE_SIDE)
                         };
@@ -289,7 +315,7 @@ mod plain {
 
                 unsafe fn store(&self, which: usize, to: *mut $t, row: isize) {
                     for (i, line) in self.0[which].chunks_exact(TILE_SIDE).enumerate() {
-                        // SAFETY: the caller vouches for the rows.
+                        // SAFETY: both sides are valid for these rows.
                         unsafe { std::ptr::copy_nonoverlapping(line.as_ptr(), to.offset(i as isize * row), TILE_SIDE) };
                     }
                 }
@@ -299,16 +325,24 @@ mod plain {
     emulated!(f32, false, bf16_pair);
     emulated!(i32, true, i8_quad);
 
+    /// # Safety
+    /// None: nothing is done.
     unsafe fn nothing() {}
 
+    /// # Safety
+    /// `src` is valid for `valid × depth` elements at the strides `by`, and `dst` for the groups of `width` lines.
     unsafe fn pairs(dst: *mut u32, width: usize, src: *const u8, by: (isize, isize), valid: usize, depth: usize) {
         let group = |[a, b]: [u16; 2]| a as u32 | (b as u32) << 16;
-        // SAFETY: the caller's promise is the same.
+        // SAFETY: `src` is valid for `valid × depth` elements at the strides `by`, and `dst` for the groups of `width`
+        // lines.
         unsafe { pack_groups(dst, width, src.cast(), by, valid, depth, group, |_, _, _, _, _, _| 0, |_, _, _| 0) }
     }
 
+    /// # Safety
+    /// `src` is valid for `valid × depth` elements at the strides `by`, and `dst` for the groups of `width` lines.
     unsafe fn quads(dst: *mut u32, width: usize, src: *const u8, by: (isize, isize), valid: usize, depth: usize) {
-        // SAFETY: the caller's promise is the same.
+        // SAFETY: `src` is valid for `valid × depth` elements at the strides `by`, and `dst` for the groups of `width`
+        // lines.
         unsafe {
             pack_groups(dst, width, src.cast(), by, valid, depth, u32::from_le_bytes, |_, _, _, _, _, _| 0, |_, _, _| 0)
         }
@@ -323,7 +357,7 @@ mod x86 {
     use super::*;
     use std::arch::asm;
 
-    /// Tiles 0 to 3 of the machine hold the sums, 4 and 5 those of A, 6 and 7 those of B; nothing else uses them. All are whole.
+    /// The tile configuration: tiles 0 to 3 are accumulators, 4 and 5 hold A, 6 and 7 hold B. All tiles have the full size.
     #[repr(C, align(64))]
     struct Shapes {
         palette: u8,
@@ -345,11 +379,15 @@ mod x86 {
 
     static SHAPES: Shapes = shapes();
 
+    /// # Safety
+    /// The machine has tiles, and the system permits them.
     unsafe fn begin() {
         // SAFETY: kernels on tiles are only taken where the machine has them and the system lets us.
         unsafe { asm!("ldtilecfg [{}]", in(reg) &raw const SHAPES, options(nostack, preserves_flags)) }
     }
 
+    /// # Safety
+    /// `begin` was called on this thread.
     unsafe fn end() {
         // SAFETY: as in `begin`.
         unsafe { asm!("tilerelease", options(nostack, preserves_flags)) }
@@ -379,7 +417,7 @@ mod x86 {
 
                 #[inline(always)]
                 unsafe fn step<const TALL: bool, const WIDE: bool>(&mut self, a: *const $t, b: *const $t) {
-                    // SAFETY: as in `begin`; the caller vouches for the tiles.
+                    // SAFETY: as in `begin`; `a` and `b` are valid for a tile each.
                     unsafe {
                         asm!(
                             "tileloadd tmm4, [{a} + {a_row}*1]",
@@ -413,7 +451,7 @@ mod x86 {
                 #[inline(always)]
                 unsafe fn load(&mut self, which: usize, from: *const $t, row: isize) {
                     let row = 4 * row;
-                    // SAFETY: as in `begin`; the caller vouches for the rows.
+                    // SAFETY: as in `begin`; the memory is valid for the rows of a tile.
                     unsafe {
                         match which {
                             0 => asm!("tileloadd tmm0, [{} + {}*1]", in(reg) from, in(reg) row, options(nostack, preserves_flags)),
@@ -427,7 +465,7 @@ mod x86 {
                 #[inline(always)]
                 unsafe fn store(&self, which: usize, to: *mut $t, row: isize) {
                     let row = 4 * row;
-                    // SAFETY: as in `begin`; the caller vouches for the rows.
+                    // SAFETY: as in `begin`; the memory is valid for the rows of a tile.
                     unsafe {
                         match which {
                             0 => asm!("tilestored [{} + {}*1], tmm0", in(reg) to, in(reg) row, options(nostack, preserves_flags)),
@@ -445,11 +483,13 @@ mod x86 {
 
     tiles!(AmxTiles<f32, false>, AmxTiles<i32, true>, (begin, end), (BF16_PAIRS.right, I8_QUADS.right), "avx512f,avx512vl,avx512dq,avx512bw");
 
-    /// Whether the machine multiplies tiles of bf16 and of i8, and the system lets us use them: it has to save them when it
-    /// switches threads, and is asked once for the process.
+    /// Returns whether the machine has AMX for bf16 and for i8 and the operating system permits its use. The system has to save
+    /// the tiles when it switches threads, so permission is requested once per process.
     #[cfg(target_os = "linux")]
     pub(super) fn detect() -> [bool; 2] {
         use std::arch::x86_64::{__cpuid, __cpuid_count, _xgetbv};
+        /// # Safety
+        /// The machine and the system use `xsave`.
         #[target_feature(enable = "xsave")]
         unsafe fn enabled() -> u64 {
             // SAFETY: the system uses `xsave`.

@@ -1,25 +1,26 @@
-//! Rows of bf16 times a vector of f32 without shuffles, where there is AVX-512. In a word of two elements the second is an f32 once
-//! the first is cleared, and the first is one a shift away. So the vector stands in that order: of each [`REGISTER`] elements those at
-//! even places, then those at odd ones; what is left of it at the end stays as it is.
+//! Products of bf16 rows and an f32 vector without shuffles, with AVX-512. In a 32-bit word that contains two bf16 elements,
+//! clearing the low half gives the second one as f32, and a shift by 16 gives the first one. So the vector is reordered: each
+//! block of [`REGISTER`] elements has the even-indexed elements first, then the odd-indexed ones.
+//! A remainder at the end keeps its order.
 
 use super::gemv::{ALONG, Product};
 use half::bf16;
 use std::arch::x86_64::*;
 
-/// Elements in a register of bf16.
+/// The number of bf16 elements in a register.
 const REGISTER: usize = 32;
 const _: () = assert!(ALONG.is_multiple_of(REGISTER));
 
-/// Puts the vector in order.
+/// Deinterleaves the vector: even-indexed elements first in each block.
 ///
 /// # Safety
-/// `x` is good for `k` elements, and the machine has AVX-512.
+/// `x` is valid for `k` elements, and the machine has AVX-512.
 #[target_feature(enable = "avx512f,avx512vl,avx512dq,avx512bw")]
 pub(super) unsafe fn deinterleave(x: *mut f32, k: usize) {
     let evens = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
     let odds = _mm512_or_si512(evens, _mm512_set1_epi32(1));
     for d in (0..k / REGISTER * REGISTER).step_by(REGISTER) {
-        // SAFETY: the caller vouches for the elements.
+        // SAFETY: `x` is valid for `k` elements, and `d + REGISTER` is at most `k`.
         unsafe {
             let (a, b) = (_mm512_loadu_ps(x.add(d)), _mm512_loadu_ps(x.add(d + 16)));
             _mm512_storeu_ps(x.add(d), _mm512_permutex2var_ps(a, evens, b));
@@ -28,14 +29,14 @@ pub(super) unsafe fn deinterleave(x: *mut f32, k: usize) {
     }
 }
 
-/// A product whose matrix is of bf16 and runs along k, with a vector that was put in order.
+/// Multiplies a bf16 matrix that is contiguous along k by a deinterleaved vector.
 ///
 /// # Safety
 /// As for [`super::gemv::HasGemv::gemv`].
 #[target_feature(enable = "avx512f,avx512vl,avx512dq,avx512bw")]
 pub(super) unsafe fn bf16_gemv(p: &Product<f32>) {
     for j in 0..p.n {
-        // SAFETY: the caller vouches for vector, rows and results.
+        // SAFETY: vector and rows are valid for `p.k` elements, and `p.y` for `p.n` results.
         unsafe {
             let row = p.matrix.cast::<bf16>().offset(j as isize * p.along_y);
             *p.y.add(j) = if p.k <= 2 * ALONG {
@@ -48,14 +49,16 @@ pub(super) unsafe fn bf16_gemv(p: &Product<f32>) {
     }
 }
 
+/// # Safety
+/// `x` and `row` are valid for `k` elements, and the machine has AVX-512.
 #[inline]
 #[target_feature(enable = "avx512f,avx512vl,avx512dq,avx512bw")]
 unsafe fn dot(x: *const f32, row: *const bf16, k: usize) -> f32 {
     let upper = _mm512_set1_epi32(0xffff_0000_u32 as i32);
     let mut sums = [_mm512_setzero_ps(); 4];
-    // A group, added to two sums.
+    // Adds a group to two sums.
     let group = |d: usize, [even, odd]: [__m512; 2]| {
-        // SAFETY: the caller vouches for the elements of the group.
+        // SAFETY: the group is inside of the `k` elements of `x` and of the row.
         let (words, x0, x1) = unsafe {
             (_mm512_loadu_si512(row.add(d).cast()), _mm512_loadu_ps(x.add(d)), _mm512_loadu_ps(x.add(d + 16)))
         };

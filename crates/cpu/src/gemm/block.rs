@@ -1,8 +1,8 @@
 //! The loops around the micro-kernel, for the rows and columns of one part.
 //!
-//! Strips of `mc` rows of A are packed whole; then, for each `nb` columns and k-block, panels of A
-//! stay in L1 while the panels of B pass by from L2. Tiles of one row of panels are finished as soon
-//! as their last k-block is done, while they are in L1.
+//! Strips of `mc` rows of A are packed completely. Then, for each block of `nb` columns and each k-block, the panels of A
+//! stay in L1 while the panels of B stream from L2. The tiles of one row of panels are finished as soon
+//! as their last k-block is done, while they are still in L1.
 
 use std::ops::Range;
 
@@ -13,42 +13,42 @@ use super::problem::{GemmOutput, OutputKind};
 use super::row_panels::{PackedRows, Panels};
 use super::run::GemmRun;
 
-/// What one part computes of one matrix.
+/// The rows and columns of one matrix that one part computes.
 pub(super) struct Region<T> {
     pub(super) batch: usize,
     pub(super) b: Panels<T>,
     pub(super) rows: Range<usize>,
     pub(super) cols: Range<usize>,
-    /// The column where `b` starts.
+    /// The column of the product at which `b` starts.
     pub(super) col_base: usize,
     pub(super) part: usize,
 }
 
-/// Rows are split over parts in multiples of this: finer than a tile, so that parts are even, but
-/// not so fine that tiles get flat.
+/// Rows are split over parts in multiples of this number: finer than a tile, so that the parts are balanced, but
+/// coarse enough that tiles keep several rows.
 pub(super) fn row_unit(mr: usize) -> usize {
     if mr.is_multiple_of(TILE_SIDE) { TILE_SIDE } else { mr.div_ceil(3) }
 }
 
-/// Where the tiles of a strip go.
+/// The destination of the tiles of a strip.
 #[derive(Clone, Copy)]
 struct Destination<T> {
     at: *mut T,
     row: isize,
-    /// Add to what is there from the first k-block on.
+    /// Whether the first k-block also adds to the previous contents.
     accumulate: bool,
-    /// Each row of panels overwrites the one before.
+    /// Whether each row of panels reuses the memory of the row before it.
     reused: bool,
 }
 
-/// What tiles ask the second cache for while they work.
+/// The data that tiles prefetch into L2 while they compute.
 #[derive(Clone, Copy)]
 enum Prefetch<T> {
     Nothing,
-    /// The panel of B beside theirs: the first row of tiles asks, the rows below find it.
+    /// The next panel of a B that is read in place: the first row of tiles prefetches it for the rows below.
     NextPanel,
-    /// The panels of the next block, each tile for as much: they are in the shared cache or in that of the core which packed them, too
-    /// far for one row of tiles to fetch them all.
+    /// The panels of the next block, divided evenly among the tiles. They are in the shared cache or in the L2 of the core that
+    /// packed them, and there are too many for one row of tiles to prefetch.
     NextBlock {
         at: *const T,
         each: usize,
@@ -59,8 +59,8 @@ impl<T: HasKernels> GemmRun<'_, T> {
     /// Computes a region of one matrix.
     ///
     /// # Safety
-    /// As for [`super::Plan::run`]; the region is inside the matrix, nobody else computes it or uses
-    /// its part's scratch, and `b` holds its columns.
+    /// As for [`super::Plan::run`]; the region is inside the matrix, nothing else computes it or uses its part's
+    /// scratch, and `b` holds its columns.
     pub(super) unsafe fn region(&self, region: &Region<T>) {
         let plan = self.plan;
         let rows = region.rows.len();
@@ -72,7 +72,8 @@ impl<T: HasKernels> GemmRun<'_, T> {
         let height = rows.div_ceil(strips).next_multiple_of(self.kernels.mr).min(plan.mc);
         for i in region.rows.clone().step_by(height) {
             let strip = i..region.rows.end.min(i + height);
-            // SAFETY: the caller's promises; scratch is laid out for strips of `mc` rows.
+            // SAFETY: A, C and scratch are valid for the whole problem (`Plan::run`), the region and its part's scratch
+            // are used by this call alone, and scratch is laid out for strips of `mc` rows.
             unsafe {
                 let own = self.part(region.part);
                 let (packed, at) = if plan.share_a {
@@ -103,7 +104,10 @@ impl<T: HasKernels> GemmRun<'_, T> {
         }
     }
 
-    /// A block of C over all of k, before one of columns `then`.
+    /// Computes a block of C over all of k. `then` is the range of columns of the block that follows.
+    ///
+    /// # Safety
+    /// Rows and columns are inside of the region, whose operands, result and scratch are valid (`Plan::run`).
     unsafe fn block(
         &self,
         region: &Region<T>,
@@ -114,7 +118,7 @@ impl<T: HasKernels> GemmRun<'_, T> {
     ) {
         let plan = self.plan;
         let (k, mr, nr, batch) = (plan.depth, self.kernels.mr, self.kernels.nr, region.batch);
-        // SAFETY: the caller's promises.
+        // SAFETY: the block is inside the region, so C and the part's scratch are valid for it.
         let c = unsafe { self.destination(region, &rows, &cols) };
         let mut k0 = 0;
         loop {
@@ -124,7 +128,7 @@ impl<T: HasKernels> GemmRun<'_, T> {
             for i in (0..rows.len()).step_by(mr) {
                 let height = mr.min(rows.len() - i);
                 let c_at = if c.reused { c.at } else { c.at.wrapping_offset(i as isize * c.row) };
-                // SAFETY: the caller's promises; row and column indices are inside the block.
+                // SAFETY: row and column indices are inside the block, for which packed A, B and C are valid.
                 unsafe {
                     let (a, a_row, a_k) = if plan.pack_a {
                         let packed = k0 * at.all + (at.first + i) * depth;
@@ -162,7 +166,7 @@ impl<T: HasKernels> GemmRun<'_, T> {
         }
     }
 
-    /// What the tiles of a block ask for, so many of them, if the next block has these columns and this first k.
+    /// Returns what each of `tiles` tiles prefetches if the next block has columns `cols` and starts at `k0`.
     fn prefetch_plan(&self, region: &Region<T>, k0: usize, cols: &Range<usize>, tiles: usize) -> Prefetch<T> {
         match region.b {
             Panels::Direct { .. } => Prefetch::NextPanel,
@@ -175,7 +179,10 @@ impl<T: HasKernels> GemmRun<'_, T> {
         }
     }
 
-    /// One k-block of tiles side by side.
+    /// Computes one k-block of a row of tiles.
+    ///
+    /// # Safety
+    /// The tiles are inside of A, B and C, and the machine has the kernels' instructions.
     #[expect(clippy::too_many_arguments, reason = "the coordinates of a row of tiles")]
     #[inline]
     unsafe fn row_of_tiles(
@@ -211,16 +218,19 @@ impl<T: HasKernels> GemmRun<'_, T> {
                 true => self.kernels.of_packed(height, tile.cols),
                 false => self.kernels.get(height, tile.cols, tile.a_row == 1),
             };
-            // SAFETY: the caller vouches for A, B and C; prefetching past the end of B is harmless.
+            // SAFETY: the tile is inside of A, B and C; prefetching past the end of B does not access memory.
             unsafe { kernel(&tile) };
         }
     }
 
-    /// C itself where its elements are accumulators and adjacent, else scratch: for one row of
-    /// panels at a time, unless they must be kept from one k-block to the next.
+    /// Returns C itself where its elements are accumulators and adjacent. Otherwise returns scratch for one row of
+    /// panels, or for all rows where they must be kept from one k-block to the next.
+    ///
+    /// # Safety
+    /// The region is inside of C, and scratch has `Plan::scratch_bytes` (`Plan::run`).
     unsafe fn destination(&self, region: &Region<T>, rows: &Range<usize>, cols: &Range<usize>) -> Destination<T> {
         let plan = self.plan;
-        // SAFETY: the caller of `Plan::run` vouches for C and for scratch.
+        // SAFETY: the region is inside of C, and scratch has `Plan::scratch_bytes` (`Plan::run`).
         unsafe {
             match (plan.problem.c, self.out) {
                 (OutputKind::Memory { layout, accumulate, .. }, GemmOutput::Memory(c)) if !plan.tiled => {

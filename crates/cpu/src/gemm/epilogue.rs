@@ -1,5 +1,5 @@
-//! What happens to a finished tile that was not computed in place: the epilogue, or a narrowing or
-//! scattering store.
+//! Writes finished tiles that were not computed in place:
+//! calls the epilogue, or stores with a conversion to a smaller dtype or with strides.
 
 use half::{bf16, f16};
 use ir::DType;
@@ -21,14 +21,14 @@ pub(super) struct FinishedTile<T> {
     pub(super) row_stride: usize,
 }
 
-/// Hands a tile on; called exactly once for each element of the result.
+/// Writes a finished tile. Called exactly once for each element of the result.
 ///
 /// # Safety
 /// `out` must be what the plan's target describes, and the tile inside the result.
 pub(super) unsafe fn write_tile<T: Float>(plan: &GemmPlan, out: GemmOutput, tile: &FinishedTile<T>) {
     let problem = &plan.problem;
     match (problem.c, out) {
-        // SAFETY: the caller vouches for the function and its context.
+        // SAFETY: `f` may be called with `ctx` for any tile of the result, which `Plan::run` requires.
         (_, GemmOutput::Epilogue { f, ctx }) => unsafe {
             let (batch, row0, col0) = (tile.batch, tile.row0, tile.col0);
             f(ctx, batch, row0, col0, tile.rows, tile.cols, tile.acc.cast(), tile.row_stride)
@@ -53,11 +53,14 @@ pub(super) unsafe fn write_tile<T: Float>(plan: &GemmPlan, out: GemmOutput, tile
     }
 }
 
-/// Stores the rows of a tile from its first element on.
+/// Stores the rows of a tile, starting at its first element.
+///
+/// # Safety
+/// The tile is inside of C, which begins at `to`, and `tile.acc` is valid for it.
 #[inline(always)]
 unsafe fn rows<T: Float>(dtype: DType, to: *mut u8, layout: &MatrixLayout, tile: &FinishedTile<T>, accumulate: bool) {
     for i in 0..tile.rows {
-        // SAFETY: the caller vouches for the tile's elements of C.
+        // SAFETY: the tile is inside of C, and `tile.acc` is valid for it.
         unsafe {
             let to = to.offset(i as isize * layout.row * dtype.size() as isize);
             store(dtype, to, layout.col, tile.acc.add(i * tile.row_stride), tile.cols, accumulate);
@@ -65,6 +68,8 @@ unsafe fn rows<T: Float>(dtype: DType, to: *mut u8, layout: &MatrixLayout, tile:
     }
 }
 
+/// # Safety
+/// As for `rows`, and the machine has the target features.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f,avx512vl,avx512dq,avx512bw")]
 unsafe fn rows_avx512<T: Float>(
@@ -74,10 +79,12 @@ unsafe fn rows_avx512<T: Float>(
     tile: &FinishedTile<T>,
     accumulate: bool,
 ) {
-    // SAFETY: the caller's promise.
+    // SAFETY: `rows` has the contract of this function, and gets its arguments unchanged.
     unsafe { rows(dtype, to, layout, tile, accumulate) }
 }
 
+/// # Safety
+/// As for `rows`, and the machine has the target features.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2")]
 unsafe fn rows_avx2<T: Float>(
@@ -87,14 +94,17 @@ unsafe fn rows_avx2<T: Float>(
     tile: &FinishedTile<T>,
     accumulate: bool,
 ) {
-    // SAFETY: the caller's promise.
+    // SAFETY: `rows` has the contract of this function, and gets its arguments unchanged.
     unsafe { rows(dtype, to, layout, tile, accumulate) }
 }
 
 /// Stores a row of `n` accumulators as `dtype`, elements `stride` apart.
+///
+/// # Safety
+/// `c` is valid for `n` elements of `dtype`, `stride` apart, and `acc` for `n` accumulators.
 #[inline(always)]
 unsafe fn store<T: Float>(dtype: DType, c: *mut u8, stride: isize, acc: *const T, n: usize, accumulate: bool) {
-    // SAFETY: the caller vouches for both rows; 16-bit results come from f32 accumulators only.
+    // SAFETY: both rows are valid for `n` elements; 16-bit results come from f32 accumulators only.
     unsafe {
         match dtype {
             DType::BF16 => each(c.cast::<bf16>(), stride, acc.cast::<f32>(), n, |old, x| {
@@ -113,9 +123,11 @@ unsafe fn store<T: Float>(dtype: DType, c: *mut u8, stride: isize, acc: *const T
     }
 }
 
+/// # Safety
+/// `c` is valid for `n` elements, `stride` apart, and `acc` for `n`.
 #[inline(always)]
 unsafe fn each<S: Copy, T: Copy>(c: *mut S, stride: isize, acc: *const T, n: usize, f: impl Fn(S, T) -> S) {
-    // SAFETY: the caller vouches for `n` elements at both ends.
+    // SAFETY: both sides are valid for `n` elements.
     unsafe {
         if stride == 1 {
             (0..n).for_each(|j| *c.add(j) = f(*c.add(j), *acc.add(j)));
@@ -125,7 +137,7 @@ unsafe fn each<S: Copy, T: Copy>(c: *mut S, stride: isize, acc: *const T, n: usi
     }
 }
 
-/// To nearest, ties to even, without a branch so that the loop vectorises.
+/// Rounds to nearest, ties to even, without a branch so that the loop vectorizes.
 #[inline(always)]
 fn round_bf16(x: f32) -> bf16 {
     let bits = x.to_bits();

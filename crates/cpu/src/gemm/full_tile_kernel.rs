@@ -1,8 +1,8 @@
-//! Whole tiles of a packed A, with AVX-512: the loop over k written as instructions.
+//! The AVX-512 micro-kernel for full tiles with a packed A. The loop over k is written in assembly.
 //!
-//! Two threads of one core share what it issues in a cycle, and often the other one is somebody else's. So instructions count: four k
-//! in each round of the loop, and every second row of A is an operand in memory of the instruction that multiplies, which takes
-//! no place of its own. All rows that way would ask for more loads than a core has.
+//! Two hyper-threads of one core share its issue slots, so the number of instructions matters. Each loop iteration covers four
+//! values of k, and every second row of A is a broadcast memory operand of the multiply-add instruction, which saves the separate
+//! broadcast. If all rows were memory operands, the loop would need more loads per cycle than a core has.
 
 use std::arch::asm;
 use std::arch::x86_64::{__m512, __m512d};
@@ -10,10 +10,10 @@ use std::arch::x86_64::{__m512, __m512d};
 use super::kernel::{Tile, prefetch_tile, store};
 use super::vector::Vector;
 
-/// Rows of a whole tile.
+/// The number of rows of a full tile.
 pub(super) const ROWS: usize = 12;
 
-/// Two rows of A at a k: the first spread over a register, the second by each instruction that reads it.
+/// Two rows of A for one value of k: the first is broadcast to a register, the second is a memory operand of each instruction.
 macro_rules! rows {
     ($fma:literal, $splat:literal, $one:literal, $to:literal, $at:expr, $next:expr, $c0:literal, $c1:literal, $c2:literal, $c3:literal) => {
         concat!(
@@ -26,7 +26,8 @@ macro_rules! rows {
     };
 }
 
-/// The k of the round that begins `$from` elements into the panel of A, with where its row of B is and what it asks for ahead.
+/// One value of k: `$from` is the offset in elements into the panel of A,
+/// followed by the offset of its row of B and the prefetch offset.
 macro_rules! step {
     ($fma:literal, $splat:literal, $one:literal, $to:literal, $size:literal, $from:literal, $b:literal, $ahead:literal) => {
         concat!(
@@ -57,18 +58,18 @@ macro_rules! step {
     };
 }
 
-/// A kernel of [`ROWS`] rows and two vectors: the instruction that multiplies and adds, the one that spreads an element, the element's
-/// name, how many there are in a vector and the bytes of one.
+/// A kernel of [`ROWS`] rows and two vectors. Arguments: the multiply-add instruction, the broadcast instruction, the broadcast size
+/// suffix, the number of elements of a vector, and the bytes of an element.
 macro_rules! whole {
     ($name:ident, $vector:ty, $feature:literal, $fma:literal, $splat:literal, $one:literal, $to:literal, $size:literal) => {
-        /// The micro-kernel of a whole tile whose A is packed.
+        /// The micro-kernel for a full tile with a packed A.
         ///
         /// # Safety
         /// As for any micro-kernel; the tile has [`ROWS`] rows and two vectors of columns, and `a_k` is [`ROWS`].
         #[target_feature(enable = $feature)]
         pub(super) unsafe fn $name(t: &Tile<<$vector as Vector>::Elem>) {
-            // SAFETY: the caller vouches for `k` columns of `a` and rows of `b`, for C and for the instructions; what is asked for ahead
-            // need not be there.
+            // SAFETY: `a` is valid for `k` columns, `b` for `k` rows and C for the tile, and the machine has the
+            // instructions; prefetching does not access memory.
             unsafe {
                 prefetch_tile::<$vector, ROWS, 2>(t);
                 let mut c = [[<$vector as Vector>::splat(Default::default()); 2]; ROWS];

@@ -1,11 +1,12 @@
-//! A vector times a matrix: no reuse of the matrix, so the aim is to stream it once.
+//! Vector-matrix products. The matrix is not reused, so the goal is to stream it once at full bandwidth.
 
 #![expect(clippy::needless_range_loop, reason = "indices name registers, several arrays at a time")]
 //!
-//! Two orders, by the matrix's unit stride:
-//! - along the results: `y += x[d]·matrix[d, ..]`, several `d` at a time, `y` staying in L1, a sum in f64 beside it for long k;
-//! - along k: a dot product for each result, four vectors of partial sums, then a fixed tree; long ones in blocks, which
-//!   are added up in f64. Rows of large matrices are read one after another.
+//! There are two loop orders, chosen by the matrix's unit stride:
+//! - along the results: `y += x[d]·matrix[d, ..]` for several `d` at a time.
+//!   `y` stays in L1; for long k there is an additional sum in f64.
+//! - along k: one dot product per result, with four vectors of partial sums and a fixed reduction tree. Long products are split into
+//!   blocks whose sums are added in f64. Rows of large matrices are read one after another.
 
 use half::{bf16, f16};
 use ir::DType;
@@ -22,22 +23,23 @@ use crate::pool::{ThreadPool, contiguous_share};
 use crate::thresholds::Threshold;
 use std::ops::Range;
 
-/// Results that stay in L1 while k runs.
+/// The number of results that stay in L1 while the loop over k runs.
 const CHUNK: usize = 2048;
-/// Rows of the matrix read side by side.
+/// The number of rows of the matrix that are read side by side.
 const STREAMS: usize = 8;
-/// Partial sums of a dot product, in vectors.
+/// The number of vectors of partial sums of a dot product.
 const SUMS: usize = 4;
-/// Products that are added up before their sum goes on to a sum in f64, where there are more than one such block.
+/// The number of products in a block. If k is longer than two blocks, the sums of the blocks are added in f64.
 pub(super) const ALONG: usize = 2048;
-/// Elements of a vector of i8 that are taken at a time.
+/// The number of elements of an i8 vector that are processed at a time.
 const BYTES: usize = 2048;
-/// The same where each result is one chain of additions.
+/// The number of products in a block where each result is one chain of additions.
 pub(super) const CHAIN: usize = 64;
-/// Bytes of a matrix that are asked for before their turn: what fetches by itself stops at the end of each page.
+/// The software prefetch distance in bytes. The hardware prefetcher stops at the end of each page.
 const AHEAD: usize = 6 << 10;
-/// Bytes of a part of a matrix beyond which its rows are read one after another: memory gives one stream up to twice as fast as two
-/// that take turns. Two rows share the vector, which pays where caches have them.
+/// The size in bytes of a part of a matrix above which its rows are read one after another: memory is up to twice as fast for one
+/// stream as for two alternating streams.
+/// Reading two rows at a time shares the vector loads, which pays where the rows are in cache.
 const STREAMED: usize = 1 << 18;
 
 pub(super) const THRESHOLDS: &[Threshold] = &[
@@ -54,7 +56,7 @@ pub(super) const THRESHOLDS: &[Threshold] = &[
     Threshold::new("gemv.chain", 2 * CHAIN, "depth of combinations of rows: beyond, blocks are added up in f64"),
 ];
 
-/// `y[j] = Σ x[d]·matrix[d·along_k + j·along_y]`, elements of the matrix being of type `S`.
+/// `y[j] = Σ x[d]·matrix[d·along_k + j·along_y]`, where the matrix has elements of type `S`.
 pub(crate) struct Product<T> {
     pub(super) x: *const T,
     pub(super) matrix: *const u8,
@@ -65,12 +67,13 @@ pub(crate) struct Product<T> {
     pub(super) n: usize,
 }
 
-/// A vector-matrix (m = 1) or matrix-vector (n = 1) product, alone in the scratch of `part`.
+/// Computes a vector-matrix (m = 1) or matrix-vector (n = 1) product on one thread, in the scratch of `part`.
 ///
 /// # Safety
 /// As for [`super::Plan::run`]; the plan's path is `Gemv`.
 pub(crate) unsafe fn run<T: HasKernels>(run: &GemmRun<T>, batch: usize, part: usize) {
-    // SAFETY: the caller's promises are the ones asked for.
+    // SAFETY: `Plan::run` requires operands, result and scratch to be valid for the problem; part `part` of the scratch
+    // is used by this call alone.
     unsafe {
         let y = results(run, part);
         let all = compute(run, batch, (0, 1), part, y);
@@ -78,15 +81,16 @@ pub(crate) unsafe fn run<T: HasKernels>(run: &GemmRun<T>, batch: usize, part: us
     }
 }
 
-/// The same by a team, each in the scratch of its part. An epilogue over whole rows waits for the whole row: the parts
-/// of a row leave their columns side by side, and the caller finishes them.
+/// Computes the same product with several threads, each in the scratch of its part. An epilogue over whole rows needs the complete
+/// row, so the parts store their columns side by side and the caller runs the epilogue.
 ///
 /// # Safety
 /// As for [`run`].
 pub(crate) unsafe fn run_split<T: HasKernels>(run: &GemmRun<T>, pool: &ThreadPool, batch: usize, team: usize) {
     let whole_rows = matches!(run.plan.problem.c, OutputKind::Epilogue { whole_rows: true });
     let together = whole_rows && vector_left(&run.plan.problem);
-    // SAFETY: the caller's promises; parts write disjoint results, and all have written theirs when the pool returns.
+    // SAFETY: `Plan::run` requires operands, result and scratch to be valid for the problem; parts write disjoint
+    // results, and all have written theirs when the pool returns.
     unsafe {
         pool.run(team, &|part, _| {
             let y = results(run, if together { 0 } else { part });
@@ -101,18 +105,22 @@ pub(crate) unsafe fn run_split<T: HasKernels>(run: &GemmRun<T>, pool: &ThreadPoo
     }
 }
 
-/// Where a part's results are; there is room for all of them.
+/// The address of a part's results. There is space for all results.
 unsafe fn results<T: HasKernels>(run: &GemmRun<T>, part: usize) -> *mut T {
-    // SAFETY: the caller of `Plan::run` vouches for scratch.
+    // SAFETY: scratch has `Plan::scratch_bytes`, of which this part is inside.
     unsafe { run.part(part).add(run.plan.scratch.tile).cast() }
 }
 
-/// Whether the left operand is the vector; else the right one is.
+/// Returns whether the left operand is the vector; otherwise the right operand is.
 fn vector_left(problem: &GemmProblem) -> bool {
     matches!(problem.b, OperandSource::Memory(b) if problem.m == 1 && (b.row == 1 || b.col == 1))
 }
 
-/// The `index`-th of `team` shares of the results, each at its own place in `y`.
+/// Computes share `index` of `team` shares of the results, each at its own offset in `y`.
+///
+/// # Safety
+/// Operands and scratch are valid for the problem (`Plan::run`), `y` for all results, and nothing else uses this part's
+/// scratch.
 unsafe fn compute<T: HasKernels>(
     run: &GemmRun<T>,
     batch: usize,
@@ -129,7 +137,7 @@ unsafe fn compute<T: HasKernels>(
         unreachable!("checked by Plan::run")
     };
     let size = problem.dtype.size() as isize;
-    // SAFETY: the caller vouches for operands and scratch; offsets stay inside them.
+    // SAFETY: operands and scratch are valid for the problem (`Plan::run`), and offsets are inside them.
     unsafe {
         let a_at = a_at.offset(problem.batch_offset(&a, batch) * size);
         let b_at = b_at.offset(problem.batch_offset(&b, batch) * size);
@@ -160,10 +168,10 @@ unsafe fn compute<T: HasKernels>(
     }
 }
 
-/// Hands finished results on.
+/// Passes finished results to the epilogue or stores them.
 unsafe fn hand_on<T: HasKernels>(run: &GemmRun<T>, batch: usize, done: Range<usize>, y: *mut T) {
     let n = done.len();
-    // SAFETY: the caller vouches for the results.
+    // SAFETY: `y` is valid for the results `done`, and the output for the problem (`Plan::run`).
     unsafe {
         let acc = y.add(done.start);
         let tile = if vector_left(&run.plan.problem) {
@@ -177,20 +185,25 @@ unsafe fn hand_on<T: HasKernels>(run: &GemmRun<T>, batch: usize, done: Range<usi
 
 /// Element types with matrix-vector kernels.
 pub(crate) trait HasGemv: Float {
-    /// Puts a widened vector in the order that [`HasGemv::gemv`] wants for such a matrix.
+    /// Puts an upcast vector into the order that [`HasGemv::gemv`] expects for such a matrix.
     ///
     /// # Safety
-    /// `x` is good for `k` elements, and `isa` available.
+    /// `x` is valid for `k` elements, and the machine has `isa`.
     unsafe fn arrange(_isa: Isa, _dtype: DType, _along_y: isize, _x: *mut Self, _k: usize) {}
 
     /// # Safety
-    /// The product's pointers must be good, one of its strides 1, its vector arranged if it was widened, and `isa` available.
+    /// The product's pointers are valid for its sizes, one of its strides is 1, its vector is arranged if it was
+    /// widened, and the machine has `isa`.
     unsafe fn gemv(isa: Isa, dtype: DType, product: &Product<Self>);
 }
 
+/// # Safety
+/// Matrix, vector and results of `p` are valid for `p.k` and `p.n` elements at their strides, and the machine has the
+/// vectors.
 #[inline(always)]
 unsafe fn product<V: Load<S>, S: Copy + Default>(p: &Product<V::Elem>) {
-    // SAFETY: the caller's promises are the ones asked for.
+    // SAFETY: matrix, vector and results of `p` are valid for `p.k` and `p.n` elements at their strides, and the chunks
+    // below stay inside them.
     unsafe {
         if p.along_y == 1 {
             for start in (0..p.n).step_by(CHUNK) {
@@ -227,14 +240,20 @@ unsafe fn product<V: Load<S>, S: Copy + Default>(p: &Product<V::Elem>) {
     }
 }
 
-/// [`dots`] of any length, in blocks whose sums are added up in f64.
+/// Computes [`dots`] for any length, in blocks whose sums are added in f64.
+///
+/// # Safety
+/// `x` and each row are valid for `k` elements.
+///
+/// # Safety
+/// The matrix is valid for `k` rows of `n` elements, `x` for `k` and `y` for `n`.
 #[inline(always)]
 unsafe fn long_dots<V: Load<S>, S: Copy + Default, const C: usize>(
     x: *const V::Elem,
     rows: [*const S; C],
     k: usize,
 ) -> [V::Elem; C] {
-    // SAFETY: the caller vouches for `k` elements in `x` and in each row.
+    // SAFETY: `x` and each row are valid for `k` elements.
     unsafe {
         if k <= 2 * ALONG {
             return dots::<V, S, C>(x, rows, k);
@@ -248,8 +267,8 @@ unsafe fn long_dots<V: Load<S>, S: Copy + Default, const C: usize>(
     }
 }
 
-/// `y = Σ x[d]·matrix[d, ..]`: for each result one chain of multiply-adds in the order of k, however
-/// many streams are read at a time.
+/// Computes `y = Σ x[d]·matrix[d, ..]`.
+/// Each result is one chain of multiply-adds in the order of k, for any number of streams.
 #[inline(always)]
 unsafe fn combine<V: Load<S>, S: Copy + Default>(
     x: *const V::Elem,
@@ -259,7 +278,7 @@ unsafe fn combine<V: Load<S>, S: Copy + Default>(
     k: usize,
     n: usize,
 ) {
-    // SAFETY: the caller vouches for `k` rows of `n` elements and for `x` and `y`.
+    // SAFETY: the matrix is valid for `k` rows of `n` elements, `x` for `k` and `y` for `n`.
     unsafe {
         let whole = k / STREAMS * STREAMS;
         for d in (0..whole).step_by(STREAMS) {
@@ -271,6 +290,11 @@ unsafe fn combine<V: Load<S>, S: Copy + Default>(
     }
 }
 
+/// # Safety
+/// `matrix` is valid for `R` rows of `n` elements, `stride` apart, `x` for `R`, and `y` for `n`.
+///
+/// # Safety
+/// `x` and each row are valid for `k` elements.
 #[inline(always)]
 unsafe fn add_rows<V: Load<S>, S: Copy + Default, const R: usize>(
     x: *const V::Elem,
@@ -304,14 +328,14 @@ unsafe fn add_rows<V: Load<S>, S: Copy + Default, const R: usize>(
     }
 }
 
-/// `C` dot products with the same `x`; each is computed as if it were alone.
+/// Computes `C` dot products with the same `x`. Each result has the same bits as if it were computed alone.
 #[inline(always)]
 unsafe fn dots<V: Load<S>, S: Copy + Default, const C: usize>(
     x: *const V::Elem,
     rows: [*const S; C],
     k: usize,
 ) -> [V::Elem; C] {
-    // SAFETY: the caller vouches for `k` elements in `x` and in each row.
+    // SAFETY: `x` and each row are valid for `k` elements.
     unsafe {
         let mut acc = [[V::splat(V::Elem::from_f64(0.0)); SUMS]; C];
         let step = SUMS * V::LANES;
@@ -352,12 +376,14 @@ unsafe fn dots<V: Load<S>, S: Copy + Default, const C: usize>(
 
 macro_rules! products {
     ($name:ident, $v:ty $(, $feature:literal)?) => {
+        /// # Safety
+        /// As for `product`, and the machine has the target features.
         $(#[target_feature(enable = $feature)])?
         unsafe fn $name<S: Copy + Default>(p: &Product<<$v as Vector>::Elem>)
         where
             $v: Load<S>,
         {
-            // SAFETY: the caller's promise is the same.
+            // SAFETY: `product` has the contract of this function, and gets its arguments unchanged.
             unsafe { product::<$v, S>(p) }
         }
     };
@@ -382,7 +408,7 @@ impl HasGemv for f32 {
     unsafe fn arrange(isa: Isa, dtype: DType, along_y: isize, x: *mut f32, k: usize) {
         #[cfg(target_arch = "x86_64")]
         if (isa, dtype) == (Isa::Avx512, DType::BF16) && along_y != 1 {
-            // SAFETY: the caller's promise is the same.
+            // SAFETY: `x` is valid for `k` elements, and the machine has AVX-512.
             unsafe { bf16_gemv::deinterleave(x, k) }
         }
         #[cfg(not(target_arch = "x86_64"))]
@@ -390,7 +416,8 @@ impl HasGemv for f32 {
     }
 
     unsafe fn gemv(isa: Isa, dtype: DType, p: &Product<f32>) {
-        // SAFETY: the caller's promise is the same.
+        // SAFETY: the matrix of `p` is of `dtype`, its operands and results are valid for its sizes, and the machine
+        // has `isa`.
         unsafe {
             match (isa, dtype) {
                 #[cfg(target_arch = "x86_64")]
@@ -417,7 +444,7 @@ impl HasGemv for f32 {
 
 impl HasGemv for f64 {
     unsafe fn gemv(isa: Isa, _: DType, p: &Product<f64>) {
-        // SAFETY: the caller's promise is the same.
+        // SAFETY: the operands and results of `p` are valid for its sizes, and the machine has `isa`.
         unsafe {
             match isa {
                 #[cfg(target_arch = "x86_64")]
@@ -432,7 +459,8 @@ impl HasGemv for f64 {
 
 impl HasGemv for i32 {
     unsafe fn gemv(isa: Isa, dtype: DType, p: &Product<i32>) {
-        // SAFETY: the caller's promise is the same.
+        // SAFETY: the matrix of `p` is of `dtype`, its operands and results are valid for its sizes, and the machine
+        // has `isa`.
         unsafe {
             match (isa, dtype) {
                 #[cfg(target_arch = "x86_64")]
@@ -452,8 +480,8 @@ impl HasGemv for i32 {
     }
 }
 
-/// Products of i8 by the instruction that sums four of them. It takes unsigned ones on one side: those of the matrix are moved up
-/// by 128, and 128 times the sum of the vector is subtracted.
+/// Products of i8 with the instruction that sums four products. It takes unsigned elements on one side: 128 is added to the elements
+/// of the matrix, and 128 times the sum of the vector is subtracted from the result.
 #[cfg(target_arch = "x86_64")]
 mod bytes {
     use super::{BYTES as PART, Product};
@@ -461,10 +489,13 @@ mod bytes {
 
     /// # Safety
     /// As for [`super::HasGemv::gemv`], for a matrix of i8.
+    ///
+    /// # Safety
+    /// `matrix` is valid for `k` rows of `p.n` elements, `p.y` for `p.n` results, and the machine has the instructions.
     #[target_feature(enable = "avx512f,avx512vl,avx512dq,avx512bw,avx512vnni")]
     pub(super) unsafe fn product(p: &Product<i32>) {
         let mut x = [0i8; PART];
-        // SAFETY: the caller vouches for vector, matrix and results.
+        // SAFETY: vector, matrix and results are valid for `p.k` and `p.n` elements.
         unsafe {
             (0..p.n).for_each(|j| *p.y.add(j) = 0);
             for first in (0..p.k).step_by(PART) {
@@ -482,7 +513,10 @@ mod bytes {
         }
     }
 
-    /// Results side by side: four rows of the matrix become groups.
+    /// The matrix is contiguous along the results: four rows of the matrix are interleaved into groups.
+    ///
+    /// # Safety
+    /// `matrix` is valid for `p.n` rows of `k` elements, `p.y` for `p.n` results, and the machine has the instructions.
     #[target_feature(enable = "avx512f,avx512vl,avx512dq,avx512bw,avx512vnni")]
     unsafe fn gemv_columns(p: &Product<i32>, matrix: *const i8, x: &[i8; PART], k: usize, raised: i32) {
         let up = _mm512_set1_epi8(-128);
@@ -521,7 +555,7 @@ mod bytes {
                 unsafe { _mm512_storeu_si512(lanes.as_mut_ptr().cast(), sum) };
             }
             for j in 0..count {
-                // Groups were made in each quarter of the vectors for itself.
+                // The groups were interleaved within each 128-bit quarter of the vectors.
                 let sum = lanes[j / 4 % 4][j / 16 * 4 + j % 4].wrapping_sub(raised);
                 // SAFETY: the result is this product's.
                 unsafe { *p.y.add(first + j) = (*p.y.add(first + j)).wrapping_add(sum) };
@@ -529,7 +563,7 @@ mod bytes {
         }
     }
 
-    /// Rows of the matrix along the vector.
+    /// The matrix is contiguous along k.
     #[target_feature(enable = "avx512f,avx512vl,avx512dq,avx512bw,avx512vnni")]
     unsafe fn gemv_rows(p: &Product<i32>, matrix: *const i8, x: &[i8; PART], k: usize, raised: i32) {
         let up = _mm512_set1_epi8(-128);

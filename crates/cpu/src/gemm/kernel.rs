@@ -1,11 +1,11 @@
-//! The micro-kernel: a tile of C held in registers while k runs.
+//! The micro-kernel: keeps a tile of C in registers during the loop over k.
 
 #![expect(clippy::needless_range_loop, reason = "indices name registers, several arrays at a time")]
 //!
-//! The law that makes results independent of tiling: an element of C is `acc = 0`, then
-//! `acc = a·b + acc` (one rounding where the instruction set fuses) for each k of the block in
-//! order, then `alpha·acc` or `alpha·acc + c`. No tile size, mask or packing changes that. Where the machine multiplies
-//! small elements several at a time (two bf16, four i8), a packed element is such a group, and so is a k of the block.
+//! The law that makes results independent of tiling: an element of C starts with `acc = 0`, then
+//! `acc = a·b + acc` (one rounding where the instruction set has a fused multiply-add) for each k of the block in
+//! order, then `alpha·acc` or `alpha·acc + c`. Tile sizes, masks and packing do not change that. Where the machine multiplies
+//! several small elements at once (two bf16, four i8), a packed element is such a group, and one step of k covers a group.
 
 use ir::DType;
 
@@ -15,33 +15,33 @@ use super::pack::{pack_panel, upcast};
 use super::vector::{Float, Isa, PLAIN_ROWS, Plain32, Plain64, PlainI32, Vector};
 use super::vnni_packing::VnniFormat;
 
-/// One call of a micro-kernel. `b` points at a row of at least `cols` elements for each k.
+/// The arguments of one call of a micro-kernel. `b` points to a row of at least `cols` elements for each k.
 pub(crate) struct Tile<T> {
     pub(crate) k: usize,
     pub(crate) a: *const T,
-    /// Strides of `a` in elements; kernels chosen for contiguous rows ignore `a_row`.
+    /// Strides of `a` in elements. Kernels for contiguous rows ignore `a_row`.
     pub(crate) a_row: isize,
     pub(crate) a_k: isize,
     pub(crate) b: *const T,
     pub(crate) b_k: isize,
-    /// Whether rows of `b` may be read up to a whole number of vectors.
+    /// Whether rows of `b` may be read up to the next multiple of the vector length.
     pub(crate) b_padded: bool,
-    /// What to ask the L2 cache for, as much with each k as a row of B, and the step from one to the
+    /// The address to prefetch into L2, as many elements per k as a row of B, and the step from one prefetch to the
     /// next.
     pub(crate) ahead: *const T,
     pub(crate) ahead_k: isize,
     pub(crate) c: *mut T,
     pub(crate) c_row: isize,
-    /// Only kernels on tiles ask for it: others are made for a number of rows.
+    /// The number of rows. Only tile (AMX) kernels read it; other kernels are compiled for a fixed number of rows.
     pub(crate) rows: usize,
     pub(crate) cols: usize,
     pub(crate) alpha: T,
-    /// Add to C rather than overwrite it.
+    /// Whether to add to C rather than overwrite it.
     pub(crate) add: bool,
 }
 
 impl<T: Float> Tile<T> {
-    /// No product at all.
+    /// A call with no rows, columns or depth.
     pub(crate) const EMPTY: Tile<T> = Tile {
         k: 0,
         a: std::ptr::null(),
@@ -64,46 +64,45 @@ impl<T: Float> Tile<T> {
 /// A micro-kernel for a fixed number of rows and vectors.
 ///
 /// # Safety
-/// The pointers of the tile must be good for the strides it names, and the machine must have the
-/// kernel's instruction set.
+/// The pointers of the tile are valid for its sizes and strides, and the machine has the kernel's instruction set.
 pub(crate) type MicroKernelFn<T> = unsafe fn(&Tile<T>);
 
 /// [`pack_panel`] for an instruction set, with its safety conditions.
 pub(crate) type PackFn<T> = unsafe fn(*mut T, usize, *const T, (isize, isize), usize, usize);
 
-/// [`widen`] for an instruction set, with its safety conditions.
+/// [`upcast`] for an instruction set, with its safety conditions.
 pub(crate) type UpcastFn<T> = unsafe fn(DType, *const u8, isize, *mut T, usize);
 
-/// Rows of the tallest kernel of any instruction set.
+/// The number of rows of the tallest kernel of any instruction set.
 pub(crate) const MAX_MR: usize = 14;
-/// Vectors of the widest kernel of any instruction set.
+/// The number of vectors of the widest kernel of any instruction set.
 pub(crate) const MAX_NV: usize = 2;
 
 /// The micro-kernels of one instruction set.
 pub(crate) struct Kernels<T: 'static> {
-    /// Rows of a full tile.
+    /// The number of rows of a full tile.
     pub(crate) mr: usize,
-    /// Columns of a full tile.
+    /// The number of columns of a full tile.
     pub(crate) nr: usize,
     pub(crate) lanes: usize,
-    /// Packs a panel, see [`pack_panel`].
+    /// Packs a panel; see [`pack_panel`].
     pub(crate) pack: PackFn<T>,
-    /// Copies a line of another dtype, see [`widen`].
+    /// Copies a line of another dtype; see [`upcast`].
     pub(crate) widen: UpcastFn<T>,
-    /// Elements that a packed element is a group of, and how they are packed; `None` if each is one of `T`.
+    /// The format of packed elements that are groups of small elements; `None` if each packed element is one `T`.
     pub(crate) groups: Option<&'static VnniFormat>,
-    /// One kernel on tiles of the machine, instead of the tables.
+    /// The AMX kernel, which replaces the tables.
     pub(crate) tiles: Option<TileUse<T>>,
-    /// By rows − 1, then vectors − 1: elements of a column of A are adjacent (packed A, or Aᵀ).
+    /// Kernels by rows − 1, then vectors − 1, for columns of A with adjacent elements (packed A, or Aᵀ).
     adjacent: [[MicroKernelFn<T>; MAX_NV]; MAX_MR],
-    /// The same for any strides of A.
+    /// Kernels by rows − 1, then vectors − 1, for any strides of A.
     strided: [[MicroKernelFn<T>; MAX_NV]; MAX_MR],
-    /// A kernel for whole tiles whose A is packed.
+    /// A kernel for full tiles with a packed A.
     whole: Option<MicroKernelFn<T>>,
 }
 
 impl<T> Kernels<T> {
-    /// The kernel for a tile of `rows × cols`.
+    /// Returns the kernel for a tile of `rows × cols`.
     #[inline]
     pub(crate) fn get(&self, rows: usize, cols: usize, a_adjacent: bool) -> MicroKernelFn<T> {
         if let Some(tiles) = &self.tiles {
@@ -113,7 +112,7 @@ impl<T> Kernels<T> {
         table[rows - 1][(cols - 1) / self.lanes]
     }
 
-    /// The same where A is packed.
+    /// Returns the kernel for a tile of `rows × cols` with a packed A.
     #[inline]
     pub(crate) fn of_packed(&self, rows: usize, cols: usize) -> MicroKernelFn<T> {
         match self.whole {
@@ -122,12 +121,12 @@ impl<T> Kernels<T> {
         }
     }
 
-    /// Packed elements of k of which there is a whole number.
+    /// The depth in packed elements must be a multiple of this number.
     pub(crate) fn step(&self) -> usize {
         if self.tiles.is_some() { TILE_SIDE } else { 1 }
     }
 
-    /// A kernel on tiles of groups.
+    /// Returns kernels that use AMX tiles of groups.
     pub(super) const fn of_tiles(tiles: TileUse<T>, groups: &'static VnniFormat) -> Kernels<T> {
         unsafe fn no_pack<T>(_: *mut T, _: usize, _: *const T, _: (isize, isize), _: usize, _: usize) {}
         unsafe fn no_widen<T>(_: DType, _: *const u8, _: isize, _: *mut T, _: usize) {}
@@ -146,26 +145,28 @@ impl<T> Kernels<T> {
         }
     }
 
-    /// Elements of k in a packed element.
+    /// The number of k elements in a packed element.
     pub(crate) fn per(&self) -> usize {
         self.groups.map_or(1, |g| g.per)
     }
 }
 
-/// Element types with kernels.
+/// Element types that have micro-kernels.
 pub(crate) trait HasKernels: HasGemv {
-    /// The kernels for operands of a dtype.
+    /// Returns the kernels for operands of a dtype.
     fn kernels(isa: Isa, operands: DType) -> &'static Kernels<Self>;
 }
 
+/// # Safety
+/// A, B and C are valid for the tile, and the machine has the vectors.
 #[inline(always)]
 unsafe fn tile<V: Vector, const R: usize, const N: usize, const ADJACENT: bool>(t: &Tile<V::Elem>) {
     let last = t.cols - (N - 1) * V::LANES;
-    // SAFETY: the caller vouches for the pointers; only the first `last` lanes of the last vector
-    // are touched where memory ends there.
+    // SAFETY: A, B and C are valid for the tile; only the first `last` lanes of the last vector are accessed where
+    // memory ends there.
     unsafe {
         prefetch_tile::<V, R, N>(t);
-        // One piece of code where a mask costs nothing.
+        // Where masked loads are free, one code path serves full and partial vectors.
         let acc = if V::MASKS {
             products::<V, R, N, ADJACENT, false>(t, last)
         } else if t.b_padded || last == V::LANES {
@@ -177,7 +178,10 @@ unsafe fn tile<V: Vector, const R: usize, const N: usize, const ADJACENT: bool>(
     }
 }
 
-/// Asks the first cache for a tile of C.
+/// Prefetches a tile of C into L1.
+///
+/// # Safety
+/// The machine has the target features; prefetching does not access memory.
 #[inline(always)]
 pub(super) unsafe fn prefetch_tile<V: Vector, const R: usize, const N: usize>(t: &Tile<V::Elem>) {
     for i in 0..R {
@@ -189,11 +193,14 @@ pub(super) unsafe fn prefetch_tile<V: Vector, const R: usize, const N: usize>(t:
     }
 }
 
-/// Puts a tile of products where it belongs.
+/// Stores a tile of products in C.
+///
+/// # Safety
+/// C is valid for the tile, and the machine has the vectors.
 #[inline(always)]
 pub(super) unsafe fn store<V: Vector, const R: usize, const N: usize>(t: &Tile<V::Elem>, acc: &[[V; N]; R]) {
     let last = t.cols - (N - 1) * V::LANES;
-    // SAFETY: the caller vouches for C; only the first `last` lanes of the last vector are touched.
+    // SAFETY: C is valid for the tile; only the first `last` lanes of the last vector are accessed.
     unsafe {
         let alpha = V::splat(t.alpha);
         for i in 0..R {
@@ -212,12 +219,14 @@ pub(super) unsafe fn store<V: Vector, const R: usize, const N: usize>(t: &Tile<V
     }
 }
 
+/// # Safety
+/// `t.a` is valid for `k` columns, `t.b` for `k` rows, and the machine has the vectors.
 #[inline(always)]
 unsafe fn products<V: Vector, const R: usize, const N: usize, const ADJACENT: bool, const WHOLE: bool>(
     t: &Tile<V::Elem>,
     last: usize,
 ) -> [[V; N]; R] {
-    // SAFETY: the caller vouches for `k` columns of `a` and rows of `b`.
+    // SAFETY: `a` is valid for `k` columns, and `b` for `k` rows.
     unsafe {
         let zero = V::splat(V::Elem::from_f64(0.0));
         let mut acc = [[zero; N]; R];
@@ -261,8 +270,8 @@ unsafe fn products<V: Vector, const R: usize, const N: usize, const ADJACENT: bo
     }
 }
 
-/// The kernels of every tile size, `micro` being the function in scope where this is expanded. Those
-/// above `$mr` rows repeat the tallest and are never asked for.
+/// Builds the table of kernels for every tile size from the function `micro`, which must be in scope where this is expanded. Entries
+/// above `$mr` rows repeat the tallest kernel and are never used.
 macro_rules! table {
     ($mr:expr, $adjacent:literal) => {
         table!($mr, $adjacent, 1 2 3 4 5 6 7 8 9 10 11 12 13 14)
@@ -280,15 +289,20 @@ macro_rules! kernels {
         mod $name {
             use super::*;
 
+            /// # Safety
+            /// As for `tile`, and the machine has the target features.
             $(#[target_feature(enable = $feature)])?
             unsafe fn micro<const R: usize, const N: usize, const ADJACENT: bool>(t: &Tile<$t>) {
-                // SAFETY: the caller's promise is the same.
+                // SAFETY: `tile` has the contract of this function, and gets its arguments unchanged.
                 unsafe { tile::<$v, R, N, ADJACENT>(t) }
             }
 
+            /// # Safety
+            /// `src` is valid for `valid × depth` elements at `strides`, and `dst` for `width × depth`.
             $(#[target_feature(enable = $feature)])?
             unsafe fn pack(dst: *mut $t, width: usize, src: *const $t, strides: (isize, isize), valid: usize, depth: usize) {
-                // SAFETY: the caller's promise is the same. A known width unrolls the copies.
+                // SAFETY: `src` is valid for `valid × depth` elements at `strides`, and `dst` for `width × depth`. A
+                // known width unrolls the copies.
                 unsafe {
                     if width == $mr {
                         pack_panel::<$v>(dst, $mr, src, strides, valid, depth)
@@ -298,9 +312,11 @@ macro_rules! kernels {
                 }
             }
 
+            /// # Safety
+            /// As for `widen`, and the machine has the target features.
             $(#[target_feature(enable = $feature)])?
             unsafe fn widened(dtype: DType, src: *const u8, stride: isize, dst: *mut $t, n: usize) {
-                // SAFETY: the caller's promise is the same.
+                // SAFETY: `widen` has the contract of this function, and gets its arguments unchanged.
                 unsafe { upcast(dtype, src, stride, dst, n) }
             }
 

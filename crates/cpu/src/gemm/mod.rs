@@ -1,13 +1,13 @@
 //! Matrix products: blocked, packed, deterministic, without allocation.
 //!
-//! A [`Problem`] says what is multiplied, a [`Plan`] how (made once, when shapes are known), and
-//! [`Plan::run`] takes the pointers. Operands can be generated while they are packed (a prologue),
-//! B can be packed ahead, and finished tiles can go to a function instead of memory (an epilogue).
+//! A [`GemmProblem`] says what is multiplied. A [`GemmPlan`] says how; it is made once, when the shapes are known.
+//! [`GemmPlan::run`] takes the pointers. Operands can be generated while they are packed (a prologue),
+//! B can be packed in advance, and finished tiles can be passed to a function instead of being stored (an epilogue).
 //!
 //! Laws:
-//! - Bits don't depend on the thread count: parts own rows × columns, k-blocks follow from the shape,
+//! - The bits do not depend on the number of threads: parts own rows × columns, k-blocks follow from the shape,
 //!   and each element is computed by one sequence of operations (`kernel.rs`, `gemv.rs`).
-//! - Nothing is skipped: `0·∞` is NaN here too.
+//! - No product is skipped: `0·∞` is NaN here too.
 //!
 //! ```
 //! use cpu::{gemm::{Operand, Output, Plan, Problem}, pool::Pool};
@@ -52,7 +52,7 @@ mod vnni_packing;
 #[cfg(test)]
 mod tests;
 
-/// Where products change their way.
+/// The sizes at which products switch to another algorithm.
 pub(crate) fn thresholds() -> Vec<crate::thresholds::Threshold> {
     [plan::THRESHOLDS, row_panels::THRESHOLDS, gemv::THRESHOLDS, small_matmul::THRESHOLDS].concat()
 }

@@ -1,8 +1,8 @@
-//! Operands on their way into packed panels.
+//! Reads operands and packs them into panels.
 //!
-//! A panel is `width` rows of A (or columns of B) side by side: element `(w, d)` stands at
-//! `d·width + w`, `d` running along k. The packed form of a k-block is its panels one after another,
-//! and of an operand its k-blocks one after another.
+//! A panel is `width` rows of A (or columns of B) side by side: element `(w, d)` is at index
+//! `d·width + w`, with `d` along k. The packed form of a k-block is the sequence of its panels,
+//! and the packed form of an operand is the sequence of its k-blocks.
 
 use half::{bf16, f16};
 use ir::DType;
@@ -11,20 +11,20 @@ use super::kernel::UpcastFn;
 use super::problem::{GemmOperand, GemmProblem, MatrixLayout};
 use super::vector::{Float, Vector};
 
-/// Elements of the temporary block that widened or generated operands pass through.
+/// The number of elements of the temporary block for upcast or generated operands.
 pub(super) const TEMP: usize = 8192;
 
-/// Lines of a panel that are transposed together.
+/// The number of lines of a panel that are transposed together.
 pub(super) const PANEL_LINES: usize = 16;
 
-/// Bytes of scratch behind a temporary block: as accumulators, and before that as operands.
+/// Bytes of scratch for a temporary block: once as accumulators, and before that in the operand's dtype.
 pub(super) const TEMP_BYTES: usize = TEMP * 8 + TEMP * 2;
 
-/// An operand at run time, together with what the plan knows about it.
+/// An operand at run time, together with the facts that the plan knows about it.
 #[derive(Clone, Copy)]
 pub(super) struct OperandReader {
     pub(super) operand: GemmOperand,
-    /// Meaningful for operands in memory.
+    /// The layout; only meaningful for operands in memory.
     pub(super) layout: MatrixLayout,
     pub(super) dtype: DType,
 }
@@ -38,7 +38,7 @@ pub(super) struct View<T> {
 }
 
 impl OperandReader {
-    /// The operand from element `(row, col)` of batch entry `batch` on, read in place.
+    /// Returns the operand from element `(row, col)` of batch entry `batch` on, read in place.
     ///
     /// # Safety
     /// The operand is [`Feed::in_place`] and has that element.
@@ -49,19 +49,23 @@ impl OperandReader {
         };
         let layout = &self.layout;
         let offset = problem.batch_offset(layout, batch) + row as isize * layout.row + col as isize * layout.col;
-        // SAFETY: the caller vouches for the element.
+        // SAFETY: the operand has this element.
         let at = unsafe { at.cast::<T>().offset(offset) };
         let MatrixLayout { row, col, .. } = *layout;
         View { at, row, col }
     }
 
-    /// Whether the kernels can read the operand's elements where they are.
+    /// Returns whether the kernels can read the operand's elements in place.
     pub(super) fn in_place<T: Float>(&self) -> bool {
         matches!(self.operand, GemmOperand::Memory(_)) && self.dtype == T::DTYPE
     }
 
-    /// A view of the block `[row0, row0+rows) × [col0, col0+cols)`: in place, or widened or
-    /// generated into `temp`, which holds [`TEMP_BYTES`].
+    /// Returns a view of the block `[row0, row0+rows) × [col0, col0+cols)`: in place, or upcast or
+    /// generated into `temp`, which has [`TEMP_BYTES`].
+    ///
+    /// # Safety
+    /// The block is inside of the operand, and no larger than `TEMP` elements where it is not read in place; `temp` has
+    /// room for `TEMP_BYTES`.
     pub(super) unsafe fn block<T: Float>(
         &self,
         problem: &GemmProblem,
@@ -72,8 +76,8 @@ impl OperandReader {
         widen: UpcastFn<T>,
     ) -> View<T> {
         debug_assert!(self.in_place::<T>() || rows * cols <= TEMP);
-        // SAFETY: the caller vouches for the operand and for `temp`; `raw` is the part of `temp`
-        // behind the widened elements.
+        // SAFETY: the block is inside of the operand, and `temp` has `TEMP_BYTES`; `raw` is the part of `temp` behind
+        // the widened elements.
         unsafe {
             let wide = temp.cast::<T>();
             let raw = temp.add(TEMP * 8);
@@ -93,7 +97,7 @@ impl OperandReader {
                     if self.dtype == T::DTYPE {
                         return View { at: at.cast(), row, col };
                     }
-                    // Walk memory in its own order: along columns only if those are adjacent.
+                    // Traverse memory in its own order: along columns only if they are adjacent.
                     if row == 1 && col != 1 {
                         for j in 0..cols {
                             let from = at.offset(j as isize * col * self.dtype.size() as isize);
@@ -113,7 +117,7 @@ impl OperandReader {
 }
 
 impl OperandReader {
-    /// The block in the operand's own dtype: in place, or generated into `temp`.
+    /// Returns the block in the operand's own dtype: in place, or generated into `temp`.
     ///
     /// # Safety
     /// As for [`Feed::block`]; the block's bytes are no more than [`TEMP_BYTES`].
@@ -126,7 +130,7 @@ impl OperandReader {
         temp: *mut u8,
     ) -> View<u8> {
         debug_assert!(matches!(self.operand, GemmOperand::Memory(_)) || rows * cols * self.dtype.size() <= TEMP_BYTES);
-        // SAFETY: the caller vouches for the operand and for `temp`.
+        // SAFETY: the block is inside of the operand, and `temp` has `TEMP_BYTES`.
         unsafe {
             match self.operand {
                 GemmOperand::Generated { f, ctx } => {
@@ -143,10 +147,15 @@ impl OperandReader {
     }
 }
 
-/// Copies `n` elements, `stride` apart, to adjacent ones of the accumulator's dtype. Inlined where there are vectors.
+/// Copies `n` elements, `stride` apart, to adjacent elements of the accumulator's dtype.
+/// Inlined into functions with vector instructions.
+///
+/// # Safety
+/// `src` is valid for `n` elements of `dtype`, `stride` apart, and `dst` for `n`; `T` is the accumulator's type for
+/// `dtype`.
 #[inline(always)]
 pub(super) unsafe fn upcast<T: Float>(dtype: DType, src: *const u8, stride: isize, dst: *mut T, n: usize) {
-    // SAFETY: the caller vouches for both ends; 16-bit floats are only ever widened to f32, i8 to i32.
+    // SAFETY: both sides are valid for `n` elements; 16-bit floats are widened to f32 only, and i8 to i32.
     unsafe {
         match dtype {
             DType::BF16 => {
@@ -184,7 +193,10 @@ pub(super) unsafe fn upcast<T: Float>(dtype: DType, src: *const u8, stride: isiz
 
 /// Packs `valid ≤ width` lines of `depth` elements into a panel and pads the rest with zeros.
 ///
-/// `along` is the stride from line to line, `deep` the stride in k.
+/// `along` is the stride from line to line; `deep` is the stride in k.
+///
+/// # Safety
+/// `src` is valid for `valid × depth` elements, and `dst` for `width × depth`.
 #[inline(always)]
 pub(super) unsafe fn pack_panel<V: Vector>(
     dst: *mut V::Elem,
@@ -194,7 +206,7 @@ pub(super) unsafe fn pack_panel<V: Vector>(
     valid: usize,
     depth: usize,
 ) {
-    // SAFETY: the caller vouches for `valid × depth` elements at `src` and `width × depth` at `dst`.
+    // SAFETY: `src` is valid for `valid × depth` elements, and `dst` for `width × depth`.
     unsafe {
         if along == 1 {
             let (whole, rest) = (valid / V::LANES * V::LANES, valid % V::LANES);
@@ -234,10 +246,13 @@ pub(super) unsafe fn pack_panel<V: Vector>(
     }
 }
 
-/// Four lines of adjacent elements become four columns, by 4×4 blocks.
+/// Transposes four lines of adjacent elements into four columns, in 4×4 blocks.
+///
+/// # Safety
+/// `src` is valid for four lines of `depth` elements, and `dst` for their columns.
 #[inline(always)]
 pub(super) unsafe fn transpose_4<T: Float>(dst: *mut T, width: usize, src: *const T, along: isize, depth: usize) {
-    // SAFETY: the caller vouches for four lines of `depth` elements.
+    // SAFETY: `src` is valid for four lines of `depth` elements, and `dst` for their columns.
     unsafe {
         let lines: [*const T; 4] = std::array::from_fn(|i| src.offset(i as isize * along));
         let blocks = depth / 4 * 4;

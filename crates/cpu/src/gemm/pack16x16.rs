@@ -1,17 +1,18 @@
-//! Up to sixteen lines of 32-bit elements become columns of a panel, by blocks of 16 × 16 in registers: each line of the cache is read
-//! and written once.
+//! Transposes up to sixteen lines of 32-bit elements into columns of a panel, in blocks of 16 × 16 in registers. Each cache line is
+//! read and written once.
 
 use super::pack::PANEL_LINES;
 use std::arch::x86_64::*;
 
-/// Lines from which on a block is worth its shuffles; fewer go four at a time.
+/// The minimum number of lines for a 16 × 16 block; fewer lines are transposed four at a time.
 const LEAST_LINES: usize = 8;
 
-/// Writes `lines` lines of `depth` adjacent elements, `along` bytes apart, as columns of rows that are `width` elements apart, bits
-/// of `flip` turned over. Says how many elements of each line it did: as far as whole blocks go, or none where lines are few.
+/// Writes `lines` lines of `depth` adjacent elements, `along` bytes apart, as columns of rows that are `width` elements apart,
+/// and XORs each element with `flip`.
+/// Returns the number of elements done per line: a multiple of the block size, or zero for few lines.
 ///
 /// # Safety
-/// Lines and panel are good for so many elements, and the machine has AVX-512.
+/// `src` is valid for `lines` lines of `depth` elements, `dst` for their columns, and the machine has AVX-512.
 #[inline]
 #[target_feature(enable = "avx512f,avx512vl,avx512dq,avx512bw")]
 pub(super) unsafe fn columns(
@@ -31,15 +32,15 @@ pub(super) unsafe fn columns(
     let mask = (u32::MAX >> (32 - lines)) as __mmask16;
     for d in (0..whole).step_by(PANEL_LINES) {
         let mut x = [_mm512_setzero_si512(); PANEL_LINES];
-        // As many turns whatever the lines, so that blocks stay in registers.
+        // A constant iteration count keeps the blocks in registers.
         for (i, x) in x.iter_mut().enumerate() {
             if i < lines {
-                // SAFETY: the caller vouches for the lines.
+                // SAFETY: operand and result are valid for these lines.
                 let line = unsafe { _mm512_loadu_si512(src.offset(i as isize * along).add(4 * d).cast()) };
                 *x = _mm512_xor_si512(line, flip);
             }
         }
-        // Pairs of lines, then fours: a quarter `l` of `x[4·q + c]` is column `4·l + c` of lines `4·q..4·q + 4`.
+        // Interleave pairs of lines, then groups of four: quarter `l` of `x[4·q + c]` is column `4·l + c` of lines `4·q..4·q + 4`.
         let mut y = x;
         for i in (0..PANEL_LINES).step_by(2) {
             y[i] = _mm512_unpacklo_epi32(x[i], x[i + 1]);
@@ -52,7 +53,7 @@ pub(super) unsafe fn columns(
             x[q + 3] = _mm512_unpackhi_epi64(y[q + 1], y[q + 3]);
         }
         for c in 0..4 {
-            // Quarters 0 and 2 of two fours, then 1 and 3.
+            // Combine quarters 0 and 2 of two groups of four, then quarters 1 and 3.
             let a = _mm512_shuffle_i32x4::<0x88>(x[c], x[4 + c]);
             let b = _mm512_shuffle_i32x4::<0xdd>(x[c], x[4 + c]);
             let e = _mm512_shuffle_i32x4::<0x88>(x[8 + c], x[12 + c]);
@@ -64,7 +65,7 @@ pub(super) unsafe fn columns(
                 _mm512_shuffle_i32x4::<0xdd>(b, f),
             ];
             for (l, column) in columns.into_iter().enumerate() {
-                // SAFETY: the caller vouches for the panel; columns of other lines are left alone.
+                // SAFETY: `dst` is valid for the columns of these lines, and others are masked.
                 unsafe {
                     let to = dst.add((d + 4 * l + c) * width);
                     if lines == PANEL_LINES {

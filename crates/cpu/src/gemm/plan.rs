@@ -1,7 +1,7 @@
-//! Choosing how to compute a product: path, blocks, split over threads, scratch.
+//! Chooses how to compute a product: algorithm, block sizes, split over threads, scratch.
 //!
-//! What may depend on the thread count: which rows and columns a part computes, and scratch. What
-//! may not: k-blocks, the path, and with them every bit of the result.
+//! Two things may depend on the thread count: the rows and columns of each part, and the scratch layout. The
+//! k-blocks and the algorithm may not, so no bit of the result depends on it.
 
 use ir::DType;
 
@@ -13,54 +13,56 @@ use super::small_matmul;
 use super::vector::Isa;
 use crate::thresholds::Threshold;
 
-/// Longest k-block, in bytes: long enough that reading and writing tiles of C between k-blocks does
-/// not count, short enough that an A panel stays in L1.
+/// The maximum length of a k-block in bytes: long enough that the cost of reading and writing tiles of C between k-blocks is
+/// negligible, short enough that a panel of A stays in L1.
 const KC_BYTES: usize = 2048;
-/// The same on tiles of the machine, in groups of two bf16 or four i8.
+/// The maximum length of a k-block for AMX, in groups of two bf16 or four i8.
 const TILES_K: usize = 256;
-/// Rows of A packed at a time: its k-block stays in L2, and B is read once for so many rows.
+/// The number of rows of A packed at a time. Their k-block stays in L2, and B is read once per `MC` rows.
 const MC: usize = 120;
-/// Columns of a tile: with `MC` rows it stays in L2 over the k-blocks and until its epilogue.
+/// The number of columns of a block. With `MC` rows the block stays in L2 over the k-blocks and until its epilogue.
 const NB: usize = 256;
-/// Bytes of a B that is read where it is, unless its rows fall on too few cache sets.
+/// The maximum bytes of a B that is read in place, unless its rows map to too few cache sets.
 const DIRECT_B_BYTES: usize = 4 << 20;
-/// Bytes of B packed at a time, at most.
+/// The maximum bytes of B packed at a time.
 const PACKED_B_BYTES: usize = 16 << 20;
-/// The same for each row of the product: A is packed once more for each such part of B, which must cost little beside packing that
-/// part; more would only take memory.
+/// The maximum bytes of B packed at a time, per row of the product. A is packed again for each such part of B,
+/// which must cost little compared with packing that part. A larger limit would only use more memory.
 const PACKED_B_ROW_BYTES: usize = 16 << 10;
-/// The same where rows are few: parts that are worth waking threads for.
+/// The minimum of that limit, for products with few rows, so that a part is worth waking threads for.
 const PACKED_B_LEAST_BYTES: usize = 4 << 20;
-/// Bytes of A packed at a time, in each part.
+/// The bytes of A packed at a time in each part.
 const PACKED_A_BYTES: usize = 4 << 20;
-/// Bytes of an A that is packed once for all parts, at most; larger ones are packed strip by strip in each part that needs them.
+/// The maximum bytes of an A that is packed once for all parts. Each part packs a larger A for itself, strip by strip.
 const SHARED_A_BYTES: usize = 32 << 20;
-/// Multiply-adds of a part from which on that is worth waiting for each other.
+/// The minimum number of multiply-adds per part at which a shared packed A is worth the synchronization.
 const SHARED_A_WORK: usize = 1 << 22;
-/// Columns of B that a part may pack for itself, for each row of its own.
+/// The number of columns of B that a part may pack for itself, per row of the part.
 const OWN_B: usize = 4;
-/// Multiply-adds below which waking another thread costs more than it saves.
+/// The number of multiply-adds below which waking another thread costs more than it saves.
 const PARALLEL_WORK: usize = 60_000;
 
-/// Parts up to which blocks are given out evenly beforehand.
+/// The maximum number of parts for which blocks are assigned statically.
 const FEW_PARTS: usize = 4;
-/// Blocks for each part, at most, where parts take them one after another.
+/// The maximum number of blocks per part where parts take blocks dynamically.
 const BLOCKS: usize = 6;
-/// What taking a block costs, in cycles.
+/// The cost in cycles of taking a block.
 const BLOCK_CYCLES: usize = 3000;
-/// Groups that tiles multiply and add in a cycle.
+/// The number of groups that AMX multiplies and adds per cycle.
 const TILES_LANES: usize = 128;
-/// Columns of a product up to which packing A costs more than reading it where it is.
+/// The maximum number of columns of a product for which reading A in place is cheaper than packing it.
 const PACKED_A_COLUMNS: usize = 96;
-/// Bytes from one line to the next up to which lines spread over cache sets and pages.
+/// The maximum stride in bytes from one line to the next at which lines spread well over cache sets and pages.
 const SPREAD_BYTES: usize = 6144;
-/// Bytes from one line to the next at whose multiples all lines fall on one set of the first cache, wherever it has 64 sets.
+/// If the stride from one line to the next is a multiple of this number of bytes,
+/// all lines map to one set of an L1 cache with 64 sets.
 const ONE_SET_BYTES: usize = 4096;
-/// Rows of a product beyond which a B of such lines is packed: that pays once it is read often.
+/// The number of rows of a product above which a B with such lines is packed, because it is read often.
 const ONE_SET_ROWS: usize = 192;
-/// Bytes of a tile of whole rows.
+/// The bytes of a tile of whole rows.
 const WHOLE_ROWS_BYTES: usize = 1 << 19;
-/// Bytes of results up to which whole rows are finished when all of them are there, if otherwise all of B had to be packed at once.
+/// The maximum bytes of results for which a whole-row epilogue waits for all columns,
+/// where otherwise all of B would be packed at once.
 const LATE_BYTES: usize = 2 << 20;
 
 pub(super) const THRESHOLDS: &[Threshold] = &[
@@ -91,65 +93,65 @@ pub(super) const THRESHOLDS: &[Threshold] = &[
 /// How the work is split into parts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum WorkSplit {
-    /// One part.
+    /// The product has one part.
     Serial,
     /// Each part computes whole matrices.
     Batch,
-    /// The parts share the packed B of one matrix after the other and compute its rows × columns: as many blocks as there
-    /// are parts, or more, which the parts then take one after another.
+    /// The parts share the packed B of one matrix after another, and each computes blocks of rows × columns. There are as many
+    /// blocks as parts, or more blocks that the parts take dynamically.
     Grid { rows: usize, cols: usize },
 }
 
-/// Which algorithm.
+/// The algorithm of a product.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum GemmAlgorithm {
-    /// A vector times a matrix, bound by the matrix's bandwidth.
+    /// A vector times a matrix, limited by memory bandwidth.
     Gemv,
-    /// A few elements, one by one.
+    /// A product of a few elements, computed one by one.
     Small,
     /// Packed (or direct) panels and register tiles.
     Blocked,
 }
 
-/// Offsets into scratch, in bytes.
+/// Offsets into the scratch, in bytes.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Scratch {
-    /// Where the packed A begins that the parts share; before it is the packed B that they share.
+    /// The offset of the packed A that the parts share; the shared packed B precedes it.
     pub(super) shared_a: usize,
-    /// Where results are that wait for the others of their rows.
+    /// The offset of the results that wait until their rows are complete.
     pub(super) late: usize,
-    /// Where the parts' own scratch begins.
+    /// The offset of the parts' private scratch.
     pub(super) parts: usize,
-    /// From one part to the next.
+    /// The distance from one part's scratch to the next.
     pub(super) part: usize,
-    /// Inside a part.
+    /// Offsets within a part.
     pub(super) b: usize,
     pub(super) a: usize,
     pub(super) tile: usize,
     pub(super) temp: usize,
 }
 
-/// How one [`Problem`] is computed: plain data, made once, run many times from any thread.
+/// How one [`GemmProblem`] is computed. A plan is plain data, made once and run many times from any thread.
 #[derive(Clone, Debug)]
 pub struct GemmPlan {
     pub(super) problem: GemmProblem,
-    /// The problem is the transposed one: the caller's A is our B.
+    /// Whether the problem was transposed: the caller's A is then the right operand.
     pub(super) swapped: bool,
     pub(super) isa: Isa,
     pub(super) path: GemmAlgorithm,
     pub(super) split: WorkSplit,
     pub(super) parts: usize,
     pub(super) pack_a: bool,
-    /// A is packed once for all parts.
+    /// Whether A is packed once for all parts.
     pub(super) share_a: bool,
     pub(super) pack_b: bool,
-    /// So many columns of B, at most, each part packs for itself.
+    /// The maximum number of columns of B that each part packs for itself.
     pub(super) own_b: Option<usize>,
-    /// Results pass through a tile in scratch.
+    /// Whether results pass through a tile in scratch.
     pub(super) tiled: bool,
-    /// All results stay in scratch until their rows are finished.
+    /// Whether all results stay in scratch until their rows are complete.
     pub(super) late: bool,
-    /// k in packed elements: several of the operands' may be one.
+    /// k in packed elements. A packed element can be a group of several elements.
     pub(super) depth: usize,
     pub(super) kc: usize,
     pub(super) mc: usize,
@@ -176,7 +178,7 @@ impl GemmPlan {
         }
     }
 
-    /// Bytes of scratch that [`Plan::run`] needs, aligned to 64; they need not keep their contents.
+    /// The bytes of scratch that [`GemmPlan::run`] needs, aligned to 64. The scratch need not keep its contents.
     pub fn scratch_bytes(&self) -> usize {
         self.scratch.parts + self.parts * self.scratch.part
     }
@@ -186,18 +188,18 @@ impl GemmPlan {
         self.isa
     }
 
-    /// The threads that the plan keeps busy; pools of any size can run it.
+    /// The number of threads that the plan can use. A pool of any size can run it.
     pub fn parts(&self) -> usize {
         self.parts
     }
 
-    /// Bytes of a B packed for [`Source::Packed`], aligned to 64.
+    /// The bytes of a B packed for [`OperandSource::Packed`], aligned to 64.
     pub fn packed_b_bytes(&self) -> usize {
         let columns = self.problem.n.next_multiple_of(self.nr());
         self.depth * columns * self.problem.accumulator().size()
     }
 
-    /// Columns of a packed B panel.
+    /// The number of columns of a packed B panel.
     pub(super) fn nr(&self) -> usize {
         match self.problem.accumulator() {
             DType::F64 => f64::kernels(self.isa, self.problem.dtype).nr,
@@ -224,7 +226,7 @@ fn check(problem: &GemmProblem) -> Result<(), PlanError> {
     Ok(())
 }
 
-/// Rewrites a problem on memory into one that the kernels like better.
+/// Rewrites a problem into an equivalent one that the kernels compute faster.
 fn normalise(mut p: GemmProblem) -> (GemmProblem, bool) {
     let (OperandSource::Memory(a), OperandSource::Memory(b), OutputKind::Memory { dtype, layout: c, accumulate }) =
         (p.a, p.b, p.c)
@@ -232,7 +234,7 @@ fn normalise(mut p: GemmProblem) -> (GemmProblem, bool) {
         return (p, false);
     };
     let (mut a, mut b, mut c) = (a, b, c);
-    // A·B with B the same for all entries of a batch axis = the entries of A stacked, times B.
+    // If B is the same for all entries of a batch axis, A·B = the stacked entries of A, times B.
     for axis in (0..BATCH_AXES).rev() {
         let stacked = |x: MatrixLayout| x.batch[axis] == p.m as isize * x.row;
         if b.batch[axis] == 0 && stacked(a) && stacked(c) {
@@ -277,7 +279,7 @@ fn plan<T: HasKernels>(
         _ if gemv(&problem) => GemmAlgorithm::Gemv,
         _ => GemmAlgorithm::Blocked,
     };
-    // Tiles narrower than a cache line would read lines of B in parts, again and again.
+    // Tiles narrower than a cache line would read each line of B several times.
     let narrow = nr * size < 64;
     let pack_a = match direct(problem.a) {
         Some(a) => {
@@ -300,7 +302,7 @@ fn plan<T: HasKernels>(
         OutputKind::Epilogue { whole_rows } => (true, whole_rows),
     };
 
-    // Panels of tiles are wider.
+    // Panels for AMX are wider.
     let longest = if kernels.tiles.is_some() { TILES_K } else { KC_BYTES / size };
     let k_blocks = k.div_ceil(longest).max(1);
     let kc = k.div_ceil(k_blocks).next_multiple_of(kernels.step().max(4));
@@ -323,7 +325,7 @@ fn plan<T: HasKernels>(
     let whole_rows = whole_rows && !late;
     let whole_b = whole_rows || !pack_b || problem.b == OperandSource::Packed;
     let most = (packed_bytes / (k.max(1) * size) / nr * nr).clamp(nr, n_padded.max(nr));
-    // Turns of about as many columns each.
+    // Split the columns into passes of nearly equal size.
     let even = n_padded.div_ceil(n_padded.div_ceil(most).max(1)).next_multiple_of(nr);
     let nc = if whole_b { n_padded } else { even.max(nr) };
     let nb = if whole_rows { n_padded } else { NB.min(n_padded) };
@@ -341,7 +343,7 @@ fn plan<T: HasKernels>(
         split: WorkSplit::Serial,
         parts: 1,
         pack_a,
-        // Tiles multiply so quickly that fetching what another core has packed takes longer than packing it once more.
+        // AMX multiplies so fast that fetching data packed by another core takes longer than packing it again.
         share_a: pack_a
             && kernels.tiles.is_none()
             && m.next_multiple_of(mr).saturating_mul(k).saturating_mul(size) <= SHARED_A_BYTES
@@ -371,7 +373,7 @@ fn plan<T: HasKernels>(
     plan
 }
 
-/// Columns of B that each part of a grid packs for itself, where tiles read them and that is little work beside the part's products.
+/// The number of columns of B that each part of a grid packs for itself, where AMX reads them and packing is cheap.
 fn own_columns(plan: &GemmPlan, threads: usize, nr: usize, (rows, cols): (usize, usize)) -> Option<usize> {
     let GemmProblem { m, n, b: OperandSource::Memory(_), .. } = plan.problem else { return None };
     let width = n.div_ceil(nr).div_ceil(cols) * nr;
@@ -380,17 +382,17 @@ fn own_columns(plan: &GemmPlan, threads: usize, nr: usize, (rows, cols): (usize,
     (little && whole && rows * cols <= threads).then_some(width)
 }
 
-/// From one row to the next of results that wait for the others of their rows.
+/// The distance between rows of results that wait until their rows are complete.
 pub(super) fn late_stride(columns: usize, lanes: usize) -> usize {
     columns.next_multiple_of(lanes)
 }
 
-/// Whether lines of this stride spread over cache sets and pages well enough to be read in place.
+/// Returns whether lines of this stride spread over cache sets and pages well enough to be read in place.
 fn stride_is_cache_friendly(stride: isize, size: usize) -> bool {
     stride.unsigned_abs() * size <= SPREAD_BYTES
 }
 
-/// Vector times matrix, the matrix in memory with one unit stride.
+/// Returns whether this is a vector times a matrix in memory with one unit stride.
 fn gemv(problem: &GemmProblem) -> bool {
     let unit = |layout: MatrixLayout| layout.row == 1 || layout.col == 1;
     let (OperandSource::Memory(a), OperandSource::Memory(b)) = (problem.a, problem.b) else {
@@ -413,28 +415,28 @@ fn split(plan: &GemmPlan, threads: usize, (mr, nr): (usize, usize), tiles: bool,
     if plan.path == GemmAlgorithm::Gemv {
         return WorkSplit::Grid { rows: 1, cols: most };
     }
-    // The longest part, in cycles by a coarse model: multiply-adds on 16 lanes, packing A at one
-    // element a cycle in every part that needs it, packing B together. Many parts wait for B, which others have packed; tiles
-    // multiply so quickly that fetching what is packed counts as much.
+    // The cost of the longest part in cycles, by a coarse model: multiply-adds on 16 lanes, packing A at one
+    // element per cycle in every part that needs it, packing B together. Many parts wait for the B that others pack. With AMX,
+    // fetching packed data costs as much as packing it.
     let shared = |cols: usize| plan.share_a && cols > 1;
     let unit = |cols: usize| if shared(cols) { mr } else { row_unit(mr) };
     let cost = |rows: usize, cols: usize| {
         let height = m.div_ceil(unit(cols)).div_ceil(rows) * unit(cols);
         let width = n.div_ceil(nr).div_ceil(cols) * nr;
         let products = height.saturating_mul(width).saturating_mul(k);
-        // Rows that wait for their columns are packed again with each turn of B.
+        // Rows that wait for their columns are packed again in each pass over B.
         let turns = if plan.late { n.div_ceil(plan.nc) } else { 1 };
         let pack = usize::from(plan.pack_a && !shared(cols)) * turns;
         if tiles {
             let own = usize::from(own_columns(plan, threads, nr, (rows, cols)).is_some());
-            // Half a tile takes as long as a whole one.
+            // A partial tile takes as long as a full one.
             let products = height.next_multiple_of(mr).saturating_mul(width).saturating_mul(k);
             return products / TILES_LANES + (height * (1 + pack) + width * (1 + own)) * k / 2;
         }
         let fetch = if most < FEW_PARTS { 0 } else { (width * height.div_ceil(plan.mc)).saturating_mul(k) / 4 };
         products / 16 + height * k * pack + fetch
     };
-    // What is done together before: packing A, and waiting for it.
+    // The cost of the work that is shared before the products: packing A, and waiting for it.
     let before = |cols: usize| match shared(cols) {
         true => m.saturating_mul(k) / most / if tiles { 2 } else { 1 } + BLOCK_CYCLES,
         false => 0,
@@ -451,14 +453,14 @@ fn split(plan: &GemmPlan, threads: usize, (mr, nr): (usize, usize), tiles: bool,
     if most < FEW_PARTS || (tiles && matches!(best.1, WorkSplit::Grid { rows, cols } if own((rows, cols)))) {
         return best.1;
     }
-    // Many threads are never equally fast: cores share units and memory with others, or are taken away for a while. Blocks
-    // that are taken one after another even that out; the end comes a block after an even share, at most. Shares that are
-    // given out beforehand end a quarter later than the model says.
+    // Threads are never equally fast: cores share units and memory with others or are preempted. Blocks
+    // that are taken dynamically balance this; the last block ends at most one block after an even share. Static shares
+    // end about a quarter later than the model predicts.
     best.0 = best.0.saturating_add(best.0 / 4);
     let real = |units: usize, blocks: usize| units.div_ceil(units.div_ceil(blocks)) == blocks;
     for cols in 1..=if whole_rows { 1 } else { n.div_ceil(nr).min(2 * BLOCKS) } {
         for rows in 1..=m.div_ceil(unit(cols)).min(2 * BLOCKS) {
-            // Sizes that leave blocks without work say the same as fewer blocks.
+            // Sizes that leave some blocks without work are equivalent to fewer blocks.
             let real = real(m.div_ceil(unit(cols)), rows) && real(n.div_ceil(nr), cols);
             let blocks = rows * cols;
             if !real || blocks <= most || blocks > BLOCKS * most {
@@ -483,7 +485,7 @@ fn scratch<T>(plan: &GemmPlan, mr: usize, lanes: usize) -> Scratch {
         end - bytes(elements)
     };
     if plan.path == GemmAlgorithm::Gemv {
-        // `b` holds the widened vector, `tile` the results.
+        // `b` contains the upcast vector, `tile` the results.
         let (b, tile) = (take(k), take(m.max(n)));
         return Scratch { part: end, b, tile, ..Scratch::default() };
     }

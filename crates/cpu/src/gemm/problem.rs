@@ -1,75 +1,75 @@
-//! What a matmul is: shapes, strides, dtypes, where operands come from and where results go.
+//! Describes a matmul: shapes, strides, dtypes, the sources of operands and the destination of results.
 
 use std::ffi::c_void;
 
 use ir::DType;
 
-/// Batch axes of a [`Problem`]; unused ones have extent 1. Three are what grouped attention needs
+/// The number of batch axes of a [`GemmProblem`]; unused ones have extent 1. Grouped-query attention needs three
 /// (batch, key head, query head of the group).
 pub const BATCH_AXES: usize = 3;
 
 /// Strides of an operand, in elements. Any sign and size is allowed; zero broadcasts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct MatrixLayout {
-    /// From one row to the next.
+    /// The stride from one row to the next.
     pub row: isize,
-    /// From one column to the next.
+    /// The stride from one column to the next.
     pub col: isize,
-    /// From one matrix to the next, for each batch axis.
+    /// The stride from one matrix to the next, for each batch axis.
     pub batch: [isize; BATCH_AXES],
 }
 
 impl MatrixLayout {
-    /// A contiguous row-major matrix of `cols` columns; every batch entry is the same matrix.
+    /// The layout of a contiguous row-major matrix of `cols` columns; every batch entry is the same matrix.
     pub fn row_major(cols: usize) -> MatrixLayout {
         MatrixLayout { row: cols as isize, col: 1, batch: [0; BATCH_AXES] }
     }
 
-    /// A contiguous column-major matrix of `rows` rows: a row-major one, transposed.
+    /// The layout of a contiguous column-major matrix of `rows` rows.
     pub fn col_major(rows: usize) -> MatrixLayout {
         MatrixLayout { row: 1, col: rows as isize, batch: [0; BATCH_AXES] }
     }
 
-    /// The same matrix layout with batch strides.
+    /// Returns the same matrix layout with batch strides.
     pub fn batched(self, batch: [isize; BATCH_AXES]) -> MatrixLayout {
         MatrixLayout { batch, ..self }
     }
 
-    /// The layout of the transposed matrix.
+    /// Returns the layout of the transposed matrix.
     pub fn transposed(self) -> MatrixLayout {
         MatrixLayout { row: self.col, col: self.row, batch: self.batch }
     }
 }
 
-/// Where an operand comes from, known when the plan is made.
+/// The source of an operand, known when the plan is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum OperandSource {
-    /// Elements in memory.
+    /// The elements are in memory.
     Memory(MatrixLayout),
-    /// Elements that a function writes block by block into the packing buffer (a prologue).
+    /// A function writes the elements block by block into the packing buffer (a prologue).
     Generated {
         /// Whether the matrix differs between batch entries.
         batched: bool,
     },
-    /// The bytes that [`super::Plan::prepack_b`] made; one matrix for all batch entries. Only for B.
+    /// The bytes that [`super::GemmPlan::prepack_b`] made; one matrix for all batch entries. Only for B.
     Packed,
 }
 
-/// Where results go, known when the plan is made.
+/// The destination of the results, known when the plan is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum OutputKind {
     /// `C = alpha·A·B`, or `C += alpha·A·B`.
     Memory {
-        /// The operands' dtype, or the accumulator's; i8 are never stored.
+        /// The operands' dtype or the accumulator's; i8 results are not supported.
         dtype: DType,
-        /// Strides of C.
+        /// The strides of C.
         layout: MatrixLayout,
-        /// Add to what C holds.
+        /// Whether to add to the contents of C.
         accumulate: bool,
     },
-    /// A function gets each finished tile, in the accumulator's dtype, and stores what it likes.
+    /// A function receives each finished tile in the accumulator's dtype and stores the results itself.
     Epilogue {
-        /// Tiles span all columns, so that a row reduction can follow in the same function.
+        /// Whether tiles span all columns, so that the function can reduce over rows.
         whole_rows: bool,
     },
 }
@@ -81,9 +81,9 @@ pub struct GemmProblem {
     pub m: usize,
     pub n: usize,
     pub k: usize,
-    /// Extents of the batch axes.
+    /// The extents of the batch axes.
     pub batch: [usize; BATCH_AXES],
-    /// Of A and B: f32, f64, bf16, f16, i32 or i8.
+    /// The dtype of A and B: f32, f64, bf16, f16, i32 or i8.
     pub dtype: DType,
     /// The left operand, `m × k`.
     pub a: OperandSource,
@@ -91,12 +91,12 @@ pub struct GemmProblem {
     pub b: OperandSource,
     /// The result, `m × n`.
     pub c: OutputKind,
-    /// A factor on the product, rounded to the accumulator's dtype.
+    /// A factor of the product, rounded to the accumulator's dtype.
     pub alpha: f64,
 }
 
 impl GemmProblem {
-    /// `C = A·B` of contiguous row-major matrices of one dtype.
+    /// Returns the problem `C = A·B` for contiguous row-major matrices of one dtype.
     pub fn new(m: usize, k: usize, n: usize, dtype: DType) -> GemmProblem {
         GemmProblem {
             m,
@@ -111,7 +111,7 @@ impl GemmProblem {
         }
     }
 
-    /// The dtype in which products are summed: f64 for f64, i32 (modulo 2³²) for integers, else f32.
+    /// The dtype in which products are summed: f64 for f64, i32 (modulo 2³²) for integers, otherwise f32.
     pub fn accumulator(&self) -> DType {
         match self.dtype {
             DType::F64 => DType::F64,
@@ -125,7 +125,7 @@ impl GemmProblem {
         self.batch.iter().product()
     }
 
-    /// The element offset of batch entry `index` (row-major over the batch axes).
+    /// Returns the element offset of batch entry `index` (row-major over the batch axes).
     pub(super) fn batch_offset(&self, layout: &MatrixLayout, index: usize) -> isize {
         let [_, y, z] = self.batch;
         let at = [index / (y * z), index / z % y, index % z];
@@ -133,8 +133,8 @@ impl GemmProblem {
     }
 }
 
-/// Writes the block `[row0, row0+rows) × [col0, col0+cols)` of an operand of batch entry `batch`
-/// (row-major over the batch axes), in the operand's dtype, row by row, rows `dst_row_stride`
+/// A function that writes the block `[row0, row0+rows) × [col0, col0+cols)` of an operand of batch entry `batch`
+/// (row-major over the batch axes) in the operand's dtype, row by row, with rows `dst_row_stride`
 /// elements apart.
 pub type GenerateFn = unsafe extern "C" fn(
     ctx: *const c_void,
@@ -147,8 +147,8 @@ pub type GenerateFn = unsafe extern "C" fn(
     dst_row_stride: usize,
 );
 
-/// Takes the finished tile `[row0, row0+rows) × [col0, col0+cols)` of batch entry `batch`, in the
-/// accumulator's dtype, rows `acc_row_stride` elements apart. It may overwrite the tile.
+/// A function that takes the finished tile `[row0, row0+rows) × [col0, col0+cols)` of batch entry `batch`, in the
+/// accumulator's dtype, with rows `acc_row_stride` elements apart. It may overwrite the tile.
 pub type EpilogueFn = unsafe extern "C" fn(
     ctx: *const c_void,
     batch: usize,
@@ -160,7 +160,7 @@ pub type EpilogueFn = unsafe extern "C" fn(
     acc_row_stride: usize,
 );
 
-/// An operand at run time; its variant must be the one its [`Source`] names.
+/// An operand at run time. Its variant must match the operand's [`OperandSource`].
 #[derive(Clone, Copy, Debug)]
 pub enum GemmOperand {
     /// The address of element (0, 0) of batch entry 0.
@@ -169,14 +169,14 @@ pub enum GemmOperand {
     Generated {
         /// The function.
         f: GenerateFn,
-        /// Its first argument.
+        /// The first argument of the function.
         ctx: *const c_void,
     },
-    /// What [`super::Plan::prepack_b`] made for the same `k`, `n`, dtype and instruction set.
+    /// The bytes that [`super::GemmPlan::prepack_b`] made for the same `k`, `n`, dtype and instruction set.
     Packed(*const u8),
 }
 
-/// The result at run time; its variant must be the one its [`Target`] names.
+/// The result at run time. Its variant must match the problem's [`OutputKind`].
 #[derive(Clone, Copy, Debug)]
 pub enum GemmOutput {
     /// The address of element (0, 0) of batch entry 0.
@@ -186,26 +186,26 @@ pub enum GemmOutput {
     Epilogue {
         /// The function.
         f: EpilogueFn,
-        /// Its first argument.
+        /// The first argument of the function.
         ctx: *const c_void,
     },
 }
 
-/// Why a [`Problem`] has no plan.
+/// The reason why a [`GemmProblem`] has no plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PlanError {
-    /// The operands' dtype is not one that is multiplied here.
+    /// The operands' dtype is not supported.
     #[error("matmul takes f32, f64, bf16, f16, i32 or i8 operands, not {0}")]
     Dtype(DType),
-    /// The result's dtype is neither the operands' nor their accumulator's.
+    /// The result's dtype is neither the operands' dtype nor the accumulator's.
     #[error("matmul of {operands} operands can't store {result}")]
     Result {
         /// The operands' dtype.
         operands: DType,
-        /// The dtype asked for.
+        /// The requested dtype of the result.
         result: DType,
     },
-    /// A was given as packed bytes.
+    /// A was given as packed bytes, which only B can be.
     #[error("only the right operand of a matmul can be packed ahead")]
     PackedLeft,
 }

@@ -1,4 +1,4 @@
-//! The packed panels of a run: where they are and how they get there.
+//! The packed panels of a run: their locations and how they are packed.
 
 use super::kernel::HasKernels;
 use super::pack::TEMP;
@@ -7,35 +7,35 @@ use super::run::GemmRun;
 use crate::pool::contiguous_share;
 use crate::thresholds::Threshold;
 
-/// Lines of B that are read at a time, where columns run along them. A whole number of tiles of the machine.
+/// The number of lines of B that are read at a time where columns run along them. A multiple of the AMX tile size.
 const LINES: usize = 32;
-/// The same that are worth a unit of work.
+/// The number of lines of B in a unit of packing work.
 const UNIT_LINES: usize = 2 * LINES;
-/// Units of packing for each part that takes them one after another.
+/// The number of units of packing per part where parts take units dynamically.
 const UNITS: usize = 3;
-/// Columns of B that are packed (and generated) together.
+/// The number of columns of B that are packed (and generated) together.
 const GROUP: usize = 256;
 
 pub(super) const THRESHOLDS: &[Threshold] =
     &[Threshold::new("gemm.group", GROUP, "columns of B: beyond, they are packed in several groups")];
 
-/// Where B's panels are for one block of columns.
+/// The location of B's panels for one block of columns.
 #[derive(Clone, Copy)]
 pub(super) enum Panels<T> {
-    /// Packed, `columns` of them (padded) in a k-block.
+    /// The panels are packed; a k-block has `columns` columns, including padding.
     Packed { at: *const T, columns: usize },
-    /// In place, rows `row` apart.
+    /// The panels are read in place, with rows `row` elements apart.
     Direct { at: *const T, row: isize },
 }
 
-/// Where some rows of a packed A are: from which row on, a multiple of a tile's, and of how many, padded.
+/// The location of some rows of a packed A: the first row, a multiple of the tile height, and the padded number of all its rows.
 #[derive(Clone, Copy)]
 pub(super) struct PackedRows {
     pub(super) first: usize,
     pub(super) all: usize,
 }
 
-/// How the packing of some columns of B is cut into units: k-blocks of groups of columns, each in pieces along k.
+/// How the packing of some columns of B is split into units: k-blocks of groups of columns, each split along k.
 #[derive(Clone, Copy)]
 pub(super) struct Packing {
     pub(super) col0: usize,
@@ -46,21 +46,24 @@ pub(super) struct Packing {
 }
 
 impl<T: HasKernels> GemmRun<'_, T> {
-    /// Where B's columns `[col0, col0+cols)` are, `packed` being where they were packed, if they were.
+    /// Returns the location of B's columns `[col0, col0+cols)`. `packed` is the address of the packed columns, if they were packed.
+    ///
+    /// # Safety
+    /// B is valid for the problem (`Plan::run`), and `packed` for the packed columns where B is packed.
     pub(super) unsafe fn panels(&self, batch: usize, (col0, cols): (usize, usize), packed: *const T) -> Panels<T> {
         let columns = cols.next_multiple_of(self.kernels.nr);
         match self.b.operand {
             GemmOperand::Packed(at) => Panels::Packed { at: at.cast(), columns },
             _ if self.plan.pack_b => Panels::Packed { at: packed, columns },
             _ => {
-                // SAFETY: the caller of `Plan::run` vouches for B, which is in place if not packed.
+                // SAFETY: B is valid for the problem (`Plan::run`), and is read in place where it is not packed.
                 let view = unsafe { self.b.view(&self.plan.problem, batch, 0, col0) };
                 Panels::Direct { at: view.at, row: view.row }
             }
         }
     }
 
-    /// How the columns `[col0, col0+cols)` of B are packed by so many parts: in more pieces the more parts there are.
+    /// Splits the packing of B's columns `[col0, col0+cols)` into units for `parts` parts: more parts get more units.
     pub(super) fn packing(&self, (col0, cols): (usize, usize), parts: usize) -> Packing {
         let (groups, kc) = (cols.div_ceil(GROUP), self.plan.kc.max(1));
         let whole = self.plan.depth.div_ceil(kc) * groups;
@@ -69,7 +72,11 @@ impl<T: HasKernels> GemmRun<'_, T> {
         Packing { col0, cols, groups, pieces, units: whole * pieces }
     }
 
-    /// Packs one unit of B's columns, all of which `packed` holds.
+    /// Packs one unit of B's columns into `packed`, which has space for all columns.
+    ///
+    /// # Safety
+    /// `packed` has room for all units, of which only this call writes this one, `temp` for `TEMP_BYTES`, and B is
+    /// valid for the problem.
     pub(super) unsafe fn pack_b_unit(
         &self,
         batch: usize,
@@ -86,17 +93,18 @@ impl<T: HasKernels> GemmRun<'_, T> {
         let piece = contiguous_share(depth.div_ceil(LINES), pieces, piece);
         let (begin, end) = (piece.start * LINES, depth.min(piece.end * LINES));
         let width = GROUP.min(cols - first);
-        // Memory is packed in one go; what goes through `temp` in pieces that fit.
+        // Operands in memory are packed in one go; operands that pass through `temp` are packed in pieces that fit.
         let memory = matches!(self.b.operand, GemmOperand::Memory(_));
         let whole = self.b.in_place::<T>() || (memory && self.kernels.groups.is_some());
-        // Lines along which columns run are read once through: panel by panel each would be another page.
+        // Where columns run along lines of memory, each line is read once to its end;
+        // panel by panel, each read would touch another page.
         let along = self.kernels.groups.is_none() && self.b.layout.col == 1;
         let step = match (whole, along) {
             (true, true) => LINES.min(depth),
             (true, false) => depth,
             (false, _) => (TEMP / GROUP).min(depth),
         };
-        // SAFETY: the caller vouches for the packed bytes, in which units are disjoint.
+        // SAFETY: `packed` has room for all units, which are disjoint, and B is valid for the problem.
         unsafe {
             let block = packed.add(k0 * cols.next_multiple_of(nr) + first * depth);
             for d in (begin..end).step_by(step) {
@@ -123,7 +131,10 @@ impl<T: HasKernels> GemmRun<'_, T> {
         }
     }
 
-    /// Packs rows of A, all of k, as those from `at.first` on of so many packed ones.
+    /// Packs rows of A over all of k, at position `at.first` of a packed A with `at` rows in total.
+    ///
+    /// # Safety
+    /// A is valid for the problem, `packed` has room for these rows, and `temp` for `TEMP_BYTES`.
     pub(super) unsafe fn pack_a(
         &self,
         batch: usize,
@@ -137,7 +148,7 @@ impl<T: HasKernels> GemmRun<'_, T> {
             let depth = kc.min(self.plan.depth - k0);
             for i in (0..rows).step_by(mr) {
                 let valid = mr.min(rows - i);
-                // SAFETY: the caller vouches for A and for the packed bytes.
+                // SAFETY: A is valid for the problem, and `packed` has room for these rows.
                 unsafe {
                     let dst = packed.add(k0 * at.all + (at.first + i) * depth);
                     if let Some(groups) = self.kernels.groups {

@@ -1,4 +1,4 @@
-//! Running a plan: checks, the split into parts, and the order of packing and computing.
+//! Runs a plan: checks, the split into parts, and the order of packing and computing.
 
 use ir::DType;
 
@@ -14,11 +14,11 @@ use crate::pool::{ThreadPool, contiguous_share};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 impl GemmPlan {
-    /// Computes the product. Allocates nothing; the same bits for any pool and any `threads` of the
+    /// Computes the product. Allocates nothing. The bits are the same for any pool and any `threads` of the
     /// plan.
     ///
     /// # Safety
-    /// - `a`, `b` and `out` are of the variants that the problem names and good for its shapes and
+    /// - `a`, `b` and `out` are of the variants that the problem names and valid for its shapes and
     ///   strides, C overlaps neither operand, and distinct elements of C don't overlap;
     /// - `scratch` is aligned to 64 and holds [`Plan::scratch_bytes`], which nothing else uses
     ///   during the call;
@@ -27,7 +27,7 @@ impl GemmPlan {
     /// # Panics
     /// When a variant is not the one that the problem names.
     pub unsafe fn run(&self, pool: &ThreadPool, a: GemmOperand, b: GemmOperand, out: GemmOutput, scratch: *mut u8) {
-        // SAFETY: the caller's promises are the ones asked for.
+        // SAFETY: `run_as` has the contract of this function.
         unsafe {
             match self.problem.accumulator() {
                 DType::F64 => self.run_as::<f64>(pool, a, b, out, scratch),
@@ -37,17 +37,17 @@ impl GemmPlan {
         }
     }
 
-    /// Packs a B in memory into `dst` ([`Plan::packed_b_bytes`], aligned to 64), once for all runs of
-    /// plans whose B is [`Source::Packed`] and whose `k`, `n`, dtype and instruction set are these.
+    /// Packs a B in memory into `dst` ([`GemmPlan::packed_b_bytes`], aligned to 64), once for all runs of
+    /// plans with [`OperandSource::Packed`] for B and with this `k`, `n`, dtype and instruction set.
     ///
     /// # Safety
-    /// `b` must be good for `layout` and the plan's `k × n`, `dst` for the packed bytes.
+    /// `b` must be valid for `layout` and the plan's `k × n`, `dst` for the packed bytes.
     ///
     /// # Panics
-    /// When the plan's own B is not [`Source::Packed`].
+    /// Panics if the plan's B is not [`OperandSource::Packed`].
     pub unsafe fn prepack_b(&self, pool: &ThreadPool, b: *const u8, layout: &MatrixLayout, dst: *mut u8) {
         assert_eq!(self.problem.b, OperandSource::Packed, "packing ahead needs a plan for a packed B");
-        // SAFETY: the caller's promises are the ones asked for.
+        // SAFETY: `prepack_b_as` has the contract of this function.
         unsafe {
             match self.problem.accumulator() {
                 DType::F64 => self.prepack_b_as::<f64>(pool, b, layout, dst),
@@ -57,6 +57,8 @@ impl GemmPlan {
         }
     }
 
+    /// # Safety
+    /// As for `prepack_b`.
     unsafe fn prepack_b_as<T: HasKernels>(&self, pool: &ThreadPool, b: *const u8, layout: &MatrixLayout, dst: *mut u8) {
         let b = OperandReader { operand: GemmOperand::Memory(b), layout: *layout, dtype: self.problem.dtype };
         let unused = GemmOperand::Memory(std::ptr::null());
@@ -72,11 +74,13 @@ impl GemmPlan {
         let packing = run.packing((0, self.problem.n), pool.threads());
         pool.run(packing.units, &|unit, _| {
             let mut temp = [0u64; TEMP_BYTES / 8];
-            // SAFETY: the units are disjoint parts of `dst`; the caller vouches for B.
+            // SAFETY: the units are disjoint parts of `dst`, and B is valid for its layout.
             unsafe { run.pack_b_unit(0, &packing, unit, run.shared_b(), temp.as_mut_ptr().cast()) };
         });
     }
 
+    /// # Safety
+    /// As for `run`; `T` is the accumulator's type.
     unsafe fn run_as<T: HasKernels>(
         &self,
         pool: &ThreadPool,
@@ -115,7 +119,8 @@ impl GemmPlan {
         if m == 0 || n == 0 || batches == 0 {
             return;
         }
-        // SAFETY: the caller's promises; parts touch disjoint scratch and disjoint results.
+        // SAFETY: operands, result and scratch are valid for the problem (`Plan::run`); parts use disjoint scratch and
+        // write disjoint results.
         unsafe {
             match (self.path, self.split) {
                 (path, WorkSplit::Serial) => run.run_batch(path, 0..batches, 0),
@@ -128,7 +133,7 @@ impl GemmPlan {
                         gemv::run_split(&run, pool, batch, self.parts);
                     }
                 }
-                // So few elements are no grid.
+                // A product this small is not split into a grid.
                 (GemmAlgorithm::Small, WorkSplit::Grid { .. }) => run.small_matmul(0..batches),
                 (GemmAlgorithm::Blocked, WorkSplit::Grid { rows, cols }) => run.run_grid(pool, batches, rows, cols),
             }
@@ -136,11 +141,11 @@ impl GemmPlan {
     }
 }
 
-/// Panels of A that are packed together.
+/// The number of panels of A that are packed together.
 const PANELS: usize = 2;
 
-/// Runs `f(unit, part)` for all units. Where there are more than parts, who is through with one takes the next: the same bits, whoever
-/// that is.
+/// Runs `f(unit, part)` for all units. Where there are more units than parts, a part that finishes takes the next unit. The bits
+/// do not depend on which part computes a unit.
 fn taking_turns(pool: &ThreadPool, parts: usize, units: usize, f: &(dyn Fn(usize, usize) + Sync)) {
     if units == parts {
         return pool.run(parts, &|part, _| f(part, part));
@@ -168,53 +173,59 @@ pub(super) struct GemmRun<'a, T: HasKernels> {
     pub(super) scratch: *mut u8,
 }
 
-// SAFETY: parts only read the operands, and write disjoint results and disjoint scratch; the caller
-// of `Plan::run` vouches that its functions may be called from any thread.
+// SAFETY: parts only read the operands, and write disjoint results and disjoint scratch; `Plan::run` requires functions
+// that may be called from any thread.
 unsafe impl<T: HasKernels> Sync for GemmRun<'_, T> {}
 
 impl<T: HasKernels> GemmRun<'_, T> {
-    /// The scratch of a part.
+    /// The address of a part's scratch.
+    ///
+    /// # Safety
+    /// Scratch has `Plan::scratch_bytes`, and `part` is below the number of parts.
     pub(super) unsafe fn part(&self, part: usize) -> *mut u8 {
-        // SAFETY: the caller of `Plan::run` vouches for scratch.
+        // SAFETY: scratch has `Plan::scratch_bytes`, of which this part is inside.
         unsafe { self.scratch.add(self.plan.scratch.parts + part * self.plan.scratch.part) }
     }
 
-    /// The packed B that all parts read.
+    /// The address of the packed B that all parts read.
     fn shared_b(&self) -> *mut T {
         self.scratch.cast()
     }
 
-    /// The packed A that all parts read.
+    /// The address of the packed A that all parts read.
     pub(super) fn shared_a(&self) -> *mut T {
         self.scratch.wrapping_add(self.plan.scratch.shared_a).cast()
     }
 
-    /// Where its rows are from one on.
+    /// The location of the shared packed rows of A from row `first` on.
     pub(super) fn shared_rows(&self, first: usize) -> PackedRows {
         PackedRows { first, all: self.plan.problem.m.next_multiple_of(self.kernels.mr) }
     }
 
-    /// Where results wait for the others of their rows.
+    /// The address of the results that wait until their rows are complete.
     pub(super) fn deferred_rows(&self) -> *mut T {
         self.scratch.wrapping_add(self.plan.scratch.late).cast()
     }
 
-    /// From one of those rows to the next.
+    /// The distance between those rows.
     pub(super) fn late_row(&self) -> usize {
         late_stride(self.plan.problem.n, self.kernels.lanes)
     }
 
-    /// Finishes a panel of the rows that waited.
+    /// Runs the epilogue for one panel of the rows that waited.
+    ///
+    /// # Safety
+    /// The output is valid for the problem (`Plan::run`), and all columns of the panel's rows have been computed.
     unsafe fn finish_late(&self, batch: usize, panel: usize) {
         let (GemmProblem { m, n, .. }, mr, row_stride) = (self.plan.problem, self.kernels.mr, self.late_row());
         let row0 = panel * mr;
         let acc = self.deferred_rows().wrapping_add(row0 * row_stride);
         let tile = FinishedTile { batch, row0, col0: 0, rows: mr.min(m - row0), cols: n, acc, row_stride };
-        // SAFETY: the caller of `Plan::run` vouches for the output; all columns of the rows are there.
+        // SAFETY: the rows are inside of the output, and all their columns have been computed.
         unsafe { write_tile(self.plan, self.out, &tile) };
     }
 
-    /// Whole matrices, one after another, by one part.
+    /// Computes whole matrices one after another on one part.
     unsafe fn run_batch(&self, path: GemmAlgorithm, batches: std::ops::Range<usize>, part: usize) {
         let GemmProblem { m, n, .. } = self.plan.problem;
         // SAFETY: as for `Plan::run`; a part has its own packed B.
@@ -244,7 +255,10 @@ impl<T: HasKernels> GemmRun<'_, T> {
         }
     }
 
-    /// Packs columns of B, from one on so many, into a part's scratch.
+    /// Packs a range of columns of B into a part's scratch.
+    ///
+    /// # Safety
+    /// Operands and scratch are valid for the problem (`Plan::run`), and nothing else uses this part's scratch.
     unsafe fn pack_own_b(&self, batch: usize, columns: (usize, usize), part: usize) -> *mut T {
         let packing = self.packing(columns, 1);
         // SAFETY: as for `Plan::run`; scratch is laid out for so many columns.
@@ -256,13 +270,13 @@ impl<T: HasKernels> GemmRun<'_, T> {
         }
     }
 
-    /// The matrices one after another, each by all parts.
+    /// Computes the matrices one after another, each with all parts.
     unsafe fn run_grid(&self, pool: &ThreadPool, batches: usize, rows: usize, cols: usize) {
         let GemmProblem { m, n, .. } = self.plan.problem;
         let nr = self.kernels.nr;
-        // Rows of a packed A that all share are met in whole panels.
+        // Rows of a shared packed A are split at whole panels.
         let unit = if self.plan.share_a { self.kernels.mr } else { row_unit(self.kernels.mr) };
-        // Rows of A that are packed together.
+        // The number of rows of A that are packed together.
         let each = PANELS * self.kernels.mr;
         // SAFETY: as for `Plan::run`; packing is done before any part reads what is packed.
         unsafe {
@@ -312,7 +326,7 @@ impl<T: HasKernels> GemmRun<'_, T> {
         }
     }
 
-    /// Equal for batch entries that have the same B.
+    /// A number that is equal for batch entries with the same B.
     fn b_identity(&self, batch: usize) -> isize {
         match self.plan.problem.b {
             OperandSource::Memory(layout) => self.plan.problem.batch_offset(&layout, batch),

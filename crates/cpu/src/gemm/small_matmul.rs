@@ -1,4 +1,4 @@
-//! Products of matrices of a few elements, one by one. Packing, or tiles of which most is not there, would take far longer than that.
+//! Products of very small matrices, computed element by element. Packing, or tiles that are mostly padding, would take far longer.
 
 use super::kernel::HasKernels;
 use super::problem::{GemmOperand, GemmOutput, GemmProblem, MatrixLayout, OperandSource, OutputKind};
@@ -8,7 +8,8 @@ use half::{bf16, f16};
 use ir::DType;
 use std::ops::Range;
 
-/// Rows, columns and depth of 16-bit floats, at most. Those of f32, which are multiplied where they lie, gain up to half of that.
+/// The maximum number of rows, columns and depth for 16-bit floats.
+/// For f32, which is multiplied in place, the limit is half of that.
 pub(super) const MAX_SMALL: usize = 8;
 
 pub(super) const THRESHOLDS: &[Threshold] = &[Threshold::new(
@@ -17,7 +18,7 @@ pub(super) const THRESHOLDS: &[Threshold] = &[Threshold::new(
     "rows, columns and depth of 16-bit floats: up to here they go one by one",
 )];
 
-/// Whether a product is one of these.
+/// Returns whether a product is computed this way.
 pub(super) fn fits(p: &GemmProblem) -> bool {
     let memory = |s: OperandSource| matches!(s, OperandSource::Memory(_));
     let most = match p.dtype {
@@ -67,18 +68,18 @@ impl Narrow for f32 {
     }
 }
 
-/// Where an element is from the first one.
+/// The offset of an element from the first one.
 fn at(l: &MatrixLayout, row: usize, col: usize) -> isize {
     row as isize * l.row + col as isize * l.col
 }
 
 impl<T: HasKernels> GemmRun<'_, T> {
-    /// Some matrices of the batch, one after another.
+    /// Computes some matrices of the batch, one after another.
     ///
     /// # Safety
     /// As for `Plan::run`.
     pub(super) unsafe fn small_matmul(&self, batches: Range<usize>) {
-        // SAFETY: the caller's promise; the dtype is that of the operands.
+        // SAFETY: operands and result are valid for the problem (`Plan::run`), and their dtype is the problem's.
         unsafe {
             match self.plan.problem.dtype {
                 DType::BF16 => self.tiny_of::<bf16>(batches),
@@ -88,6 +89,8 @@ impl<T: HasKernels> GemmRun<'_, T> {
         }
     }
 
+    /// # Safety
+    /// Operands and result are valid for the problem (`Plan::run`), and `N` is their dtype.
     unsafe fn tiny_of<N: Narrow>(&self, batches: Range<usize>) {
         let p = &self.plan.problem;
         let (GemmOperand::Memory(a), GemmOperand::Memory(b), GemmOutput::Memory(c)) =
@@ -101,7 +104,7 @@ impl<T: HasKernels> GemmRun<'_, T> {
         for batch in batches {
             let [la, lb, lc] = [&self.a.layout, &self.b.layout, &layout].map(|l| (l, p.batch_offset(l, batch)));
             let mut rows = [[0f32; MAX_SMALL]; MAX_SMALL];
-            // SAFETY: the caller of `Plan::run` vouches for operands and result.
+            // SAFETY: operands and result are valid for the problem (`Plan::run`), and indices are inside their shapes.
             unsafe {
                 let a = a.cast::<N>().offset(la.1);
                 let b = b.cast::<N>().offset(lb.1);

@@ -1,4 +1,4 @@
-//! Every path against a triple loop in f64, for every instruction set of the machine.
+//! Compares every algorithm with a triple loop in f64, for every instruction set of the machine.
 
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -24,7 +24,7 @@ impl Rng {
     fn pick<T: Copy>(&mut self, from: &[T]) -> T {
         from[self.below(from.len())]
     }
-    /// Multiples of 1/8 that bf16 holds exactly.
+    /// Returns a multiple of 1/8 that bf16 represents exactly.
     fn value(&mut self) -> f64 {
         (self.below(65) as f64 - 32.0) / 8.0
     }
@@ -43,7 +43,7 @@ impl Memory {
     }
     fn random(dtype: DType, len: usize, rng: &mut Rng) -> Memory {
         let mut memory = Memory::new(dtype, len);
-        // Integers of the whole range of i8.
+        // Integers over the whole range of i8.
         let scale = if dtype.is_float() { 1.0 } else { 32.0 };
         (0..len).for_each(|i| memory.set(i, (rng.value() * scale).clamp(-128.0, 127.0)));
         memory
@@ -74,7 +74,7 @@ impl Memory {
 }
 
 unsafe fn write(dtype: DType, at: *mut u8, i: usize, x: f64) {
-    // SAFETY: the caller vouches for element `i`.
+    // SAFETY: the address is valid for element `i`.
     unsafe {
         match dtype {
             DType::F32 => *at.cast::<f32>().add(i) = x as f32,
@@ -95,7 +95,7 @@ struct Line([u64; 8]);
 struct Scratch(Vec<Line>);
 
 impl Scratch {
-    /// Filled with NaN, so that reading what was not written shows.
+    /// Filled with NaN, so that a read of unwritten memory shows in the result.
     fn new(bytes: usize) -> Scratch {
         Scratch(vec![Line([u64::MAX; 8]); bytes.div_ceil(64) + 1])
     }
@@ -169,7 +169,7 @@ fn index(layout: &MatrixLayout, problem: &GemmProblem, batch: usize, row: usize,
     (problem.batch_offset(layout, batch) + row as isize * layout.row + col as isize * layout.col) as usize
 }
 
-/// What prologues and epilogues of the tests know.
+/// The data that the prologues and epilogues of the tests read.
 struct Context {
     problem: GemmProblem,
     memory: Memory,

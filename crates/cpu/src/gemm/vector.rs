@@ -1,4 +1,4 @@
-//! One vector register, as the kernels see it, and the element types they are made of.
+//! The vector register type of the kernels, and the element types of vectors.
 //!
 //! Every method is `#[inline(always)]`: it must end up inside a function that has the
 //! `#[target_feature]`s of the implementing type (see `kernel.rs`), which is also the safety
@@ -9,10 +9,10 @@ use ir::DType;
 
 use super::pack::transpose_4;
 
-/// An instruction set that kernels are written for.
+/// An instruction set that has kernels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Isa {
-    /// Plain Rust, which the compiler vectorises as far as the target's baseline goes.
+    /// Plain Rust, which the compiler vectorizes for the target's baseline.
     Portable,
     /// x86-64 with AVX2, FMA and F16C.
     Avx2,
@@ -43,7 +43,7 @@ impl Isa {
     }
 }
 
-/// An element that products are summed in: f32, f64 or i32, which wraps.
+/// An element type for accumulators: f32, f64 or i32, which wraps.
 pub(crate) trait Float: Copy + Default + Send + Sync + PartialEq + 'static {
     const DTYPE: DType;
     const ONE: Self;
@@ -96,7 +96,7 @@ impl Float for i32 {
     const ONE: Self = 1;
     #[inline(always)]
     fn from_f64(x: f64) -> Self {
-        // Sums of blocks are exact, and wrap like those of elements.
+        // Sums of blocks are exact, and wrap like the sums of elements.
         x as i64 as i32
     }
     #[inline(always)]
@@ -118,6 +118,10 @@ impl Float for i32 {
 }
 
 /// A vector of `LANES` elements.
+///
+/// # Safety
+/// All methods require the target features of the vector. An address must be valid for `LANES` elements, for `n` where a method takes their
+/// number, or for what its own documentation says; prefetching accesses no memory.
 pub(crate) trait Vector: Copy {
     type Elem: Float;
     const LANES: usize;
@@ -125,40 +129,40 @@ pub(crate) trait Vector: Copy {
     unsafe fn splat(x: Self::Elem) -> Self;
     unsafe fn load(p: *const Self::Elem) -> Self;
     unsafe fn store(self, p: *mut Self::Elem);
-    /// The first `n ≤ LANES` elements; the others are zero and their memory is not touched.
+    /// Loads the first `n ≤ LANES` elements. The other lanes are zero and their memory is not read.
     unsafe fn load_first(p: *const Self::Elem, n: usize) -> Self;
     unsafe fn store_first(self, p: *mut Self::Elem, n: usize);
-    /// Half a vector from each of two places.
+    /// Loads half a vector from each of two addresses.
     #[inline(always)]
     unsafe fn load_halves(low: *const Self::Elem, high: *const Self::Elem) -> Self {
         let mut lanes = [Self::Elem::default(); 16];
-        // SAFETY: the caller vouches for half a vector at each; none has more than 16 lanes.
+        // SAFETY: each address is valid for half a vector, and no vector has more than 16 lanes.
         unsafe {
             std::ptr::copy_nonoverlapping(low, lanes.as_mut_ptr(), Self::LANES / 2);
             std::ptr::copy_nonoverlapping(high, lanes.as_mut_ptr().add(Self::LANES / 2), Self::LANES / 2);
             Self::load(lanes.as_ptr())
         }
     }
-    /// `self·b + c`
+    /// Returns `self·b + c`.
     unsafe fn mul_add(self, b: Self, c: Self) -> Self;
-    /// The same where lanes of `self` and `b` are packed elements: groups of products are summed.
+    /// Returns `self·b + c` where the lanes of `self` and `b` are packed groups: the products of a group are summed.
     #[inline(always)]
     unsafe fn dot_add(self, b: Self, c: Self) -> Self {
-        // SAFETY: the caller's promise is the same.
+        // SAFETY: `mul_add` has the contract of this function, and gets its arguments unchanged.
         unsafe { self.mul_add(b, c) }
     }
-    /// Whether the first lanes are loaded as quickly as all of them.
+    /// Whether loading only the first lanes is as fast as loading all of them.
     const MASKS: bool = false;
-    /// What was added to every packed element of the left operand, if anything: its product with B is subtracted.
+    /// The number that was added to every packed element of the left operand, if any; its product with B is subtracted.
     const BIAS: Option<Self::Elem> = None;
     unsafe fn mul(self, b: Self) -> Self;
     unsafe fn add(self, b: Self) -> Self;
 
-    /// Asks for the cache line at `p`, which need not be valid.
+    /// Prefetches the cache line at `p`, which need not be valid.
     #[inline(always)]
     unsafe fn prefetch(_p: *const Self::Elem) {}
 
-    /// The same, but only into L2.
+    /// Prefetches the cache line at `p` into L2 only.
     #[inline(always)]
     unsafe fn prefetch_l2(_p: *const Self::Elem) {}
 
@@ -166,11 +170,11 @@ pub(crate) trait Vector: Copy {
     /// `width` apart.
     #[inline(always)]
     unsafe fn transpose_4(dst: *mut Self::Elem, width: usize, src: *const Self::Elem, along: isize, depth: usize) {
-        // SAFETY: the caller's promises are the ones asked for.
+        // SAFETY: `transpose_4` has the contract of this function, and gets its arguments unchanged.
         unsafe { transpose_4(dst, width, src, along, depth) }
     }
 
-    /// The same for up to 16 lines, as far as there is a quick way; gives the elements of each line that are done.
+    /// Transposes up to 16 lines like [`Vector::transpose_4`], if there is a fast method. Returns the number of elements done per line.
     #[inline(always)]
     unsafe fn transpose_16(
         _dst: *mut Self::Elem,
@@ -183,11 +187,11 @@ pub(crate) trait Vector: Copy {
         0
     }
 
-    /// The sum of the lanes by halving: a fixed tree.
+    /// Returns the sum of the lanes by repeated halving: a fixed reduction tree.
     #[inline(always)]
     unsafe fn sum(self) -> Self::Elem {
         let mut lanes = [Self::Elem::default(); 16];
-        // SAFETY: no vector has more than 16 lanes; the caller vouches for the target features.
+        // SAFETY: no vector has more than 16 lanes, and the machine has the target features.
         unsafe { self.store(lanes.as_mut_ptr()) };
         let mut width = Self::LANES / 2;
         while width > 0 {
@@ -200,14 +204,17 @@ pub(crate) trait Vector: Copy {
     }
 }
 
-/// A vector that can be loaded, widened, from memory of element type `S`.
+/// A vector that can be loaded from memory of element type `S` with an upcast.
+///
+/// # Safety
+/// As for [`Vector`].
 pub(crate) trait Load<S: Copy + Default>: Vector {
     unsafe fn load_from(p: *const S) -> Self;
 
     #[inline(always)]
     unsafe fn load_first_from(p: *const S, n: usize) -> Self {
         let mut lanes = [S::default(); 16];
-        // SAFETY: the caller vouches for `n ≤ LANES ≤ 16` elements at `p`.
+        // SAFETY: `p` is valid for `n ≤ LANES ≤ 16` elements.
         unsafe {
             std::ptr::copy_nonoverlapping(p, lanes.as_mut_ptr(), n);
             Self::load_from(lanes.as_ptr())
@@ -215,13 +222,13 @@ pub(crate) trait Load<S: Copy + Default>: Vector {
     }
 }
 
-/// Lanes in an array, where plain Rust has no vectors; pages have those of floats.
+/// Lanes in an array, for targets where this crate has no vector type of the element.
 #[derive(Clone, Copy)]
 #[cfg_attr(all(target_arch = "aarch64", not(test)), expect(dead_code, reason = "every machine has vectors"))]
 pub(crate) struct Lanes<T, const N: usize>(pub(crate) [T; N]);
 
 impl<T: Copy, const N: usize> Lanes<T, N> {
-    /// Each lane by itself. A plain loop: `array::from_fn` is ten times the code to compile.
+    /// Applies `f` to each lane. A plain loop: `array::from_fn` gives ten times as much code to compile.
     #[inline(always)]
     pub(crate) fn each(mut self, f: impl Fn(usize, T) -> T) -> Self {
         for i in 0..N {
@@ -241,7 +248,7 @@ impl<T: Float, const N: usize> Vector for Lanes<T, N> {
     }
     #[inline(always)]
     unsafe fn load(p: *const T) -> Self {
-        // SAFETY: the caller vouches for `N` elements at `p`.
+        // SAFETY: `p` is valid for `N` elements.
         Lanes(unsafe { p.cast::<[T; N]>().read_unaligned() })
     }
     #[inline(always)]
@@ -252,7 +259,7 @@ impl<T: Float, const N: usize> Vector for Lanes<T, N> {
     #[inline(always)]
     unsafe fn load_first(p: *const T, n: usize) -> Self {
         let mut lanes = [T::default(); N];
-        // SAFETY: the caller vouches for `n` elements at `p`.
+        // SAFETY: `p` is valid for `n` elements.
         (0..n).for_each(|i| lanes[i] = unsafe { *p.add(i) });
         Lanes(lanes)
     }
@@ -280,7 +287,7 @@ macro_rules! load_lanes {
         impl<const N: usize> Load<$s> for Lanes<$t, N> {
             #[inline(always)]
             unsafe fn load_from(p: *const $s) -> Self {
-                // SAFETY: the caller vouches for `N` elements at `p`.
+                // SAFETY: `p` is valid for `N` elements.
                 let x = unsafe { p.cast::<[$s; N]>().read_unaligned() };
                 Lanes(x.map(|$x| $widened))
             }
@@ -294,13 +301,13 @@ load_lanes!(f16, f32, x => x.to_f32());
 load_lanes!(i32, i32, x => x);
 load_lanes!(i8, i32, x => x as i32);
 
-/// What plain Rust computes with: small arrays, or the vectors that every page and every aarch64 machine has.
+/// The vector of plain Rust: a small array, or the vector type that every WebAssembly engine and every aarch64 machine has.
 #[cfg(not(any(target_arch = "wasm32", target_arch = "aarch64")))]
 pub(crate) type Plain32 = Lanes<f32, 8>;
-/// The same for f64.
+/// The f64 vector of plain Rust.
 #[cfg(not(any(target_arch = "wasm32", target_arch = "aarch64")))]
 pub(crate) type Plain64 = Lanes<f64, 4>;
-/// The same for integers.
+/// The i32 vector of plain Rust.
 #[cfg(not(target_arch = "aarch64"))]
 pub(crate) type PlainI32 = Lanes<i32, 8>;
 #[cfg(target_arch = "aarch64")]
@@ -308,6 +315,6 @@ pub(crate) use super::vector_neon::{F32x8 as Plain32, F64x4 as Plain64, I32x8 as
 #[cfg(target_arch = "wasm32")]
 pub(crate) use super::vector_wasm::{F32x4 as Plain32, F64x2 as Plain64};
 
-/// Rows of a tile of plain vectors. In a page four rows of two vectors run at 42 GFLOP/s where five run at 24: engines then
-/// begin to keep sums in memory. On aarch64 six fill the registers.
+/// The number of rows of a tile of plain vectors. In the browser, four rows of two vectors run at 42 GFLOP/s and five at 24: engines
+/// then spill accumulators to memory. On aarch64, six rows fill the registers.
 pub(crate) const PLAIN_ROWS: usize = if cfg!(target_arch = "aarch64") { 6 } else { 4 };

@@ -1,5 +1,5 @@
-//! The vectors of aarch64: two registers of 128 bits side by side, which every such machine has. A tile of six rows and
-//! two such vectors keeps 24 of the 32 registers busy, and four more hold a row of B.
+//! The vectors of aarch64: pairs of 128-bit registers, which every such machine has. A tile of six rows and
+//! two such vectors uses 24 of the 32 registers, and four more hold a row of B.
 
 use std::arch::aarch64::*;
 use std::arch::asm;
@@ -32,7 +32,7 @@ macro_rules! vector {
             }
             #[inline(always)]
             unsafe fn load(p: *const $t) -> Self {
-                // SAFETY: the caller vouches for `LANES` elements at `p`.
+                // SAFETY: `p` is valid for `LANES` elements.
                 $v(unsafe { [$load(p), $load(p.add($lanes / 2))] })
             }
             #[inline(always)]
@@ -46,7 +46,7 @@ macro_rules! vector {
             #[inline(always)]
             unsafe fn load_first(p: *const $t, n: usize) -> Self {
                 let mut lanes = [<$t>::default(); $lanes];
-                // SAFETY: the caller vouches for `n` elements at `p`.
+                // SAFETY: `p` is valid for `n` elements.
                 unsafe {
                     (0..n).for_each(|i| lanes[i] = *p.add(i));
                     Self::load(lanes.as_ptr())
@@ -63,7 +63,7 @@ macro_rules! vector {
             }
             #[inline(always)]
             unsafe fn load_halves(low: *const $t, high: *const $t) -> Self {
-                // SAFETY: the caller vouches for half a vector at each.
+                // SAFETY: each address is valid for half a vector.
                 $v(unsafe { [$load(low), $load(high)] })
             }
             #[inline(always)]
@@ -93,7 +93,7 @@ macro_rules! vector {
             }
             #[inline(always)]
             unsafe fn transpose_4(dst: *mut $t, width: usize, src: *const $t, along: isize, depth: usize) {
-                // SAFETY: the caller vouches for four lines of `depth` elements.
+                // SAFETY: `src` is valid for four lines of `depth` elements, and `dst` for their columns.
                 unsafe { $four(dst, width, src, along, depth) }
             }
         }
@@ -101,7 +101,7 @@ macro_rules! vector {
         impl Load<$t> for $v {
             #[inline(always)]
             unsafe fn load_from(p: *const $t) -> Self {
-                // SAFETY: the caller vouches for `LANES` elements at `p`.
+                // SAFETY: `p` is valid for `LANES` elements.
                 unsafe { Self::load(p) }
             }
         }
@@ -115,7 +115,7 @@ vector!(I32x8, i32, 8, vdupq_n_s32, vld1q_s32, vst1q_s32, vmlaq_s32, vmulq_s32, 
 impl Load<bf16> for F32x8 {
     #[inline(always)]
     unsafe fn load_from(p: *const bf16) -> Self {
-        // SAFETY: the caller vouches for eight elements at `p`.
+        // SAFETY: `p` is valid for eight elements.
         unsafe {
             let x = vld1q_u16(p.cast());
             let (low, high) = (vshll_n_u16::<16>(vget_low_u16(x)), vshll_high_n_u16::<16>(x));
@@ -128,7 +128,7 @@ impl Load<f16> for F32x8 {
     #[inline(always)]
     unsafe fn load_from(p: *const f16) -> Self {
         let (low, high): (float32x4_t, float32x4_t);
-        // SAFETY: the caller vouches for eight elements at `p`; the instructions only convert.
+        // SAFETY: `p` is valid for eight elements; the instructions only convert.
         unsafe {
             let x = vld1q_u16(p.cast());
             asm!("fcvtl {0:v}.4s, {1:v}.4h", out(vreg) low, in(vreg) x, options(pure, nomem, nostack, preserves_flags));
@@ -141,7 +141,7 @@ impl Load<f16> for F32x8 {
 impl Load<i8> for I32x8 {
     #[inline(always)]
     unsafe fn load_from(p: *const i8) -> Self {
-        // SAFETY: the caller vouches for eight elements at `p`.
+        // SAFETY: `p` is valid for eight elements.
         unsafe {
             let x = vmovl_s8(vld1_s8(p));
             I32x8([vmovl_s16(vget_low_s16(x)), vmovl_high_s16(x)])
@@ -150,9 +150,12 @@ impl Load<i8> for I32x8 {
 }
 
 /// [`Vector::transpose_4`] by 4×4 blocks.
+///
+/// # Safety
+/// `src` is valid for four lines of `depth` elements, and `dst` for their columns.
 #[inline(always)]
 unsafe fn transpose_4_f32(dst: *mut f32, width: usize, src: *const f32, along: isize, depth: usize) {
-    // SAFETY: the caller vouches for four lines of `depth` elements.
+    // SAFETY: `src` is valid for four lines of `depth` elements, and `dst` for their columns.
     unsafe {
         let blocks = depth / 4 * 4;
         for d in (0..blocks).step_by(4) {

@@ -25,7 +25,7 @@ macro_rules! vector {
             }
             #[inline(always)]
             unsafe fn load(p: *const $t) -> Self {
-                // SAFETY: the caller vouches for `LANES` elements at `p`.
+                // SAFETY: `p` is valid for `LANES` elements.
                 $v(unsafe { v128_load(p.cast()) })
             }
             #[inline(always)]
@@ -36,7 +36,7 @@ macro_rules! vector {
             #[inline(always)]
             unsafe fn load_first(p: *const $t, n: usize) -> Self {
                 let mut lanes = [<$t>::default(); $lanes];
-                // SAFETY: the caller vouches for `n` elements at `p`.
+                // SAFETY: `p` is valid for `n` elements.
                 unsafe {
                     (0..n).for_each(|i| lanes[i] = *p.add(i));
                     Self::load(lanes.as_ptr())
@@ -68,7 +68,7 @@ macro_rules! vector {
         impl Load<$t> for $v {
             #[inline(always)]
             unsafe fn load_from(p: *const $t) -> Self {
-                // SAFETY: the caller vouches for `LANES` elements at `p`.
+                // SAFETY: `p` is valid for `LANES` elements.
                 unsafe { Self::load(p) }
             }
         }
@@ -81,7 +81,7 @@ vector!(F64x2, f64, 2, f64x2_splat, f64x2_mul, f64x2_add);
 impl Load<bf16> for F32x4 {
     #[inline(always)]
     unsafe fn load_from(p: *const bf16) -> Self {
-        // SAFETY: the caller vouches for four elements at `p`.
+        // SAFETY: `p` is valid for four elements.
         F32x4(u32x4_shl(unsafe { u32x4_load_extend_u16x4(p.cast()) }, 16))
     }
 }
@@ -89,7 +89,7 @@ impl Load<bf16> for F32x4 {
 impl Load<f16> for F32x4 {
     #[inline(always)]
     unsafe fn load_from(p: *const f16) -> Self {
-        // SAFETY: the caller vouches for four elements at `p`.
+        // SAFETY: `p` is valid for four elements.
         let x = unsafe { p.cast::<[f16; 4]>().read_unaligned() }.map(f16::to_f32);
         // SAFETY: four elements are there.
         unsafe { Self::load(x.as_ptr()) }

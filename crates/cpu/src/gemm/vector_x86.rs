@@ -18,17 +18,17 @@ macro_rules! vector {
         impl Vector for $v {
             type Elem = $t;
             const LANES: usize = $lanes;
-            // AVX-512 has masks.
+            // AVX-512 has masked loads.
             const MASKS: bool = size_of::<$v>() == 64;
 
             #[inline(always)]
             unsafe fn splat(x: $t) -> Self {
-                // SAFETY: the caller vouches for the target features, here and below.
+                // SAFETY: the machine has the target features.
                 unsafe { $splat(x) }
             }
             #[inline(always)]
             unsafe fn load(p: *const $t) -> Self {
-                // SAFETY: the caller vouches for `LANES` elements at `p`.
+                // SAFETY: `p` is valid for `LANES` elements.
                 unsafe { $load(p) }
             }
             #[inline(always)]
@@ -54,7 +54,7 @@ macro_rules! vector {
             }
             $(#[inline(always)]
             unsafe fn load_halves($low: *const $t, $high: *const $t) -> Self {
-                // SAFETY: the caller vouches for half a vector at each.
+                // SAFETY: each address is valid for half a vector.
                 unsafe { $halves }
             })?
             #[inline(always)]
@@ -84,7 +84,7 @@ macro_rules! vector {
             }
             #[inline(always)]
             unsafe fn transpose_4(dst: *mut $t, width: usize, src: *const $t, along: isize, depth: usize) {
-                // SAFETY: the caller vouches for four lines of `depth` elements.
+                // SAFETY: `src` is valid for four lines of `depth` elements, and `dst` for their columns.
                 unsafe { $transpose(dst, width, src, along, depth) }
             }
             #[inline(always)]
@@ -96,7 +96,7 @@ macro_rules! vector {
                 lines: usize,
                 depth: usize,
             ) -> usize {
-                // SAFETY: the caller vouches for the lines and their columns.
+                // SAFETY: `src` is valid for `lines` lines of `depth` elements, and `dst` for their columns.
                 unsafe { $transpose_16(dst, width, src, along, lines, depth) }
             }
         }
@@ -104,19 +104,19 @@ macro_rules! vector {
         impl Load<$t> for $v {
             #[inline(always)]
             unsafe fn load_from(p: *const $t) -> Self {
-                // SAFETY: the caller vouches for `LANES` elements at `p`.
+                // SAFETY: `p` is valid for `LANES` elements.
                 unsafe { $load(p) }
             }
             #[inline(always)]
             unsafe fn load_first_from(p: *const $t, n: usize) -> Self {
-                // SAFETY: the caller vouches for `n` elements at `p`.
+                // SAFETY: `p` is valid for `n` elements.
                 unsafe { Self::load_first(p, n) }
             }
         }
     };
 }
 
-/// All ones, then all zeros: an AVX2 mask of `n` lanes starts `LANES - n` lanes in.
+/// All ones, then all zeros: an AVX2 mask of `n` lanes starts at index `LANES - n`.
 static MASKS_32: [i32; 16] = [-1, -1, -1, -1, -1, -1, -1, -1, 0, 0, 0, 0, 0, 0, 0, 0];
 static MASKS_64: [i64; 8] = [-1, -1, -1, -1, 0, 0, 0, 0];
 
@@ -219,43 +219,51 @@ vector!(
     no_transpose_16
 );
 
+/// # Safety
+/// The machine has AVX-512.
 #[inline(always)]
 unsafe fn mul_add_512(a: __m512i, b: __m512i, c: __m512i) -> __m512i {
     // SAFETY: target features only.
     unsafe { _mm512_add_epi32(_mm512_mullo_epi32(a, b), c) }
 }
+/// # Safety
+/// The machine has AVX2.
 #[inline(always)]
 unsafe fn mul_add_256(a: __m256i, b: __m256i, c: __m256i) -> __m256i {
     // SAFETY: target features only.
     unsafe { _mm256_add_epi32(_mm256_mullo_epi32(a, b), c) }
 }
+/// # Safety
+/// `p` is valid for 8 elements.
 #[inline(always)]
 unsafe fn load_256(p: *const i32) -> __m256i {
-    // SAFETY: the caller vouches for 8 elements at `p`.
+    // SAFETY: `p` is valid for 8 elements.
     unsafe { _mm256_loadu_si256(p.cast()) }
 }
+/// # Safety
+/// `p` is valid for 8 elements.
 #[inline(always)]
 unsafe fn store_256(p: *mut i32, x: __m256i) {
-    // SAFETY: the caller vouches for 8 elements at `p`.
+    // SAFETY: `p` is valid for 8 elements.
     unsafe { _mm256_storeu_si256(p.cast(), x) }
 }
 
 impl Load<i8> for __m512i {
     #[inline(always)]
     unsafe fn load_from(p: *const i8) -> Self {
-        // SAFETY: the caller vouches for 16 elements at `p` and for the target features.
+        // SAFETY: `p` is valid for 16 elements, and the machine has the target features.
         unsafe { _mm512_cvtepi8_epi32(_mm_loadu_si128(p.cast())) }
     }
 }
 impl Load<i8> for __m256i {
     #[inline(always)]
     unsafe fn load_from(p: *const i8) -> Self {
-        // SAFETY: the caller vouches for 8 elements at `p` and for the target features.
+        // SAFETY: `p` is valid for 8 elements, and the machine has the target features.
         unsafe { _mm256_cvtepi8_epi32(_mm_loadl_epi64(p.cast())) }
     }
 }
 
-/// A vector of another type, but for how packed elements are multiplied.
+/// Defines a vector type that differs from another one only in how packed groups are multiplied.
 macro_rules! grouped {
     ($name:ident, $inner:ty, $t:ty, $bias:expr, |$a:ident, $b:ident, $c:ident| $dot:expr) => {
         #[derive(Clone, Copy)]
@@ -269,7 +277,7 @@ macro_rules! grouped {
 
             #[inline(always)]
             unsafe fn splat(x: $t) -> Self {
-                // SAFETY: the caller's promise is the same, here and below.
+                // SAFETY: the machine has the target features of the inner vector, which are those of this one.
                 unsafe { $name(<$inner as Vector>::splat(x)) }
             }
             #[inline(always)]
@@ -337,33 +345,39 @@ grouped!(Quads, __m512i, i32, Some(0x8080_8080_u32 as i32), |a, b, c| _mm512_dpb
 impl Load<bf16> for __m512 {
     #[inline(always)]
     unsafe fn load_from(p: *const bf16) -> Self {
-        // SAFETY: the caller vouches for 16 elements at `p` and for the target features.
+        // SAFETY: `p` is valid for 16 elements, and the machine has the target features.
         unsafe { _mm512_castsi512_ps(_mm512_slli_epi32::<16>(_mm512_cvtepu16_epi32(_mm256_loadu_si256(p.cast())))) }
     }
 }
 impl Load<f16> for __m512 {
     #[inline(always)]
     unsafe fn load_from(p: *const f16) -> Self {
-        // SAFETY: the caller vouches for 16 elements at `p` and for the target features.
+        // SAFETY: `p` is valid for 16 elements, and the machine has the target features.
         unsafe { _mm512_cvtph_ps(_mm256_loadu_si256(p.cast())) }
     }
 }
 impl Load<bf16> for __m256 {
     #[inline(always)]
     unsafe fn load_from(p: *const bf16) -> Self {
-        // SAFETY: the caller vouches for 8 elements at `p` and for the target features.
+        // SAFETY: `p` is valid for 8 elements, and the machine has the target features.
         unsafe { _mm256_castsi256_ps(_mm256_slli_epi32::<16>(_mm256_cvtepu16_epi32(_mm_loadu_si128(p.cast())))) }
     }
 }
 impl Load<f16> for __m256 {
+    ///
+    /// # Safety
+    /// `src` is valid for `lines` lines of `depth` elements, `dst` for their columns, and the machine has AVX-512.
     #[inline(always)]
     unsafe fn load_from(p: *const f16) -> Self {
-        // SAFETY: the caller vouches for 8 elements at `p` and for the target features.
+        // SAFETY: `p` is valid for 8 elements, and the machine has the target features.
         unsafe { _mm256_cvtph_ps(_mm_loadu_si128(p.cast())) }
     }
 }
 
-/// [`Vector::transpose_16`] of 32-bit elements, where there is AVX-512.
+/// [`Vector::transpose_16`] of 32-bit elements, with AVX-512.
+///
+/// # Safety
+/// None: no memory is accessed.
 #[inline(always)]
 unsafe fn transpose_16_words<T>(
     dst: *mut T,
@@ -374,20 +388,24 @@ unsafe fn transpose_16_words<T>(
     depth: usize,
 ) -> usize {
     const { assert!(size_of::<T>() == 4) };
-    // SAFETY: the caller vouches for the lines and their columns, and for AVX-512.
+    // SAFETY: `src` is valid for `lines` lines of `depth` elements, `dst` for their columns, and the machine has
+    // AVX-512.
     unsafe { columns(dst.cast(), width, src.cast(), 4 * along, lines, depth, 0) }
 }
 
-/// [`Vector::transpose_16`] where there is none.
+/// [`Vector::transpose_16`] for vectors without a fast method.
 #[inline(always)]
 unsafe fn no_transpose_16<T>(_: *mut T, _: usize, _: *const T, _: isize, _: usize, _: usize) -> usize {
     0
 }
 
 /// [`Vector::transpose_4`] by 4×8 blocks.
+///
+/// # Safety
+/// `src` is valid for four lines of `depth` elements, `dst` for their columns, and the machine has AVX.
 #[inline(always)]
 unsafe fn transpose_4_f32(dst: *mut f32, width: usize, src: *const f32, along: isize, depth: usize) {
-    // SAFETY: the caller vouches for four lines of `depth` elements and for AVX.
+    // SAFETY: `src` is valid for four lines of `depth` elements, `dst` for their columns, and the machine has AVX.
     unsafe {
         let blocks = depth / 8 * 8;
         for d in (0..blocks).step_by(8) {
@@ -411,9 +429,12 @@ unsafe fn transpose_4_f32(dst: *mut f32, width: usize, src: *const f32, along: i
 }
 
 /// [`Vector::transpose_4`] by 4×4 blocks.
+///
+/// # Safety
+/// `src` is valid for four lines of `depth` elements, `dst` for their columns, and the machine has AVX.
 #[inline(always)]
 unsafe fn transpose_4_f64(dst: *mut f64, width: usize, src: *const f64, along: isize, depth: usize) {
-    // SAFETY: the caller vouches for four lines of `depth` elements and for AVX.
+    // SAFETY: `src` is valid for four lines of `depth` elements, `dst` for their columns, and the machine has AVX.
     unsafe {
         let blocks = depth / 4 * 4;
         for d in (0..blocks).step_by(4) {

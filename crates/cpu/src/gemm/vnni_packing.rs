@@ -1,36 +1,40 @@
-//! Packed elements that are groups of small ones: two bf16, four i8. One instruction multiplies and sums a group.
+//! Packed elements that are groups of small elements: two bf16 or four i8. One instruction multiplies and sums a group.
 
 use super::pack::PANEL_LINES;
 
 /// Packs `valid ≤ width` lines of `depth` elements into a panel of groups along k and pads the rest with zeros. As for
-/// `pack_panel`, the strides are those from line to line and in k, in elements.
+/// `pack_panel`, the strides are from line to line and in k, in elements.
 ///
 /// # Safety
-/// Lines and panel are good for so many elements and groups.
+/// `src` is valid for the lines and their elements, and `dst` for the groups of the panel.
 pub(crate) type PackGroupsFn = unsafe fn(*mut u32, usize, *const u8, (isize, isize), usize, usize);
 
-/// How elements are grouped.
+/// The format of a group.
 pub(crate) struct VnniFormat {
-    /// Elements of a group.
+    /// The number of elements in a group.
     pub(crate) per: usize,
     pub(crate) left: PackGroupsFn,
     pub(crate) right: PackGroupsFn,
 }
 
-/// Two bf16 of which the sum of products is added to an f32.
+/// Two bf16, whose sum of products is added to an f32.
 #[cfg(target_arch = "x86_64")]
 pub(super) static BF16_PAIRS: VnniFormat = VnniFormat { per: 2, left: x86::bf16_pairs, right: x86::bf16_pairs };
 
-/// Four i8; those of the left operand are moved up by 128, because the instruction takes unsigned ones there.
+/// Four i8. The left operand's elements are offset by 128, because the instruction takes unsigned elements there.
 #[cfg(target_arch = "x86_64")]
 pub(super) static I8_QUADS: VnniFormat = VnniFormat { per: 4, left: x86::raised_quads, right: x86::i8_quads };
 
-/// The lines of a panel that are written together, where k runs along memory.
+/// The number of lines of a panel that are written together where k is contiguous in memory.
 const LINES: usize = 4;
 
-/// Groups of a panel, one beside the other for each step of k. `adjacent` writes those of up to [`SIXTEEN`] lines along which k runs: given
-/// so many bytes from line to line, lines and steps, it says how many of the steps it did. `beside` writes groups of lines that are
-/// adjacent in memory, given the elements of a step and how many lines there are; it says how many it wrote.
+/// Packs the groups of a panel side by side for each step of k. `adjacent` writes up to [`PANEL_LINES`] lines that are contiguous
+/// along k: it takes the bytes from line to line, the lines and the steps, and returns how many steps it did. `beside` writes
+/// groups of lines that are adjacent in memory: it takes the stride of a step in elements and the number of lines, and returns
+/// how many lines it wrote.
+///
+/// # Safety
+/// `src` is valid for `valid × depth` elements, and `dst` for the groups of `width` lines.
 #[expect(clippy::too_many_arguments, reason = "lines, their strides, and three ways to group them")]
 #[inline(always)]
 pub(super) unsafe fn pack_groups<S: Copy + Default, const PER: usize>(
@@ -46,10 +50,10 @@ pub(super) unsafe fn pack_groups<S: Copy + Default, const PER: usize>(
 ) {
     let (whole, rest) = (depth / PER, depth % PER);
     let nothing = group([S::default(); PER]);
-    // SAFETY: the caller vouches for `valid × depth` elements at `src` and the groups of `width` lines at `dst`.
+    // SAFETY: `src` is valid for `valid × depth` elements, and `dst` for the groups of `width` lines.
     unsafe {
         let at = |w: usize, d: usize| src.offset(w as isize * along + d as isize * deep);
-        // The group at a step, of which `n` elements are there.
+        // The group at a step; `n` of its elements exist.
         let one = |w: usize, d: usize, n: usize| {
             group(std::array::from_fn(|p| if p < n { at(w, d * PER + p).read_unaligned() } else { S::default() }))
         };
@@ -99,13 +103,16 @@ mod x86 {
     use super::{LINES, PANEL_LINES, pack_groups};
     use std::arch::x86_64::*;
 
-    /// Eight steps at a time of four lines, bits of `flip` turned over.
+    /// Packs four lines, eight steps at a time, and XORs each group with `flip`.
+    ///
+    /// # Safety
+    /// `src` is valid for four lines of `steps` groups, and `dst` for their columns.
     #[target_feature(enable = "avx512f,avx512vl,avx512dq,avx512bw")]
     unsafe fn four_lines(dst: *mut u32, width: usize, src: *const u8, along: isize, steps: usize, flip: u32) -> usize {
         let whole = steps / 8 * 8;
         let flip = _mm256_set1_epi32(flip as i32);
         for d in (0..whole).step_by(8) {
-            // SAFETY: the caller vouches for four lines of so many groups, and for the panel.
+            // SAFETY: `src` is valid for four lines of `steps` groups, and `dst` for their columns.
             unsafe {
                 let line = |i: isize| {
                     let group = _mm256_loadu_si256(src.offset(i * along).add(4 * d).cast());
@@ -129,13 +136,16 @@ mod x86 {
         whole
     }
 
-    /// Pairs of two lines, sixteen at a time.
+    /// Interleaves two lines into pairs, sixteen at a time.
+    ///
+    /// # Safety
+    /// Both lines are valid for `n` elements, and `to` for `n` groups.
     #[target_feature(enable = "avx512f,avx512vl,avx512dq,avx512bw")]
     #[inline]
     unsafe fn pairs_beside(to: *mut u32, [first, second]: [*const u16; 2], n: usize) -> usize {
         let whole = n / PANEL_LINES * PANEL_LINES;
         for w in (0..whole).step_by(PANEL_LINES) {
-            // SAFETY: the caller vouches for `n` elements of both lines and as many groups.
+            // SAFETY: both lines are valid for `n` elements, and `to` for `n` groups.
             unsafe {
                 let low = _mm512_cvtepu16_epi32(_mm256_loadu_si256(first.add(w).cast()));
                 let high = _mm512_cvtepu16_epi32(_mm256_loadu_si256(second.add(w).cast()));
@@ -148,6 +158,9 @@ mod x86 {
 
     macro_rules! joins {
         ($($name:ident, $s:ty, $per:literal, $flip:literal, $group:expr, $beside:expr;)*) => {$(
+            /// # Safety
+            /// `src` is valid for `valid × depth` elements at `strides`, `dst` for the groups of `width` lines, and the
+            /// machine has AVX-512.
             #[target_feature(enable = "avx512f,avx512vl,avx512dq,avx512bw")]
             pub(super) unsafe fn $name(
                 dst: *mut u32,
@@ -157,7 +170,8 @@ mod x86 {
                 valid: usize,
                 depth: usize,
             ) {
-                // SAFETY: the caller's promise is the same, here and below.
+                // SAFETY: `src` is valid for `valid × depth` elements at `strides`, `dst` for the groups of `width`
+                // lines, and the machine has AVX-512.
                 unsafe {
                     let adjacent = |dst: *mut u32, width: usize, src: *const u8, along: isize, lines: usize, steps: usize| {
                         match lines {

@@ -1,4 +1,4 @@
-//! Routines along one axis of `[outer, n, inner]`: first extrema, reading and adding at given places.
+//! Routines along one axis of `[outer, n, inner]`: argmax and argmin, gather and scatter-add along the axis.
 
 use super::element::{Element, Index, by_dtype, index};
 use super::rearrange::tiles::Transpose;
@@ -12,7 +12,7 @@ use ir::{DType, Type};
 use std::marker::PhantomData;
 use std::ops::Range;
 
-/// Adjacent lines that are taken together.
+/// The number of adjacent lines that are processed together.
 pub(super) const LANES: usize = 16;
 
 /// A tensor as lines along an axis.
@@ -32,12 +32,12 @@ impl AxisLines {
         }
     }
 
-    /// Bundles of up to `LANES` adjacent lines.
+    /// The number of bundles of up to `LANES` adjacent lines.
     pub(super) fn bundles(&self) -> usize {
         self.outer * self.inner.div_ceil(LANES)
     }
 
-    /// The outer index, first line and number of lines of a bundle.
+    /// Returns the outer index, first line and number of lines of a bundle.
     pub(super) fn bundle(&self, i: usize) -> (usize, usize, usize) {
         let each = self.inner.div_ceil(LANES);
         let first = i % each * LANES;
@@ -49,20 +49,20 @@ impl AxisLines {
     }
 }
 
-/// Elements of a line that one part looks through.
+/// The number of elements of a line that one part searches.
 const PIECE: usize = 1 << 15;
-/// Elements whose extremum is found before its place is looked for.
+/// The number of elements whose extremum is computed before its position is searched.
 const RUN: usize = 2048;
-/// Extrema that are kept side by side.
+/// The number of extrema that are kept in parallel.
 const SIDE_BY_SIDE: usize = 64;
 
-/// Lines beside each other that are not worth a bundle's lanes.
+/// The maximum number of adjacent lines that are not worth a bundle's lanes.
 const FEW_LANES: usize = 3;
-/// Elements of a line up to which a block of lines is turned first.
+/// The maximum number of elements of a line for which a block of lines is transposed first.
 const SHORT: usize = 64;
-/// Lines side by side whose sums are kept at a time.
+/// The number of adjacent lines whose sums are kept at a time.
 const STRIP: usize = 64;
-/// Bundles of lines that are work enough without cutting lines.
+/// The number of bundles of lines that provide enough work without splitting lines.
 const FEW: usize = 32;
 
 pub(super) const THRESHOLDS: &[Threshold] = &[
@@ -75,7 +75,7 @@ pub(super) const THRESHOLDS: &[Threshold] = &[
     Threshold::new("along.few", FEW, "bundles of lines: from here lines are not cut"),
 ];
 
-/// Lines side by side, rows of which are whole cache lines where elements have four bytes.
+/// A block of transposed lines, whose rows are whole cache lines for elements of four bytes.
 #[repr(align(64))]
 struct TransposedLines([std::mem::MaybeUninit<u64>; SHORT * LANES]);
 
@@ -84,12 +84,12 @@ struct Extremum {
     max: bool,
     long: bool,
     isa: Isa,
-    /// Bytes of an element.
+    /// The bytes of an element.
     size: usize,
     of: Extrema,
 }
 
-/// What finding extrema knows of the elements' type.
+/// The functions that depend on the element type.
 #[derive(Clone, Copy)]
 struct Extrema {
     first: unsafe fn(*const u8, usize, bool) -> usize,
@@ -106,20 +106,20 @@ pub(super) fn arg_reduce(op: &ArgReduce, args: &[Type], machine: CpuContext) -> 
 }
 
 impl Extremum {
-    /// Pieces of a line: all of it, unless lines are few and long.
+    /// The number of pieces of a line: one, unless lines are few and long.
     fn pieces(&self) -> usize {
         if self.lines.bundles() < FEW { self.lines.n.div_ceil(PIECE).max(1) } else { 1 }
     }
 
-    /// Whether there are vectors: old machines have one short piece of code.
+    /// Returns whether vector code is used; machines without AVX2 use one short scalar loop.
     fn vectors(&self) -> bool {
         self.isa != Isa::Portable || !cfg!(target_arch = "x86_64")
     }
 
-    /// Adjacent short lines, a block of them turned so that they lie side by side.
+    /// Processes adjacent short lines: a block of them is transposed so that the lines are side by side.
     ///
     /// # Safety
-    /// `x` is good for the operand, `y` for the result.
+    /// `x` is valid for the operand, `y` for the result.
     unsafe fn short_lines(&self, pool: &ThreadPool, x: SharedPtr<u8>, y: SharedPtr<u8>) {
         let (rows, n, size) = (self.lines.outer, self.lines.n, self.size);
         in_ranges(pool, rows.div_ceil(LANES), rows * n, &|range: Range<usize>, _| {
@@ -152,15 +152,15 @@ impl Extremum {
         });
     }
 
-    /// The places of the first extrema of a bundle's lines within a piece.
+    /// Computes the positions of the first extrema of a bundle's lines within a piece.
     ///
     /// # Safety
-    /// `x` is good for the operand.
+    /// `x` is valid for the operand.
     unsafe fn find_extrema(&self, x: SharedPtr<u8>, bundle: usize, piece: Range<usize>) -> [usize; LANES] {
         let l = self.lines;
         let (outer, first, lanes) = l.bundle(bundle);
         let mut best = [piece.start; LANES];
-        // The first element of each line.
+        // The address of the first element of each line.
         let lines = x.at((outer * l.n * l.inner + first) * self.size);
         let start = lines.wrapping_add(piece.start * l.inner * self.size);
         let mut rest = piece.start + 1..piece.end;
@@ -169,7 +169,7 @@ impl Extremum {
             best[0] += unsafe { (self.of.first)(start, piece.len(), self.max) };
             return best;
         }
-        // Lanes beyond the last line read what follows in memory, as long as something does, and are not looked at.
+        // Lanes after the last line read whatever follows in memory, if it is inside the operand, and are ignored.
         let at = (outer * l.n + piece.start) * l.inner + first + LANES;
         let safe = ((l.numel() + l.inner).saturating_sub(at) / l.inner).min(piece.len());
         if safe > 1 && lanes > FEW_LANES && l.n <= i32::MAX as usize && self.vectors() {
@@ -199,7 +199,8 @@ impl OpRoutine for Extremum {
         let (x, y) = (SharedPtr(args[0].cast_mut()), SharedPtr(outs[0]));
         let (bundles, pieces) = (l.bundles(), self.pieces());
         if l.inner == 1 && l.n <= SHORT && self.vectors() {
-            // SAFETY: the caller's promise.
+            // SAFETY: `Routine::run` requires operand and results to be valid for their types, and results to overlap
+            // nothing else.
             unsafe { self.short_lines(pool, x, y) };
             return Ok(());
         }
@@ -225,7 +226,7 @@ impl OpRoutine for Extremum {
             for unit in range {
                 let (bundle, piece) = (unit / pieces, unit % pieces);
                 let piece = if pieces == 1 { 0..l.n } else { piece * PIECE..l.n.min((piece + 1) * PIECE) };
-                // SAFETY: the caller vouches for the operand; scratch has a place for each unit.
+                // SAFETY: the operand is valid for its type, and scratch has an entry for each unit.
                 unsafe {
                     let best = self.find_extrema(x, bundle, piece);
                     match pieces {
@@ -257,18 +258,19 @@ impl OpRoutine for Extremum {
     }
 }
 
-/// Writes `count` adjacent lines of `n` elements side by side, and the first of them as often as `LANES` are more. Where tiles end before
-/// the elements that are `there` do, they are transposed in registers.
+/// Transposes `count` contiguous lines of `n` elements to be side by side, and repeats the first line up to `LANES` lines. Where
+/// full tiles stay inside the `there` readable elements, they are transposed in registers.
 ///
 /// # Safety
-/// `x` is good for `there` elements, `to` for `SHORT` rows of `LANES`, and the machine has AVX2 if it is of x86-64.
+/// `x` is valid for `there` elements, `to` for `SHORT` rows of `LANES`, and the machine has AVX2 if it is an x86-64.
 #[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2"))]
 unsafe fn transpose_lines<U: Transpose>(x: *const U, n: usize, count: usize, there: usize, to: *mut U) {
     #[cfg(target_arch = "x86_64")]
     if (LANES - 1) * n + n.next_multiple_of(U::TILE) <= there {
         for k in (0..n).step_by(U::TILE) {
             for j in (0..LANES).step_by(U::TILE) {
-                // SAFETY: the caller's promise.
+                // SAFETY: the tile ends before element `there`, for which `x` is valid, and inside the `SHORT` rows for
+                // which `to` is.
                 unsafe { U::tile(x.add(j * n + k), n as isize, to.add(k * LANES + j), LANES as isize) };
             }
         }
@@ -278,43 +280,46 @@ unsafe fn transpose_lines<U: Transpose>(x: *const U, n: usize, count: usize, the
     for j in 0..LANES {
         let row = if j < count { j * n } else { 0 };
         for k in 0..n {
-            // SAFETY: the caller's promise. These are the last few lines, which are worth no vectors: written this way, they become none.
+            // SAFETY: `j * n + k` is below `there` for a line that exists, and the first line stands for the others;
+            // `to` has `SHORT` rows. These are the last few lines, which are not worth vectors: volatile writes keep
+            // the compiler from making any.
             unsafe { to.add(k * LANES + j).write_volatile(*x.add(row + k)) };
         }
     }
 }
 
-/// The place of the first extremum of adjacent elements, of which there is at least one.
+/// Returns the position of the first extremum of adjacent elements; there is at least one.
 ///
 /// # Safety
-/// There are `n` elements, and the machine has AVX2 if it is of x86-64.
+/// There are `n` elements, and the machine has AVX2 if it is an x86-64.
 #[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2"))]
 unsafe fn first_extremum<T: Element>(x: *const u8, n: usize, max: bool) -> usize {
-    // SAFETY: the caller's promise.
+    // SAFETY: `x` is valid for `n` elements.
     let x = unsafe { std::slice::from_raw_parts(x.cast::<T>(), n) };
     if max { scan_runs::<T, true>(x) } else { scan_runs::<T, false>(x) }
 }
 
-/// The places of the first extrema of `LANES` lines side by side; `stride` elements lie from one row to the next.
+/// Returns the positions of the first extrema of `LANES` adjacent lines; rows are `stride` elements apart.
 ///
 /// # Safety
-/// `n` rows are there to read, of which there is at least one, and the machine has AVX2 if it is of x86-64.
+/// `x` is valid for `n` rows, of which there is at least one, and the machine has AVX2 if it is an x86-64.
 #[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2"))]
 unsafe fn extrema_across<T: Element>(x: *const u8, n: usize, stride: usize, max: bool) -> [i32; LANES] {
     let x = x.cast::<T>();
-    // SAFETY: the caller's promise.
+    // SAFETY: `x` is valid for `n ≥ 1` rows of `LANES` elements that are `stride` apart.
     unsafe { if max { scan_across::<T, true>(x, n, stride) } else { scan_across::<T, false>(x, n, stride) } }
 }
 
-/// The places of the first extrema of some lines side by side, of those that were found and some rows.
+/// Updates the positions of the first extrema of some adjacent lines with further rows.
 ///
 /// # Safety
-/// Places that were found and rows are there to read.
+/// `x` is valid for the rows that were found and for `rows`.
 unsafe fn few_lines<T: Element>(x: *const u8, rows: Range<usize>, stride: usize, max: bool, best: &mut [usize]) {
     let x = x.cast::<T>();
     for k in rows {
         for (j, b) in best.iter_mut().enumerate() {
-            // SAFETY: the caller's promise.
+            // SAFETY: both rows are valid for `best.len()` elements: `k` is in `rows`, and `b` is the row of an
+            // extremum that was found.
             if unsafe { (*x.add(k * stride + j)).beats(*x.add(*b * stride + j), max) } {
                 *b = k;
             }
@@ -322,10 +327,12 @@ unsafe fn few_lines<T: Element>(x: *const u8, rows: Range<usize>, stride: usize,
     }
 }
 
+/// # Safety
+/// `x` is valid for `n ≥ 1` rows of `LANES` elements that are `stride` apart.
 #[inline(always)]
 unsafe fn scan_across<T: Element, const MAX: bool>(x: *const T, n: usize, stride: usize) -> [i32; LANES] {
     let mut place = [0i32; LANES];
-    // SAFETY: the caller's promise.
+    // SAFETY: `x` is valid for `n ≥ 1` rows of `LANES` elements that are `stride` apart.
     let mut best = unsafe { *x.cast::<[T; LANES]>() }.map(T::compared);
     for k in 1..n {
         // SAFETY: as above.
@@ -339,7 +346,7 @@ unsafe fn scan_across<T: Element, const MAX: bool>(x: *const T, n: usize, stride
     place
 }
 
-/// Run by run: its extremum by vectors, and its place only if it is better than what was found before.
+/// Searches run by run: computes a run's extremum with vectors, and its position only if it beats the best so far.
 #[inline(always)]
 fn scan_runs<T: Element, const MAX: bool>(x: &[T]) -> usize {
     let mut best = 0;
@@ -347,7 +354,7 @@ fn scan_runs<T: Element, const MAX: bool>(x: &[T]) -> usize {
         let value = extremum_of::<T, MAX>(run);
         if value.beats(x[best], MAX) {
             let same = |e: &T| if value.is_nan() { e.is_nan() } else { !e.less(value) & !value.less(*e) & !e.is_nan() };
-            // Vectors look for the few elements among which it is.
+            // Vector compares find the group of elements that contains it.
             let few =
                 run.chunks(SIDE_BY_SIDE).position(|few| few.iter().fold(false, |any, e| any | same(e))).unwrap_or(0);
             best = r * RUN + few * SIDE_BY_SIDE + run[few * SIDE_BY_SIDE..].iter().position(same).unwrap_or(0);
@@ -356,7 +363,7 @@ fn scan_runs<T: Element, const MAX: bool>(x: &[T]) -> usize {
     best
 }
 
-/// Asks for a cache line, which need not be there.
+/// Prefetches a cache line; the address need not be valid.
 #[inline(always)]
 pub(super) fn prefetch_line<T>(p: *const T) {
     #[cfg(target_arch = "x86_64")]
@@ -368,7 +375,8 @@ pub(super) fn prefetch_line<T>(p: *const T) {
     let _ = p;
 }
 
-/// An extremum of elements, NaN if one of them is. That is asked for apart, so that picking one of two numbers is one instruction.
+/// Returns an extremum of the elements, or NaN if there is one. NaN is checked in a separate pass, so that selecting one of two
+/// numbers is one instruction.
 #[inline(always)]
 fn extremum_of<T: Element, const MAX: bool>(run: &[T]) -> T {
     if run.iter().fold(false, |any, e| any | e.is_nan()) {
@@ -378,7 +386,7 @@ fn extremum_of<T: Element, const MAX: bool>(run: &[T]) -> T {
     let mut acc = [run[0]; SIDE_BY_SIDE];
     let (parts, rest) = run.as_chunks::<SIDE_BY_SIDE>();
     for part in parts {
-        // The run is in the cache by now, where the next one can come meanwhile.
+        // The run is in cache by now; prefetch the next run.
         (0..size_of_val(part))
             .step_by(64)
             .for_each(|b| prefetch_line(part.as_ptr().wrapping_add(RUN).wrapping_byte_add(b)));
@@ -396,13 +404,13 @@ fn extremum_of<T: Element, const MAX: bool>(run: &[T]) -> T {
     rest.iter().fold(acc[0], |a, &e| pick(a, e))
 }
 
-/// Calls a function with how indices of this type are read.
+/// Calls a function with a closure that reads indices of this type.
 macro_rules! by_index {
     ($dtype:expr, $index:expr, $at:expr, $read:ident => $body:expr) => {{
         let (index, at): (Index, SharedPtr<u8>) = ($index, $at);
         match $dtype {
             DType::I32 => {
-                // SAFETY: the caller vouches for index `k`, here and below.
+                // SAFETY: the indices are valid for index `k`.
                 let $read = |k: usize| unsafe { *at.at(0).cast::<i32>().add(k) as i64 };
                 $body
             }
@@ -451,7 +459,7 @@ impl<T: Copy + Default + 'static> Take<T> {
     unsafe fn rows(&self, range: Range<usize>, x: SharedPtr<T>, y: SharedPtr<T>, index: impl Fn(usize) -> i64) {
         let (from, to) = (self.from, self.to);
         if to.inner == 1 {
-            // Lines of adjacent elements, whole or in part.
+            // Lines of adjacent elements, complete or in part.
             let mut at = range.start;
             while at < range.end {
                 let (line, end) = (at / to.n, (at / to.n + 1) * to.n);
@@ -488,7 +496,8 @@ impl<T: Copy + Default + 'static> OpRoutine for Take<T> {
         let (x, i) = (SharedPtr(args[0].cast_mut().cast::<T>()), SharedPtr(args[1].cast_mut()));
         let y = SharedPtr(outs[0].cast::<T>());
         in_ranges(pool, to.outer * to.n, to.numel(), &|range: Range<usize>, _| {
-            // SAFETY: by the caller's promise; the rows are this range's own.
+            // SAFETY: `Routine::run` requires operands and result to be valid for their types; only this range writes
+            // these rows.
             by_index!(self.dtype, self.index, i, read => unsafe { self.rows(range, x, y, read) });
         });
         Ok(())
@@ -513,7 +522,7 @@ pub(super) fn put(op: &PutAlong, args: &[Type], outs: &[Type], machine: CpuConte
 }
 
 impl<T: Element> Put<T> {
-    /// Lines side by side of which sums are kept at a time.
+    /// The number of adjacent lines whose sums are kept at a time.
     fn lines_per_strip(&self) -> usize {
         self.to.inner.min(STRIP)
     }

@@ -1,4 +1,4 @@
-//! Collectives: handed to the communicator that the backend was given.
+//! Collectives, which call the communicator of the backend.
 
 use super::{OpRoutine, StartedRoutine};
 use crate::backend::Cpu;
@@ -15,7 +15,7 @@ struct CollectiveRoutine {
     out: Type,
 }
 
-/// The routine of a collective, which needs a communicator whose mesh has its axes.
+/// Returns the routine of a collective. It needs a communicator whose mesh has the collective's axes.
 pub(super) fn prepare(op: &Collective, args: &[Type], outs: &[Type], cpu: &Cpu) -> Result<Option<Box<dyn OpRoutine>>> {
     if op.ranks() == 1 {
         return Ok(None);
@@ -39,10 +39,11 @@ pub(super) fn prepare(op: &Collective, args: &[Type], outs: &[Type], cpu: &Cpu) 
 
 impl CollectiveRoutine {
     /// # Safety
-    /// The operand is good for the bytes of its type.
+    /// The operand is valid for the bytes of its type.
     unsafe fn operand(&self, args: &[*const u8]) -> &[u8] {
         match &self.arg {
-            // SAFETY: by the caller's promise; an empty one may have no address.
+            // SAFETY: `args[0]` is valid for the bytes of its type; an empty operand, which may have no address, is not
+            // read.
             Some(ty) if ty.bytes() > 0 => unsafe { std::slice::from_raw_parts(args[0], ty.bytes()) },
             _ => &[],
         }
@@ -51,14 +52,15 @@ impl CollectiveRoutine {
 
 impl OpRoutine for CollectiveRoutine {
     unsafe fn start(&self, args: &[*const u8]) -> Result<Option<StartedRoutine>> {
-        // SAFETY: by the caller's promise.
+        // SAFETY: `Routine::start` requires every pointer to be valid for the bytes of its type.
         let from = unsafe { self.operand(args) };
         let started = self.communicator.start(&self.op, self.arg.as_ref().unwrap_or(&self.out), from)?;
         Ok(started.map(|talking| StartedRoutine { talking, bytes: self.out.bytes() }))
     }
 
     unsafe fn run(&self, _: &ThreadPool, args: &[*const u8], outs: &[*mut u8], _: *mut u8) -> Result<()> {
-        // SAFETY: both are good for the bytes of their types by the caller's promise; empty ones may have no address.
+        // SAFETY: `Routine::run` requires operand and result to be valid for the bytes of their types; empty ones may
+        // have no address, and are not made slices of.
         let (from, to) = unsafe {
             let from = self.operand(args);
             let to: &mut [u8] = match self.out.bytes() {

@@ -1,4 +1,5 @@
-//! Concatenation of many parts, copied line by line. (Few parts are pieces of a kernel, which computes them where they go.)
+//! Concatenation of many parts, copied line by line.
+//! (With few parts, the compiler writes them with kernels directly into the result.)
 
 use super::memcpy::{self, StridedCopy};
 use super::{OpRoutine, Pointers, SharedPtr, in_ranges};
@@ -10,14 +11,14 @@ use ir::Type;
 use ir::ops::Concat;
 use std::ops::Range;
 
-/// Bytes of the result that all parts are copied to before the rows after them.
+/// The bytes of the result that all parts fill before the next rows.
 const BLOCK: usize = 1 << 14;
 
 pub(super) const THRESHOLDS: &[Threshold] =
     &[Threshold::new("concat.block", BLOCK, "bytes of some rows, which each part is copied to at a time")];
 
 struct ConcatRoutine {
-    /// Bytes of a line of each part, and where it begins in a line of the result.
+    /// The bytes of a line of each part, and its offset in a line of the result.
     lines: Vec<(usize, usize)>,
     line: usize,
     outer: usize,
@@ -44,7 +45,7 @@ pub(super) fn prepare(op: &Concat, args: &[Type], outs: &[Type], isa: Isa) -> Op
 impl OpRoutine for ConcatRoutine {
     unsafe fn run(&self, pool: &ThreadPool, args: &[*const u8], outs: &[*mut u8], _: *mut u8) -> Result<()> {
         let (x, y, parts) = (Pointers(args), SharedPtr(outs[0]), self.lines.len());
-        // A line costs as much as some bytes.
+        // The constant cost of a line, in bytes.
         let work = self.outer * (self.line + 16 * parts) / 4;
         in_ranges(pool, self.outer * parts, work, &|range: Range<usize>, _| {
             // SAFETY: those of the result are this range's.
@@ -56,25 +57,31 @@ impl OpRoutine for ConcatRoutine {
 
 impl ConcatRoutine {
     /// # Safety
-    /// Operands and result are those of the op; nobody else writes these lines.
+    /// Operands and result are those of the op, and nothing else writes these lines.
     unsafe fn copy(&self, x: &[*const u8], y: SharedPtr<u8>, range: Range<usize>) {
         #[cfg(target_arch = "x86_64")]
         {
+            /// # Safety
+            /// As for `copy_inline`, and the machine has the target features.
             #[target_feature(enable = "avx2")]
             unsafe fn wide(p: &ConcatRoutine, x: &[*const u8], y: SharedPtr<u8>, range: Range<usize>) {
-                // SAFETY: the caller's promise.
+                // SAFETY: `copy_inline` has the contract of this function, and gets its arguments unchanged.
                 unsafe { p.copy_inline(x, y, range) }
             }
             if self.avx2 {
-                // SAFETY: the caller's promise, and the machine has AVX2.
+                // SAFETY: operands and result are those of the op, only this range writes its rows, and the machine has
+                // AVX2.
                 return unsafe { wide(self, x, y, range) };
             }
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: operands and result are those of the op, and only this range writes its rows.
         unsafe { self.copy_inline(x, y, range) }
     }
 
-    /// Whole rows are taken in blocks, part by part, so that lines of one length follow each other.
+    /// Copies whole rows in blocks, part by part, so that consecutive copies have the same length.
+    ///
+    /// # Safety
+    /// Operands and result are those of the op, and only this call writes these rows.
     #[inline(always)]
     unsafe fn copy_inline(&self, x: &[*const u8], y: SharedPtr<u8>, range: Range<usize>) {
         let parts = self.lines.len();

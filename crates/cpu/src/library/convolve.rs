@@ -1,8 +1,8 @@
-//! Convolution of signals through a Fourier transform, row by row, in f64.
+//! Convolution of signals by Fourier transforms in f64, row by row.
 //!
-//! One transform of `L` points of `x + i·y` gives both spectra; their product belongs to a real signal, so one of `L/2`
-//! points leads back. What is made for a length (plans and factors) is kept for the life of the process. Rows share the
-//! threads; where there are few and they are long, each is computed by all (`long`).
+//! One transform of `L` points of `x + i·y` gives both spectra. Their product is the spectrum of a real signal, so an inverse
+//! transform of `L/2` points suffices. The tables of a length (plans and factors) are kept for the lifetime of the process. Rows
+//! are split over threads; if there are few long rows, all threads compute each of them (`long`).
 
 mod long;
 
@@ -20,7 +20,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 type C = Complex<f64>;
 
-/// What a length needs.
+/// The tables for one transform length.
 struct Tables {
     points: usize,
     forward: Arc<dyn Fft<f64>>,
@@ -29,7 +29,7 @@ struct Tables {
     turns: Vec<C>,
 }
 
-/// Tables by length, made when first asked for.
+/// A cache of tables by length, filled on demand.
 struct TableCache<T>(Mutex<BTreeMap<usize, Arc<T>>>);
 
 impl<T> TableCache<T> {
@@ -55,7 +55,7 @@ impl<T> TableCache<T> {
 static WHOLE: TableCache<Tables> = TableCache::none();
 static LONG: TableCache<long::Tables> = TableCache::none();
 
-/// Lengths of transforms whose tables this process has made for convolutions.
+/// Returns the transform lengths for which this process has made convolution tables.
 pub fn convolution_lengths() -> Vec<usize> {
     let mut all = [WHOLE.lengths(), LONG.lengths()].concat();
     all.sort_unstable();
@@ -63,27 +63,27 @@ pub fn convolution_lengths() -> Vec<usize> {
     all
 }
 
-/// Nanoseconds of the parts of a convolution, by which whoever writes one chooses between sums and transforms.
+/// The costs of the parts of a convolution in nanoseconds, from which a front end chooses between direct sums and transforms.
 pub struct ConvolutionCosts {
-    /// A call of sums.
+    /// The cost of a call that uses direct sums.
     pub call: f64,
-    /// A call of a transform.
+    /// The cost of a call that uses a transform.
     pub transform_call: f64,
-    /// A line that is shifted, multiplied and added, whatever its length.
+    /// The constant cost of a row that is shifted, multiplied and added.
     pub term: f64,
-    /// An element of such a line.
+    /// The cost of an element of such a row.
     pub shifted: f64,
-    /// A product and sum of a blocked convolution.
+    /// The cost of a multiply-add of a blocked convolution.
     pub blocked: f64,
-    /// An element of its Toeplitz matrix.
+    /// The cost of an element of its Toeplitz matrix.
     pub toeplitz: f64,
-    /// An element of its result that is added at a slant.
+    /// The cost of an element of its result that is added along a diagonal.
     pub skewed: f64,
-    /// One of the `L·log₂ L` of a transform with its inverse.
+    /// The cost of a transform with its inverse, divided by `L·log₂ L`.
     pub transform: f64,
 }
 
-/// As `cargo xtask bench vsla` finds them.
+/// The costs that `cargo xtask bench vsla` measured.
 pub const CONVOLUTION_COSTS: ConvolutionCosts = ConvolutionCosts {
     call: 100.0,
     transform_call: 200.0,
@@ -95,15 +95,15 @@ pub const CONVOLUTION_COSTS: ConvolutionCosts = ConvolutionCosts {
     transform: 0.55,
 };
 
-/// Points of the transform for a result of this length.
+/// Returns the number of points of the transform for a result of this length.
 ///
-/// The next power of two is up to twice too long. An even length of small factors lies closer, but each factor that
-/// isn't 2 costs: some 6% up to four of them, as measured from 1000 to 32,768 points.
+/// The next power of two can be almost twice as large. An even length with small factors is closer, but each factor other
+/// than 2 costs about 6%, up to four of them, as measured from 1000 to 32,768 points.
 pub fn convolution_points(length: usize) -> usize {
     let limit = length.max(2).next_power_of_two();
     let cost = |n: usize, odd: u32| n as f64 * (n as f64).log2() * (1.0 + 0.06 * odd.min(4) as f64);
     let mut best = (cost(limit, 0), limit);
-    // Below this a transform takes no time beside what surrounds it.
+    // Below this, the transform time is negligible compared with the rest.
     if length < FEW_POINTS {
         return limit;
     }
@@ -111,7 +111,7 @@ pub fn convolution_points(length: usize) -> usize {
     while three.0 <= limit {
         let mut n = (three.0, three.1);
         while n.0 <= limit {
-            // Two factors of 2 at least, so that both transforms stay even; or what a long one divides by.
+            // At least two factors of 2, so that both transforms have even length; or the factor that a long convolution needs.
             let twos = if length < long::MIN_POINTS { 4 } else { long::ROWS };
             let even = n.0 * (length.div_ceil(n.0).next_power_of_two().max(twos));
             if n.1 > 0 && even < limit {
@@ -136,9 +136,9 @@ impl Tables {
     }
 }
 
-/// Below this a power of two is taken whatever it is.
+/// The result length below which the next power of two is always used.
 const FEW_POINTS: usize = 128;
-/// Rows from which on each has a thread to itself, however long it is.
+/// The number of rows from which each thread computes whole rows, however long they are.
 const MANY: usize = 8;
 
 pub(super) fn thresholds() -> Vec<Threshold> {
@@ -151,9 +151,9 @@ pub(super) fn thresholds() -> Vec<Threshold> {
 
 /// How rows are computed.
 enum ConvolveStrategy {
-    /// Each by one worker, in scratch of its own.
+    /// Each row is computed by one worker, with its own scratch.
     PerRow(Arc<Tables>),
-    /// One after another, each by all workers.
+    /// One row after another is computed by all workers.
     AcrossWorkers(Arc<long::Tables>),
 }
 
@@ -164,7 +164,7 @@ struct Convolve {
     rows: usize,
     m: usize,
     n: usize,
-    /// Complex elements of scratch that all workers share, and those for each.
+    /// The number of complex scratch elements that all workers share, and of those per worker.
     shared: usize,
     each: usize,
     threads: usize,
@@ -176,7 +176,7 @@ pub(super) fn supports(args: &[Type]) -> bool {
         && matches!(args[0].dtype, DType::F64 | DType::F32 | DType::F16 | DType::BF16)
 }
 
-/// The most points whose tables are made: 64 GiB of them, or what 32-bit addresses reach.
+/// The maximum number of points for which tables are made: 64 GiB of tables, or the limit of 32-bit addresses.
 const MOST: usize = 1 << (if usize::BITS > 32 { 32 } else { 26 });
 
 pub(super) fn prepare(args: &[Type], machine: CpuContext) -> Result<Option<Box<dyn OpRoutine>>> {
@@ -202,7 +202,7 @@ pub(super) fn prepare(args: &[Type], machine: CpuContext) -> Result<Option<Box<d
 }
 
 impl Convolve {
-    /// One row: `z` and `scratch` have what the tables ask for.
+    /// Computes one row. `z` and `scratch` have the sizes that the tables require.
     fn row<T: Element>(&self, tables: &Tables, (x, y): (&[T], &[T]), out: &mut [T], z: &mut [C], scratch: &mut [C]) {
         let both = self.m.min(self.n);
         for ((z, x), y) in z.iter_mut().zip(x).zip(y) {
@@ -224,7 +224,7 @@ impl Convolve {
         }
     }
 
-    /// All rows.
+    /// Computes all rows.
     ///
     /// # Safety
     /// As for [`Routine::run`].
@@ -233,7 +233,7 @@ impl Convolve {
         let (out, shared) = (SharedPtr(outs[0].cast::<T>()), SharedPtr(scratch.cast::<C>()));
         let own = SharedPtr(shared.at(self.shared));
         let length = self.m + self.n - 1;
-        // SAFETY: rows of the operands, which nobody writes.
+        // SAFETY: rows of the operands, which nothing writes.
         let operands = |i: usize| unsafe {
             let x = std::slice::from_raw_parts(x.at(i * self.m).cast_const(), self.m);
             (x, std::slice::from_raw_parts(y.at(i * self.n).cast_const(), self.n))
@@ -241,7 +241,8 @@ impl Convolve {
         match &self.way {
             ConvolveStrategy::AcrossWorkers(tables) => {
                 for i in 0..self.rows {
-                    // SAFETY: the caller's promise, for the sizes that `prepare` asked the tables for.
+                    // SAFETY: row `i` is inside operands and result, and scratch is as large as the tables asked for in
+                    // `prepare`.
                     unsafe { tables.run(pool, operands(i), SharedPtr(out.at(i * length)), shared, own) };
                 }
             }
@@ -263,7 +264,7 @@ impl Convolve {
     }
 }
 
-/// From the spectrum `Z` of `x + iy` in place to `Q`, whose inverse transform of half the points is
+/// Transforms the spectrum `Z` of `x + iy` in place to `Q`, whose inverse transform of half the points is
 /// `z[2t] + i·z[2t + 1]` for the convolution `z`.
 ///
 /// The product of the spectra is `P[k] = (Z[k]² - conj(Z[-k])²) / 4i`. With `H = L/2`, `A = P[k]` and
@@ -281,7 +282,7 @@ fn product(z: &mut [C], turns: &[C]) {
         let times_i = |v: C| C::new(-v.im, v.re);
         (sum + times_i(turned), sum.conj() + times_i(turned.conj()))
     };
-    // k = 0 meets H, which lies in the half that is read alone.
+    // k = 0 is paired with H, which is in the half that is only read.
     z[0] = pair(z, 0, turns[0]).0;
     for k in 1..=h / 2 {
         let (low, high) = pair(z, k, turns[k]);
@@ -290,7 +291,7 @@ fn product(z: &mut [C], turns: &[C]) {
     }
 }
 
-/// A dtype that signals are stored in.
+/// A dtype in which signals are stored.
 trait Element: Copy + Send + Sync {
     fn wide(self) -> f64;
     fn narrow(x: f64) -> Self;
@@ -322,7 +323,8 @@ impl OpRoutine for Convolve {
     }
 
     unsafe fn run(&self, pool: &ThreadPool, args: &[*const u8], outs: &[*mut u8], scratch: *mut u8) -> Result<()> {
-        // SAFETY: the caller's promise.
+        // SAFETY: `Routine::run` requires operands and result to be valid for their types, and scratch for
+        // `scratch_bytes`.
         unsafe {
             match self.dtype {
                 DType::F64 => self.all::<f64>(pool, args, outs, scratch),

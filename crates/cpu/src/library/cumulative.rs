@@ -1,12 +1,13 @@
-//! Running folds along one axis of `[outer, n, inner]`.
+//! Cumulative folds (scans) along one axis of `[outer, n, inner]`.
 //!
-//! A fold waits for the element before; several at once keep the machine busy. Lines beside each other go side by side
-//! already. Where elements of a line are adjacent, eight lines have a lane each ([`lanes`]; [`eight_lines`] for sums and products of
-//! 16-bit floats) or fewer are taken in turn ([`turns`]), and a long line is cut at places that its
-//! length decides: the parts are folded, then each is run through from what the ones before it gave.
+//! Each step of a fold waits for the previous one, so several folds run at once to keep the machine busy. Adjacent lines with
+//! `inner > 1` already run in parallel. If the elements of a line are adjacent, eight lines use one lane each ([`lanes`];
+//! [`lanes16`] for sums and products of 16-bit floats), or fewer lines are interleaved ([`interleaved`]), and a long line is
+//! split at positions that depend on its length:
+//! the parts are folded, then each part is scanned from the fold of the parts before it.
 //!
-//! Which lines go how is decided here, once for all elements and folds; what depends on those is behind pointers
-//! ([`Code`]), called for many elements at a time.
+//! This file chooses the algorithm for all element types and folds. Code that depends on those is called through pointers
+//! ([`Code`]), for many elements at a time.
 
 mod interleaved;
 #[cfg(target_arch = "x86_64")]
@@ -26,23 +27,24 @@ use ir::ops::{Cumulative, ReduceKind};
 use lanes16::{LINES, Walk, Walks, walks};
 use std::ops::Range;
 
-/// Bytes of lines that are asked for while those before them are walked along.
+/// The prefetch distance in bytes, for the lines that follow.
 const AHEAD_BYTES: usize = 8 << 10;
-/// Adjacent lines, or parts of one, that are taken in turn.
+/// The number of adjacent lines, or parts of a line, that are interleaved.
 const TURNS: usize = LINES;
-/// Elements of lines that are walked along by vectors. Of shorter ones each is walked along by itself: the processor goes on with the next while it waits.
+/// The minimum number of elements of lines that are scanned with vectors.
+/// Shorter lines are scanned one by one; out-of-order execution overlaps them.
 const SHORT: usize = 12;
-/// The same for elements of eight bytes, of which vectors hold few.
+/// The same minimum for elements of eight bytes, of which a vector has few lanes.
 const SHORT_WIDE: usize = 64;
-/// Elements of a short line from which it fills a block well enough.
+/// The minimum number of elements of a short line that fills a block well enough.
 const FULL: usize = 6;
-/// Lines that are left, of which so few are taken in turn.
+/// The maximum number of remaining lines that are interleaved as a group of this size.
 const LEFT: usize = 4;
-/// Lines beside each other that are walked along together: long runs of each row, whose states stay in the first cache.
+/// The number of adjacent lines that are scanned together: long runs of each row, whose states stay in the L1 cache.
 const STRIP: usize = 128;
-/// Elements of a line from which it is cut.
+/// The minimum number of elements of a line that is split.
 const LONG: usize = 1 << 13;
-/// Lines that are work enough without cutting them.
+/// The number of lines that provide enough work without splitting them.
 const MANY: usize = 64;
 
 pub(super) const THRESHOLDS: &[Threshold] = &[
@@ -79,27 +81,27 @@ pub(super) const THRESHOLDS: &[Threshold] = &[
     ),
 ];
 
-/// A running fold. Elements and states are bytes here.
+/// A scan. Elements and states are untyped bytes here.
 struct CumulativeRoutine {
     lines: AxisLines,
     reverse: bool,
-    /// Parts of a line; 1 where it is not cut.
+    /// The number of parts of a line; 1 if it is not split.
     parts: usize,
-    /// Whether the machine has the vectors that most of the code is made for.
+    /// Whether the machine has the vector instructions that most of the code is compiled for.
     vectors: bool,
     /// For sums and products of 16-bit floats, whose states are f64.
     walks: Option<Walks>,
     code: Code,
 }
 
-/// States of lines that go together: each fold's own, one beside the other.
+/// The states of lines that are scanned together, stored contiguously with the fold's own state type.
 type States = [u64; LINES];
 
 pub(super) fn cumulative(op: &Cumulative, args: &[Type], machine: CpuContext) -> Option<Box<dyn OpRoutine>> {
     let lines = AxisLines::new(&args[0], op.axis);
     let identity = op.kind.identity(args[0].dtype);
     let vectors = machine.isa != Isa::Portable || !cfg!(target_arch = "x86_64");
-    // Products of parts overflow and vanish elsewhere than those of the whole.
+    // Products of parts can overflow or underflow where the product of the whole does not.
     let cut = vectors && !(op.kind == ReduceKind::Prod && args[0].dtype.is_float());
     let parts = if cut && lines.inner == 1 && lines.outer < MANY && lines.n >= LONG { 2 * TURNS } else { 1 };
     let code = by_fold!(args[0].dtype, op.kind, T, F => Code::new::<T, F>(<T as Element>::from_scalar(identity)))?;
@@ -108,17 +110,17 @@ pub(super) fn cumulative(op: &Cumulative, args: &[Type], machine: CpuContext) ->
 }
 
 impl CumulativeRoutine {
-    /// The element of this number.
+    /// The address of element `i`.
     fn at(&self, x: SharedPtr<u8>, i: usize) -> *mut u8 {
         x.at(i * self.code.size)
     }
 
-    /// How short adjacent lines are that are walked along one by one.
+    /// The length up to which adjacent lines are scanned one by one.
     fn max_short_line(&self) -> usize {
         if self.code.size == 8 { SHORT_WIDE } else { SHORT }
     }
 
-    /// So many states as folds begin with.
+    /// Returns initial states.
     fn initial_states(&self) -> States {
         let mut states = [0; LINES];
         for i in 0..LINES {
@@ -129,11 +131,11 @@ impl CumulativeRoutine {
         states
     }
 
-    /// Some lines one after the other: so many, elements from one to the next, and from one element to the next, all from
-    /// the first state on, which becomes the last one of all.
+    /// Scans lines one after the other: the number of lines, the strides between lines and between elements. The state is carried
+    /// from each line to the next.
     ///
     /// # Safety
-    /// All elements are there to read and to write, the latter by nobody else.
+    /// `x` and `y` are valid for all elements of the lines, and nothing else writes those of `y`.
     unsafe fn scan_one_by_one(
         &self,
         (x, y): (SharedPtr<u8>, SharedPtr<u8>),
@@ -147,11 +149,12 @@ impl CumulativeRoutine {
             false => (first, step as isize),
             true => (first + n.saturating_sub(1) * step, -(step as isize)),
         };
-        // SAFETY: the caller's promise.
+        // SAFETY: `x` and `y` are valid for the lines from `first` on, which nothing else writes, and `states` has room
+        // for a state.
         unsafe { (self.code.walk)(self.at(x, first), self.at(y, first), [lines, n, apart], step, states.as_mut_ptr()) }
     }
 
-    /// Lines side by side, a strip of them at a time.
+    /// Scans adjacent lines in parallel, one strip at a time.
     unsafe fn scan_strips(&self, pool: &ThreadPool, x: SharedPtr<u8>, y: SharedPtr<u8>) {
         let l = self.lines;
         let each = l.inner.div_ceil(STRIP);
@@ -176,7 +179,7 @@ impl CumulativeRoutine {
         });
     }
 
-    /// A walk by vectors.
+    /// Scans with vectors.
     ///
     /// # Safety
     /// As for `singly`; the walk is one of this fold's.
@@ -189,19 +192,19 @@ impl CumulativeRoutine {
         states: &mut States,
     ) {
         debug_assert!(self.code.size == 2 && self.code.state == 8);
-        // SAFETY: elements have two bytes, states are f64, and the caller vouches for the rest.
+        // SAFETY: elements have two bytes, states are f64, and both are valid for the lines.
         unsafe {
             walk((SharedPtr(x.0.cast()), SharedPtr(y.0.cast())), starts, len, self.reverse, states.as_mut_ptr().cast())
         };
     }
 
-    /// Adjacent lines, whole.
+    /// Scans whole lines with adjacent elements.
     unsafe fn scan_adjacent_lines(&self, pool: &ThreadPool, x: SharedPtr<u8>, y: SharedPtr<u8>) {
         let (rows, n) = (self.lines.outer, self.lines.n);
         if rows * n == 0 {
             return;
         }
-        // Few lines are shared out one by one.
+        // With few lines, threads get single lines.
         let each = TURNS.min(rows.div_ceil(pool.threads()));
         in_ranges(pool, rows.div_ceil(each), rows * n, &|range: Range<usize>, _| {
             let own = range.start * each..rows.min(range.end * each);
@@ -210,14 +213,15 @@ impl CumulativeRoutine {
         });
     }
 
-    /// These adjacent lines, of which there is one at least.
+    /// Scans some lines with adjacent elements; there is at least one.
     unsafe fn some_lines(&self, own: Range<usize>, x: SharedPtr<u8>, y: SharedPtr<u8>) {
         let (n, start, code) = (self.lines.n, self.initial_states(), &self.code);
         let mut first = own.start;
         if !self.vectors || n < self.max_short_line() && self.walks.is_none() {
-            // SAFETY: the caller's promise.
+            // SAFETY: `x` and `y` are valid for all lines, only this call writes these, and `vectors` says that the
+            // machine has AVX2.
             unsafe {
-                // States of f32 are converted back and forth, which vectors do several at a time.
+                // Conversions between f32 states and elements are faster with vectors.
                 #[cfg(target_arch = "x86_64")]
                 if let (true, FULL..=LINES, Some(short)) = (self.vectors, n, code.short) {
                     let way = lanes::Way { apart: n as isize, n, reverse: self.reverse };
@@ -229,10 +233,11 @@ impl CumulativeRoutine {
         while first < own.end {
             let left = own.end - first;
             let mut states = start;
-            // SAFETY: the caller's promise.
+            // SAFETY: `x` and `y` are valid for all lines, only this call writes these, and `vectors` says that the
+            // machine has AVX2.
             unsafe {
                 if left >= TURNS {
-                    // Walking along several lines at once is no pattern that a processor foresees.
+                    // Hardware prefetchers do not recognize the access pattern of several interleaved lines.
                     let bytes = TURNS * n * code.size;
                     if bytes <= AHEAD_BYTES {
                         for b in (0..bytes).step_by(64) {
@@ -246,14 +251,14 @@ impl CumulativeRoutine {
                     && own.len() >= LINES
                     && left > LEFT
                 {
-                    // The last eight lines may begin with some that are done, and give the same again.
+                    // The last group of eight lines may overlap lines that are done, and writes the same results again.
                     let at = first.min(own.end - LINES) * n;
                     let way = lanes::Way { apart: n as isize, n, reverse: self.reverse };
                     lanes::long(code.size, self.at(x, at), self.at(y, at), way, steps, true, &mut states);
                     first += LINES;
                     continue;
                 }
-                // Of fewer lines the last is walked along several times at once, to the same results.
+                // With fewer lines, the last one is scanned several times, with the same results.
                 let starts = std::array::from_fn(|i| (first + i).min(own.end - 1) * n);
                 let (ends, way) = ((x.0.cast_const(), y.0), (n, self.reverse));
                 match (left, self.walks, code.turns, code.few) {
@@ -273,13 +278,13 @@ impl CumulativeRoutine {
         }
     }
 
-    /// Where parts of a line begin, in the order of the walk.
+    /// Returns the start of part `part` of a line, in the order of the scan.
     fn part(&self, line: usize, part: usize) -> usize {
         let each = self.lines.n / self.parts;
         line * self.lines.n + each * if self.reverse { self.parts - 1 - part } else { part }
     }
 
-    /// Parts that follow each other in one of both directions: folded, or written too.
+    /// Folds or scans consecutive parts, in either direction.
     ///
     /// # Safety
     /// As for `singly`; what is only folded is not written.
@@ -293,7 +298,7 @@ impl CumulativeRoutine {
         let (each, groups) = (self.lines.n / self.parts, self.parts / TURNS);
         let starts: [usize; TURNS] = std::array::from_fn(|i| self.part(unit / groups, unit % groups * TURNS + i));
         let (x, y) = ends;
-        // SAFETY: the caller's promise.
+        // SAFETY: `x` is valid for the parts of this unit; `y` is written only if `write`, and then by this call alone.
         unsafe {
             if let Some(walks) = self.walks {
                 return self.walk(if write { walks.scan } else { walks.fold }, ends, starts, each, states);
@@ -319,7 +324,7 @@ impl CumulativeRoutine {
         }
     }
 
-    /// Few long adjacent lines. The last elements, which are no whole part, come first where the walk is reversed.
+    /// Scans a few long lines. In a reversed scan, the remainder that is not a whole part comes first.
     unsafe fn scan_in_parts(&self, pool: &ThreadPool, x: SharedPtr<u8>, y: SharedPtr<u8>, totals: SharedPtr<u8>) {
         let (rows, n, parts) = (self.lines.outer, self.lines.n, self.parts);
         let (whole, work, groups) = (n / parts * parts, rows * n, parts / TURNS);
@@ -334,7 +339,7 @@ impl CumulativeRoutine {
                 }
             }
         });
-        // From what each part gives to what stands before each.
+        // Replace the fold of each part by the state before it.
         for row in 0..rows {
             let mut before = self.initial_states();
             let (rest, own) = (row * n + whole, totals.at(row * parts * self.code.state));
@@ -369,7 +374,8 @@ impl OpRoutine for CumulativeRoutine {
 
     unsafe fn run(&self, pool: &ThreadPool, args: &[*const u8], outs: &[*mut u8], scratch: *mut u8) -> Result<()> {
         let (x, y) = (SharedPtr(args[0].cast_mut()), SharedPtr(outs[0]));
-        // SAFETY: the caller's promise.
+        // SAFETY: `Routine::run` requires operand and result to be valid for their types, and scratch for
+        // `scratch_bytes`.
         unsafe {
             match (self.lines.inner, self.parts) {
                 (1, 1) => self.scan_adjacent_lines(pool, x, y),

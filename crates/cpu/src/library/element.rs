@@ -1,4 +1,4 @@
-//! Elements of every dtype that routines work on, with the arithmetic of the reference.
+//! The element types of routines, with the arithmetic of the reference interpreter.
 
 use super::half_floats::HalfFloat;
 use half::{bf16, f16};
@@ -7,14 +7,14 @@ use ir::{DType, Scalar};
 
 /// An element of a tensor.
 pub(super) trait Element: Copy + Send + Sync + 'static {
-    /// What sums and products are kept in: f64 for floats, the type itself for integers.
+    /// The accumulator type of sums and products: f64 for floats, the type itself for integers.
     type Sum: Copy + Send + Sync;
-    /// What elements are compared as: a type of which vectors have lanes.
+    /// The type in which elements are compared, which has vector lanes.
     type Compared: Element;
     fn compared(self) -> Self::Compared;
-    /// The element that was compared as this.
+    /// Converts back from the compared type.
     fn from_compared(x: Self::Compared) -> Self;
-    /// Combining is exact, so it may be done in any order.
+    /// Whether combining is exact, so that it may be done in any order.
     const IS_INT: bool = false;
     fn from_scalar(s: Scalar) -> Self;
     fn widen(self) -> Self::Sum;
@@ -26,9 +26,9 @@ pub(super) trait Element: Copy + Send + Sync + 'static {
     fn smaller(self, b: Self) -> Self;
     fn is_nan(self) -> bool;
     fn less(self, b: Self) -> bool;
-    /// Bits that order as sorting does: NaN above all numbers, −0 equal to 0.
+    /// Returns bits that sort like the elements: NaN above all numbers, −0 equal to 0.
     fn key(self) -> u64;
-    /// The element of a key, and whether this is that of its key: one of both zeros is not, and few NaN are.
+    /// Returns the element of a key, and whether the key determines it: not for one of the zeros, and not for most NaN.
     fn of_key(key: u64) -> Self;
     fn is_of_key(self) -> bool;
 
@@ -40,10 +40,10 @@ pub(super) trait Element: Copy + Send + Sync + 'static {
     fn mul(self, b: Self) -> Self {
         Self::rounded(Self::product(self.widen(), b.widen()))
     }
-    /// Whether this takes the place of `best` as the first extremum: NaN beats numbers, nothing beats its equal.
+    /// Returns whether this element replaces `best` as the first extremum: NaN beats numbers, and nothing beats an equal element.
     #[inline(always)]
     fn beats(self, best: Self, max: bool) -> bool {
-        // Without branches, so that loops can be vectorised.
+        // Without branches, so that loops can be vectorized.
         !best.is_nan() & (self.is_nan() | if max { best.less(self) } else { self.less(best) })
     }
 }
@@ -52,7 +52,7 @@ macro_rules! floats {
     ($($t:ty, $bits:ty, $x:ident => $wide:expr, $w:ident => $narrow:expr $(, $native:ident)?);*) => {$(
         impl Element for $t {
             $(
-            // The sum of two in f64, rounded, is their sum.
+            // The sum in f64, rounded once, is the correctly rounded sum.
             #[inline(always)]
             fn $native(self, b: Self) -> Self {
                 self + b
@@ -111,7 +111,7 @@ macro_rules! floats {
             fn key(self) -> u64 {
                 let bits = self.to_bits();
                 let sign: $bits = 1 << (<$bits>::BITS - 1);
-                // Nobody foresees signs: bits are flipped without asking.
+                // The sign is unpredictable, so bits are flipped without a branch.
                 let flipped = bits ^ ((bits >> (<$bits>::BITS - 1)).wrapping_neg() | sign);
                 let number = if bits & !sign == 0 { sign } else { flipped };
                 (if self.is_nan() { <$bits>::MAX } else { number }) as u64
@@ -168,7 +168,7 @@ macro_rules! small_floats {
             fn zero() -> f64 {
                 0.0
             }
-            // An f32 has more than twice the digits: of a sum, rounding twice is rounding once.
+            // An f32 has more than twice as many significant bits, so rounding a sum twice equals rounding it once.
             #[inline(always)]
             fn add(self, b: Self) -> Self {
                 HalfFloat::of_f32(HalfFloat::to_f32(self) + HalfFloat::to_f32(b))
@@ -282,17 +282,17 @@ integers!(
     u8, u8, 0; u16, u16, 0; u32, u32, 0; u64, u64, 0
 );
 
-/// A way of combining elements one after the other.
+/// A fold: a way of combining elements one after the other.
 pub(super) trait FoldOp<T: Element>: Send + Sync + 'static {
     type State: Copy + Send + Sync;
     fn step(state: Self::State, x: T) -> Self::State;
     fn result(state: Self::State) -> T;
     fn start(identity: T) -> Self::State;
-    /// Whether elements may come in any order: sums are kept in more digits than results have.
+    /// Whether elements may be combined in any order: sums are accumulated with more precision than results have.
     const ANY_ORDER: bool;
-    /// Whether parts may be folded and then joined: float products keep their order and grouping.
+    /// Whether parts may be folded separately and then joined; products of floats keep their order and grouping.
     const JOINS: bool;
-    /// What the first elements gave with what those after them gave.
+    /// Joins the fold of the first elements with the fold of the elements after them.
     fn join(first: Self::State, rest: Self::State) -> Self::State;
 }
 
@@ -329,7 +329,7 @@ folds!(
     Min, false, true, T::Compared, (s, x) => s.smaller(x.compared()), s => T::from_compared(s), i => i.compared(), (a, b) => a.smaller(b)
 );
 
-/// Calls something generic over an element type with the type of a dtype; `None` for the 8-bit floats. A boolean is a byte
+/// Calls a generic function with the element type of a dtype; `None` for the 8-bit floats. A boolean is a byte
 /// that is 0 or 1.
 macro_rules! by_dtype {
     ($dtype:expr, $t:ident => $call:expr) => {
@@ -347,7 +347,8 @@ macro_rules! by_dtype {
     };
 }
 
-/// The same for what has the same bits for integers with and without a sign, as sums and products have: no code is made twice for it.
+/// Calls a generic function with the unsigned element type of a dtype, for operations such as sums and products, whose bits do
+/// not depend on the sign. So less code is compiled.
 macro_rules! by_sum_dtype {
     ($dtype:expr, $t:ident => $call:expr) => {
         $crate::library::element::by_dtype!(@ $crate::library::element::unsigned($dtype), $t => $call, F32 f32, F64 f64,
@@ -355,7 +356,7 @@ macro_rules! by_sum_dtype {
     };
 }
 
-/// Calls something generic over an element type and a fold with those of a dtype and a kind.
+/// Calls a generic function with the element type of a dtype and the fold of a kind.
 macro_rules! by_fold {
     ($dtype:expr, $kind:expr, $t:ident, $f:ident => $call:expr) => {
         match $crate::library::element::of_bools($dtype, $kind) {
@@ -379,7 +380,7 @@ macro_rules! by_fold {
     };
 }
 
-/// The fold that does the same: a sum of booleans is `or`, which is their maximum, a product `and`.
+/// Returns the equivalent fold for booleans: a sum is `or`, which is the maximum; a product is `and`, the minimum.
 pub(super) fn of_bools(dtype: DType, kind: ReduceKind) -> ReduceKind {
     match (dtype, kind) {
         (DType::Bool, ReduceKind::Sum) => ReduceKind::Max,
@@ -388,7 +389,7 @@ pub(super) fn of_bools(dtype: DType, kind: ReduceKind) -> ReduceKind {
     }
 }
 
-/// The type whose sums and products have the same bits.
+/// Returns the unsigned dtype whose sums and products have the same bits.
 pub(super) fn unsigned(dtype: DType) -> DType {
     match dtype {
         DType::I8 => DType::U8,
@@ -400,13 +401,15 @@ pub(super) fn unsigned(dtype: DType) -> DType {
 }
 pub(super) use {by_dtype, by_fold, by_sum_dtype};
 
-/// Reads integers of a dtype as i64; a u64 beyond that is as large as can be.
+/// Reads integers of a dtype as i64; a u64 that does not fit becomes the maximum.
 pub(super) type Index = unsafe fn(*const u8, usize) -> i64;
 
-/// The reader of an integer dtype.
+/// Returns the reader of an integer dtype.
 pub(super) fn index(dtype: DType) -> Index {
+    /// # Safety
+    /// The address is valid for element `i`.
     unsafe fn read<T: Copy + TryInto<i64>>(p: *const u8, i: usize) -> i64 {
-        // SAFETY: the caller vouches for element `i`.
+        // SAFETY: the address is valid for element `i`.
         unsafe { *p.cast::<T>().add(i) }.try_into().unwrap_or(i64::MAX)
     }
     match dtype {

@@ -1,5 +1,5 @@
-//! Floats of 16 bits as routines take them: conversions and comparisons without branches or calls, so that loops over them
-//! become vectors. `ir::round` is what they must agree with.
+//! 16-bit floats for routines: conversions and comparisons without branches or calls, so that loops over them
+//! are vectorized. They must agree with `ir::round`.
 
 use half::{bf16, f16};
 
@@ -9,11 +9,11 @@ pub(super) trait HalfFloat: Copy {
     const INFINITY: u16;
     fn bits(self) -> u16;
     fn to_f32(self) -> f32;
-    /// The nearest to a number, ties to even.
+    /// Rounds to nearest, ties to even.
     fn of_f32(x: f32) -> Self;
 
-    /// The nearest to a number: through an f32 that is rounded to odd, so that the second rounding sees on which side of the
-    /// middle the number was.
+    /// Rounds to nearest by way of an f32 that is rounded to odd, so that the second rounding is
+    /// correct.
     #[inline(always)]
     fn of_f64(x: f64) -> Self {
         let near = x as f32;
@@ -29,7 +29,7 @@ pub(super) trait HalfFloat: Copy {
         self.bits() & 0x7fff > Self::INFINITY
     }
 
-    /// An integer that orders as the numbers do; both zeros are 0.
+    /// Returns an integer that sorts like the numbers; both zeros are 0.
     #[inline(always)]
     fn sort_key(self) -> i16 {
         let sign = self.bits() as i16 >> 15;
@@ -72,7 +72,7 @@ impl HalfFloat for f16 {
     fn to_f32(self) -> f32 {
         let bits = self.to_bits() as u32;
         let (sign, rest) = ((bits & 0x8000) << 16, bits & 0x7fff);
-        // Exponents are biased by 15 here and by 127 there; those of numbers below 2⁻¹⁴ are 0 and mean units of 2⁻²⁴.
+        // Exponents are biased by 15 in f16 and by 127 in f32. Subnormal numbers, below 2⁻¹⁴, have exponent 0 and a unit of 2⁻²⁴.
         let tiny = (rest as i32 as f32 * 2f32.powi(-24)).to_bits();
         let wide = (rest << 13) + if rest >= 0x7c00 { 224 << 23 } else { 112 << 23 };
         let wide = if rest > 0x7c00 { wide | 1 << 22 } else { wide };
@@ -85,7 +85,7 @@ impl HalfFloat for f16 {
         let biased = rest.wrapping_sub(112 << 23);
         let normal = biased.wrapping_add(0xfff + (biased >> 13 & 1)) >> 13;
         let normal = if normal > 0x7c00 { 0x7c00 } else { normal };
-        // The units of what a half adds up to are those of the tiny ones: adding rounds.
+        // The last place of a number near 1/2 is the unit of subnormal f16 numbers, so adding 1/2 rounds.
         let tiny = (f32::from_bits(rest) + 0.5).to_bits().wrapping_sub(0.5f32.to_bits());
         let number = if rest < 113 << 23 { tiny } else { normal };
         let nan = 0x7e00 | rest >> 13 & 0x3ff;
@@ -133,7 +133,7 @@ mod tests {
         };
         for bits in 0..=u16::MAX {
             for value in [bf16::from_bits(bits).to_f64(), f16::from_bits(bits).to_f64()] {
-                // Middles between neighbours, and what is next to them.
+                // Midpoints between adjacent numbers, and numbers next to them.
                 for part in [0.0, 1.0 / 256.0, 1.0 / 512.0, 1.0 / 2048.0, 1.0 / 4096.0] {
                     for nudge in [0.0, 1e-15, -1e-15, 1e-9] {
                         check(value * (1.0 + part) * (1.0 + nudge));
@@ -150,7 +150,7 @@ mod tests {
         }
     }
 
-    /// Sums of two in f32, rounded, are their sums: an f32 has more than twice the digits.
+    /// An f32 sum, rounded again, is the correctly rounded sum: an f32 has more than twice as many significant bits.
     #[test]
     fn sums_round_once() {
         let some: Vec<u16> = (0..=u16::MAX).filter(|b| b % 211 == 0 || b & 0x7f == 0x7f).collect();

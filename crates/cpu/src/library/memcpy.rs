@@ -1,15 +1,15 @@
-//! Copies, one by one and many of one length.
+//! Memory copies: single ones, and many of the same length.
 
-/// Bytes that one step of a longer copy moves.
+/// The bytes that one step of a longer copy moves.
 const CHUNK: usize = 32;
 
-/// Both ends of so many bytes, which overlap unless there are twice as many.
+/// Copies `n` bytes by copying both ends, which may overlap.
 ///
 /// # Safety
-/// Both sides are good for `bytes` bytes, which are `N` at least and no more than twice that.
+/// Both sides are valid for `bytes` bytes, which are `N` at least and no more than twice that.
 #[inline(always)]
 unsafe fn copy_both_ends<const N: usize>(from: *const u8, to: *mut u8, bytes: usize) {
-    // SAFETY: the caller vouches for at least `N` bytes.
+    // SAFETY: both sides are valid for at least `N` bytes.
     unsafe {
         let (first, last) = (from.cast::<[u8; N]>(), from.add(bytes - N).cast::<[u8; N]>());
         let (first, last) = (first.read_unaligned(), last.read_unaligned());
@@ -18,23 +18,25 @@ unsafe fn copy_both_ends<const N: usize>(from: *const u8, to: *mut u8, bytes: us
     }
 }
 
-/// At least a chunk; the last one overlaps the one before.
+/// Copies at least a chunk; the last chunk overlaps the one before.
 ///
-/// Long copies too: a call of the system's is no quicker at any length.
+/// This also serves long copies: `memcpy` is no faster at any length.
 ///
 /// # Safety
-/// Both sides are good for `bytes` bytes, and don't overlap unless they are the same.
+/// Both sides are valid for `bytes` bytes, and don't overlap unless they are the same.
 #[inline(always)]
 unsafe fn copy_chunks(from: *const u8, to: *mut u8, bytes: usize) {
+    /// # Safety
+    /// `from` and `to` are valid for `N` chunks from `i` on.
     #[inline(always)]
     unsafe fn step<const N: usize>(from: *const u8, to: *mut u8, i: usize) {
-        // SAFETY: the caller vouches for so many chunks at this place.
+        // SAFETY: both sides are valid for `N` chunks from `i` on.
         unsafe {
             let x: [[u8; CHUNK]; N] = from.add(i).cast::<[[u8; CHUNK]; N]>().read_unaligned();
             to.add(i).cast::<[[u8; CHUNK]; N]>().write_unaligned(x);
         }
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: both sides are valid for `bytes` bytes, and no step reaches beyond them.
     unsafe {
         let mut i = 0;
         while i + 4 * CHUNK < bytes {
@@ -49,15 +51,16 @@ unsafe fn copy_chunks(from: *const u8, to: *mut u8, bytes: usize) {
     }
 }
 
-/// A copy, without a call.
+/// Copies bytes without a call.
 ///
 /// # Safety
-/// Both sides are good for `n` elements, and don't overlap unless they are the same.
+/// Both sides are valid for `n` elements, and don't overlap unless they are the same.
 #[inline(always)]
 pub(super) unsafe fn copy<T: Copy>(from: *const T, to: *mut T, n: usize) {
     let bytes = n * size_of::<T>();
     let (from, to) = (from.cast::<u8>(), to.cast::<u8>());
-    // SAFETY: the caller's promise.
+    // SAFETY: both sides are valid for `n` elements, which are `bytes` bytes, and don't overlap unless they are the
+    // same.
     unsafe {
         match bytes {
             0 => {}
@@ -71,7 +74,7 @@ pub(super) unsafe fn copy<T: Copy>(from: *const T, to: *mut T, n: usize) {
     }
 }
 
-/// Lines of one length: how many bytes, how many lines, and how many bytes they are apart in operand and result.
+/// Copies of lines with the same length: the bytes and number of lines, and the strides in operand and result.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct StridedCopy {
     pub(super) bytes: usize,
@@ -80,10 +83,12 @@ pub(super) struct StridedCopy {
     pub(super) to: isize,
 }
 
-/// Copies lines of one length. What that length asks for is decided once for all of them.
+/// Copies the lines. The code for the length is selected once for all lines.
 ///
 /// # Safety
-/// Both sides are good for the lines, and don't overlap unless they are the same.
+/// Both sides are valid for the lines, and don't overlap unless they are the same.
+/// # Safety
+/// `from` and `to` are valid for all lines, for which `copy` may be called.
 #[inline(always)]
 pub(super) unsafe fn copy_lines(from: *const u8, to: *mut u8, l: StridedCopy) {
     #[inline(always)]
@@ -94,15 +99,17 @@ pub(super) unsafe fn copy_lines(from: *const u8, to: *mut u8, l: StridedCopy) {
             (from, to) = (from.wrapping_offset(l.from), to.wrapping_offset(l.to));
         }
     }
+    /// # Safety
+    /// `from` and `to` are valid for all lines of `N` bytes.
     #[inline(always)]
     unsafe fn whole<const N: usize>(from: *const u8, to: *mut u8, l: StridedCopy) {
-        // SAFETY: the caller vouches for lines of `N` bytes.
+        // SAFETY: both sides are valid for lines of `N` bytes.
         unsafe {
             each(from, to, l, |x, y| y.cast::<[u8; N]>().write_unaligned(x.cast::<[u8; N]>().read_unaligned()));
         }
     }
     let n = l.bytes;
-    // SAFETY: the caller's promise.
+    // SAFETY: both sides are valid for all lines of `l`, and don't overlap unless they are the same.
     unsafe {
         match n {
             0 => {}

@@ -1,10 +1,10 @@
-//! Steps that are no kernels: claimed composites and routines.
+//! Program steps that are not kernels: supported composites, and routines of ops.
 //!
-//! A [`Routine`] is prepared once, when its shapes are known, and runs without allocating. An op that has no routine here
+//! An [`OpRoutine`] is prepared once, when its shapes are known, and runs without allocating. An op without a routine
 //! runs in the reference interpreter, which does allocate.
 //!
-//! Laws: bits don't depend on the thread count, so what a part computes follows from shapes alone; and what a routine
-//! computes agrees with the op's `eval`.
+//! Laws: bits do not depend on the number of threads, so the work of a part follows from shapes alone; and the results
+//! of a routine agree with the op's `eval`.
 
 mod along;
 mod attention;
@@ -47,49 +47,49 @@ use compiler::{Error, PendingCollective, Result};
 use ir::ops::Composite;
 use ir::{Literal, Op, Type};
 
-/// An op ready to run on dense operands.
+/// An op prepared for dense operands of known shapes.
 pub(crate) trait OpRoutine: Send + Sync {
-    /// Bytes that a run needs besides its operands, aligned to 64.
+    /// The bytes of scratch that a run needs, aligned to 64.
     fn scratch_bytes(&self) -> usize {
         0
     }
 
-    /// Runs it.
+    /// Runs the op.
     ///
     /// # Safety
-    /// Every pointer is good for the bytes of its type, `scratch` for [`Routine::scratch_bytes`], and neither results
+    /// Every pointer is valid for the bytes of its type, `scratch` for [`Routine::scratch_bytes`], and neither results
     /// nor scratch overlap anything else.
     unsafe fn run(&self, pool: &ThreadPool, args: &[*const u8], outs: &[*mut u8], scratch: *mut u8) -> Result<()>;
 
-    /// Starts it on a copy of its operands, if it can end while others run; its one result comes later.
+    /// Starts the op on a copy of its operands, if it can complete while other steps run; its single result is available later.
     ///
     /// # Safety
-    /// Every pointer is good for the bytes of its type.
+    /// Every pointer is valid for the bytes of its type.
     unsafe fn start(&self, args: &[*const u8]) -> Result<Option<StartedRoutine>> {
         let _ = args;
         Ok(None)
     }
 }
 
-/// A routine that was started, and the bytes of its result.
+/// A started routine, and the bytes of its result.
 pub(crate) struct StartedRoutine {
     pub(crate) talking: Box<dyn PendingCollective>,
     pub(crate) bytes: usize,
 }
 
-/// Whether there is code of factorisations and of Fourier transforms for machines without vectors that are known here. Where an
-/// x86-64 has no AVX2 its kernels are evaluated, unless Cranelift makes them, and these ops are the interpreter's too: every
-/// program would carry half a megabyte for machines that compute nothing quickly.
+/// Whether the portable code of factorizations and Fourier transforms is compiled. On an x86-64 without AVX2, kernels run in the
+/// evaluator unless Cranelift is enabled, and these ops run in the interpreter: otherwise every program would contain half a
+/// megabyte of code for machines that are slow anyway.
 const PORTABLE: bool = cfg!(not(all(unix, target_arch = "x86_64", not(feature = "cranelift"))));
 
-/// What a routine is prepared for.
+/// The context for which a routine is prepared.
 #[derive(Clone, Copy)]
 struct CpuContext {
     threads: usize,
     isa: Isa,
 }
 
-/// Whether this backend runs a composite whole.
+/// Returns whether this backend runs a composite as a single routine.
 pub(crate) fn supports(composite: &Composite, args: &[Type]) -> bool {
     match composite.name.as_str() {
         "attention" => attention::supports(composite, args, false),
@@ -101,7 +101,7 @@ pub(crate) fn supports(composite: &Composite, args: &[Type]) -> bool {
     }
 }
 
-/// The routine of an op on operands of these types.
+/// Returns the routine of an op on operands of these types.
 pub(crate) fn prepare(op: &Op, args: &[Type], outs: &[Type], cpu: &Cpu) -> Result<Box<dyn OpRoutine>> {
     let machine = CpuContext { threads: cpu.pool.threads(), isa: cpu.isa() };
     let routine = match op {
@@ -146,7 +146,7 @@ impl OpRoutine for Interpreted {
     unsafe fn run(&self, _: &ThreadPool, args: &[*const u8], outs: &[*mut u8], _: *mut u8) -> Result<()> {
         let mut inputs = Vec::with_capacity(args.len());
         for (p, ty) in args.iter().zip(&self.args) {
-            // SAFETY: good for the type's bytes by the caller's promise.
+            // SAFETY: `Routine::run` requires the operand to be valid for the bytes of its type.
             let bytes = unsafe { std::slice::from_raw_parts(*p, ty.bytes()) };
             inputs.push(Literal::from_bytes(ty.clone(), bytes).expect("the slice has the type's size"));
         }
@@ -159,7 +159,7 @@ impl OpRoutine for Interpreted {
     }
 }
 
-/// A pointer that the parts of a job share; each writes only what is its own.
+/// A pointer that the parts of a job share; each part writes only its own elements.
 #[derive(Clone, Copy)]
 struct SharedPtr<T>(*mut T);
 
@@ -187,10 +187,10 @@ impl<'a, T> Pointers<'a, T> {
     }
 }
 
-/// Work below which waking another thread costs more than it saves.
+/// The amount of work below which waking another thread costs more than it saves.
 const PARALLEL_WORK: usize = 30_000;
 
-/// Where routines change their way.
+/// The sizes at which routines switch to another algorithm.
 pub(crate) fn thresholds() -> Vec<Threshold> {
     let own =
         [Threshold::new("library.parallel", PARALLEL_WORK, "work for each thread: with that of two, it is split")];
@@ -213,7 +213,7 @@ pub(crate) fn thresholds() -> Vec<Threshold> {
     all
 }
 
-/// Shares `0..n` out in contiguous ranges, no more than there is work (or threads) for. Scratch may be indexed by worker.
+/// Splits `0..n` into contiguous ranges, at most as many as the work (or the threads) justify. Scratch may be indexed by worker.
 fn in_ranges(pool: &ThreadPool, n: usize, work: usize, f: &(dyn Fn(std::ops::Range<usize>, usize) + Sync)) {
     let parts = pool.parts(n).min(work / PARALLEL_WORK).max(1);
     pool.run(parts, &|part, worker| f(crate::pool::contiguous_share(n, parts, part), worker));

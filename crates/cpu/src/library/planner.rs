@@ -1,6 +1,6 @@
-//! Who plans Fourier transforms of lines: `rustfft`.
+//! The planner of Fourier transforms of lines, from `rustfft`.
 //!
-//! On x86-64 with vectors of AVX alone, where [`super::PORTABLE`] is false.
+//! On x86-64 it only has AVX code where [`super::PORTABLE`] is false.
 
 use rustfft::FftNum;
 
@@ -10,7 +10,7 @@ pub(super) type Planner<T> = rustfft::FftPlannerAvx<T>;
 #[cfg(not(all(unix, target_arch = "x86_64", not(feature = "cranelift"))))]
 pub(super) type Planner<T> = rustfft::FftPlanner<T>;
 
-/// None on a machine that it has no code for.
+/// Returns `None` on a machine for which it has no code.
 pub(super) fn planner<T: FftNum>() -> Option<Planner<T>> {
     #[cfg(all(unix, target_arch = "x86_64", not(feature = "cranelift")))]
     return Planner::new().ok();

@@ -1,14 +1,14 @@
-//! Sorting a line of elements with nothing that goes along: byte by byte of their keys, from the last one on, elements themselves being
-//! moved. Bytes that all keys share are neither counted nor moved, and the last pass writes the result. Of shorter lines the keys themselves are sorted, where
-//! elements can be had back from them.
+//! Radix sort of a line without other operands: sorts by the bytes of the keys, from the last byte on, and moves the elements
+//! themselves. Bytes that all keys share are skipped, and the last pass writes the result. For shorter lines the keys themselves
+//! are sorted, if the elements can be recovered from them.
 
 use super::along::AxisLines;
 use super::element::{Element, by_dtype};
 use crate::thresholds::Threshold;
 use ir::DType;
 
-/// Elements of a line from which this is quicker than comparing; of f64, whose passes are twice as many. Integers mostly share
-/// their first bytes.
+/// The minimum number of elements of a line for which radix sort is faster than comparison sort; f64 has its own minimum, because
+/// it needs twice as many passes. The first bytes of integers are often equal.
 pub(super) const MIN_RADIX: usize = 256;
 pub(super) const MIN_RADIX_F64: usize = 1024;
 
@@ -21,21 +21,21 @@ pub(super) const THRESHOLDS: &[Threshold] = &[
     Threshold::new("sort.alone_wide", MIN_RADIX_F64, "the same of f64"),
 ];
 
-/// Sorts line `line` of an operand into the result; the last pointer is room for two lines. The flag is for descending order.
+/// Sorts line `line` of an operand into the result. The last pointer is scratch for two lines; the flag selects descending order.
 ///
 /// # Safety
-/// All pointers are good for that, and nobody else has the line of the result.
+/// All pointers are valid for the line, and nothing else accesses the line of the result.
 pub(super) type SortLineFn = unsafe fn(*const u8, *mut u8, &AxisLines, usize, bool, *mut u8);
 
-/// The sort of a dtype.
+/// Returns the sort function of a dtype.
 pub(super) fn sort_line_fn(dtype: DType) -> Option<SortLineFn> {
     by_dtype!(dtype, T => sort::<T> as SortLineFn)
 }
 
-/// As [`Alone`], of shorter lines; says whether that was possible.
+/// Like [`SortLineFn`], for shorter lines; returns whether it was possible.
 pub(super) type SortShortLineFn = unsafe fn(*const u8, *mut u8, &AxisLines, usize, bool, *mut u8) -> bool;
 
-/// The sort of a dtype's shorter lines.
+/// Returns the sort function of a dtype for shorter lines.
 pub(super) fn sort_short_line_fn(dtype: DType) -> Option<SortShortLineFn> {
     by_dtype!(dtype, T => keys::<T> as SortShortLineFn)
 }

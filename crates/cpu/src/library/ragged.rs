@@ -1,7 +1,7 @@
-//! Products in groups of rows whose sizes are known late: only the rows that are there are multiplied.
+//! Matrix products over groups of rows whose sizes are known only at run time: only existing rows are multiplied.
 //!
-//! Rows are taken in chunks of fixed heights, for each of which there is a plan; how a group falls into chunks depends on
-//! its size alone.
+//! Rows are processed in chunks of fixed heights, each with a plan.
+//! How a group is split into chunks depends only on its size.
 
 use super::{CpuContext, OpRoutine, Pointers, SharedPtr};
 use crate::gemm::{GemmOperand, GemmOutput, GemmPlan, GemmProblem, MatrixLayout, OperandSource, OutputKind};
@@ -14,9 +14,9 @@ use ir::{DType, Type};
 
 /// The largest chunk of rows; the others are the smaller powers of two.
 const ROWS: usize = 64;
-/// The same for rows that are summed over.
+/// The largest chunk of rows that are summed over.
 const DEPTH: usize = 256;
-/// Rows of a result of `Contract` that one part computes.
+/// The number of rows of a result of `Contract` that one part computes.
 const STRIP: usize = 96;
 
 pub(super) const THRESHOLDS: &[Threshold] = &[
@@ -28,20 +28,21 @@ pub(super) const THRESHOLDS: &[Threshold] = &[
 /// A grouped product.
 struct Ragged {
     mode: RaggedMode,
-    /// Plans by chunk: the largest first, each half of the one before. `Contract` has them for a strip and for the last.
+    /// The plans by chunk size, the largest first, each half of the one before.
+    /// `Contract` has them for a full strip and for the last strip.
     plans: Vec<GemmPlan>,
     last: Vec<GemmPlan>,
     batch: usize,
     rows: usize,
     groups: usize,
     offsets: super::element::Index,
-    /// Columns of the left operand and of the right one.
+    /// The number of columns of the left operand and of the right one.
     m: usize,
     n: usize,
     size: usize,
     dtype: DType,
     out: DType,
-    /// Bytes of scratch of a plan, and of a strip of sums that must still be rounded.
+    /// The bytes of scratch of a plan, and of a strip of sums before rounding.
     each: usize,
     strip: usize,
     threads: usize,
@@ -103,18 +104,21 @@ pub(super) fn prepare(op: &RaggedDot, args: &[Type], outs: &[Type], machine: Cpu
 }
 
 impl Ragged {
-    /// The rows of a group, risen within those there are.
+    /// Returns the rows of a group, clamped to the existing rows.
     unsafe fn group_rows(&self, offsets: *const u8, batch: usize, group: usize) -> (usize, usize) {
         let (mut last, mut before) = (0, 0);
         for k in 0..=group + 1 {
             before = last;
-            // SAFETY: the caller vouches for `groups + 1` offsets of each batch.
+            // SAFETY: `offsets` is valid for `groups + 1` offsets of each batch entry.
             last = unsafe { (self.offsets)(offsets, batch * (self.groups + 1) + k) }.clamp(last, self.rows as i64);
         }
         (before as usize, last as usize)
     }
 
-    /// Part `part` of the chunks of all groups: a group and its first row.
+    /// Returns part `part` of the chunks of all groups: a group and the chunk's first row.
+    ///
+    /// # Safety
+    /// `offsets` is valid for `groups + 1` offsets of each batch entry.
     unsafe fn chunk(&self, offsets: *const u8, batch: usize, part: usize) -> Option<(usize, usize, usize)> {
         let (mut left, mut last) = (part, 0i64);
         for k in 0..=self.groups {
@@ -133,6 +137,8 @@ impl Ragged {
         None
     }
 
+    /// # Safety
+    /// Operands and result are valid for their types, and scratch for `scratch_bytes`.
     unsafe fn rows(&self, pool: &ThreadPool, args: &[*const u8], out: *mut u8, scratch: *mut u8) {
         let (args, out, scratch) = (Pointers(args), SharedPtr(out), SharedPtr(scratch));
         let size = self.out.size();
@@ -159,7 +165,7 @@ impl Ragged {
                 }
             }
         });
-        // Rows before the first group and after the last are in none.
+        // Rows before the first group and after the last group belong to none.
         for batch in 0..self.batch {
             // SAFETY: rows that no chunk wrote.
             unsafe {
@@ -171,11 +177,15 @@ impl Ragged {
         }
     }
 
+    /// # Safety
+    /// Operands and result are valid for their types, and scratch for `scratch_bytes`.
+    /// # Safety
+    /// `offsets` is valid for the bounds of all groups of each batch entry, and there is at least one group.
     unsafe fn start_and_end(&self, offsets: *const u8, batch: usize) -> (usize, usize) {
         if self.groups == 0 {
             return (0, 0);
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: `offsets` is valid for the bounds of all groups of each batch entry, and there is at least one group.
         unsafe { (self.group_rows(offsets, batch, 0).0, self.group_rows(offsets, batch, self.groups - 1).1) }
     }
 
@@ -227,7 +237,8 @@ impl OpRoutine for Ragged {
     }
 
     unsafe fn run(&self, pool: &ThreadPool, args: &[*const u8], outs: &[*mut u8], scratch: *mut u8) -> Result<()> {
-        // SAFETY: the caller's promise.
+        // SAFETY: `Routine::run` requires operands and result to be valid for their types, and scratch for
+        // `scratch_bytes`.
         unsafe {
             match self.mode {
                 RaggedMode::Rows => self.rows(pool, args, outs[0], scratch),

@@ -1,12 +1,12 @@
-//! Scatter: slices combined into an operand, one after the other in the order of the updates.
+//! Scatter: combines slices into an operand, one after the other in the order of the updates.
 //!
-//! Threads share either the elements of each slice or the places in the operand, and each goes over all indices: so every
-//! element sees its updates in order, whatever the number of threads. Slices that are single elements of each line (a scatter
-//! along the last axis) are taken line by line. Integers may be combined in any order: with many updates
-//! to few places each worker has a table of its own.
+//! Threads split either the elements of each slice or the rows of the operand, and each thread reads all indices. So every
+//! element receives its updates in order, for any number of threads. Slices with a single element per line (a scatter
+//! along the last axis) are processed line by line. Integers may be combined in any order: with many updates
+//! to few elements, each worker has a private table.
 //!
-//! [`geometry`] says where slices go, [`places`] notes those of a part, some hundreds at a time, [`combine`] how they meet what is there; here threads
-//! share them. Only the last of these knows the elements' type.
+//! [`geometry`] computes the destinations of slices, [`places`] collects those of a part, some hundreds at a time, and
+//! [`combine`] applies the updates; this file splits the work over threads. Only `combine` depends on the element type.
 
 mod combine;
 mod geometry;
@@ -24,26 +24,26 @@ use ir::{DType, Type};
 use places::BLOCK;
 use std::ops::Range;
 
-/// Shorter runs are not divided.
+/// The minimum length of a run that is split over threads.
 const LONG_RUN: usize = 64;
-/// Runs that take no longer than finding out whose they are.
+/// The maximum length of a run that takes no longer than finding its owner.
 const SHORT_RUN: usize = 16;
-/// Bytes of an operand that a core's caches hold, about.
+/// The approximate bytes of an operand that fit in a core's caches.
 const NEAR_BYTES: usize = 8 << 20;
-/// Bytes of an operand beyond which places of updates to come are asked for ahead.
+/// The bytes of an operand above which the destinations of later updates are prefetched.
 const FAR_BYTES: usize = 2 << 20;
-/// Elements of an operand of which every worker may have a copy.
+/// The maximum number of elements of an operand of which every worker may have a copy.
 const TABLE: usize = 1 << 17;
 
-/// Bytes of the operand, side by side, that one thread has.
+/// The contiguous bytes of the operand that one thread owns.
 const STRIP_BYTES: usize = 64;
 
-/// Elements that take as long as going to a row does.
+/// The number of elements that take as long as moving to another row.
 const ROW_WORK: usize = 4;
 
-/// Updates that are looked at to see where most go.
+/// The number of updates that are sampled to find how they are distributed.
 const SAMPLES: usize = 512;
-/// The most threads for which that is asked.
+/// The maximum number of threads for which updates are sampled.
 const PARTS: usize = 64;
 
 pub(super) const THRESHOLDS: &[Threshold] = &[
@@ -66,7 +66,7 @@ pub(super) const THRESHOLDS: &[Threshold] = &[
     Threshold::new("scatter.small", TABLE, "integers that are combined: up to here every worker has a table"),
 ];
 
-/// Lines that are gone through together, so that places are found once for all of them.
+/// The number of lines that are processed together, so that positions are computed once for all of them.
 const TOGETHER: usize = 32;
 
 struct ScatterRoutine {
@@ -74,7 +74,7 @@ struct ScatterRoutine {
     combiner: Combiner,
     threads: usize,
     isa: Isa,
-    /// What combining integers leaves as it is.
+    /// The identity element of the integer operation.
     identity: u64,
 }
 
@@ -92,7 +92,7 @@ pub(super) fn prepare(op: &Scatter, args: &[Type], machine: CpuContext) -> Optio
     Some(Box::new(ScatterRoutine { geometry, combiner, threads, isa, identity }))
 }
 
-/// Indices, updates and result of a run.
+/// The indices, updates and result of a run.
 #[derive(Clone, Copy)]
 struct Data {
     indices: SharedPtr<u8>,
@@ -101,7 +101,7 @@ struct Data {
 }
 
 impl ScatterRoutine {
-    /// Combines what goes to a part.
+    /// Combines the updates of a part.
     ///
     /// # Safety
     /// As for [`Routine::run`]; no other part has these elements.
@@ -112,15 +112,15 @@ impl ScatterRoutine {
         let meet = |first: [usize; 2], to: &[u32], from: &[u32]| {
             let [y, updates] = first.map(|at| (start + at) * size);
             let block = Block { y: data.y.at(y), updates: data.updates.at(updates), to, from, run, far };
-            // SAFETY: by the caller's promise; places are inside result and updates.
+            // SAFETY: all places are inside result and updates, and no other part has these elements of the result.
             unsafe { self.combiner.combine_block(&block) };
         };
-        // SAFETY: the caller's promise.
+        // SAFETY: the indices are valid for their type, and the machine has `isa`.
         unsafe {
             if g.small {
                 return g.runs(self.isa, data.indices.at(0), &part, &|to, from| meet([0; 2], to, from));
             }
-            // Places that are far beyond others are met one by one.
+            // Positions in very large operands are processed one by one.
             g.slices(data.indices.at(0), part.first, &mut |to, from| {
                 if part.own.contains(&to) {
                     meet([to, from], &[0], &[0]);
@@ -129,7 +129,7 @@ impl ScatterRoutine {
         }
     }
 
-    /// Combines what goes to these lines, if slices are single elements of lines.
+    /// Combines the updates of these lines, where slices are single elements of lines.
     ///
     /// # Safety
     /// As for [`Scattering::part`].
@@ -140,11 +140,12 @@ impl ScatterRoutine {
             let meet = |to: &[u32], from: &[u32]| {
                 for i in first..lines.end.min(first + TOGETHER) {
                     let (y, updates) = (data.y.at(i * line.operand * size), data.updates.at(i * line.updates * size));
-                    // SAFETY: by the caller's promise; places are inside result and updates.
+                    // SAFETY: all places are inside result and updates, and only this call has these lines of the
+                    // result.
                     unsafe { self.combiner.combine_block(&Block { y, updates, to, from, run: 1, far: false }) };
                 }
             };
-            // SAFETY: the caller's promise.
+            // SAFETY: the indices are valid for their type, and the machine has `isa`.
             unsafe { g.firsts(self.isa, data.indices.at(0), &g.whole(), &meet) };
         }
     }
@@ -160,7 +161,7 @@ impl OpRoutine for ScatterRoutine {
         let (g, size) = (&self.geometry, self.combiner.size);
         let x = SharedPtr(args[0].cast_mut());
         let (indices, updates, y) = (SharedPtr(args[1].cast_mut()), SharedPtr(args[2].cast_mut()), SharedPtr(outs[0]));
-        // Given one memory for both, it changes that in place.
+        // If the operand and the result share memory, the operand is updated in place.
         let aside = args[0] != outs[0].cast_const();
         let copy = |range: Range<usize>| {
             let (at, bytes) = (range.start * size, range.len() * size);
@@ -169,7 +170,7 @@ impl OpRoutine for ScatterRoutine {
         };
         let data = Data { indices, updates, y };
         let work = g.slices * g.rows * g.run;
-        // Parts with rows of their own copy them, and find them in their cache.
+        // Parts that own whole rows copy these rows, which then are in their cache.
         if let Some((count, stride)) = g.rows().filter(|_| g.aligned && !self.uses_private_tables(work)) {
             let most = g.slices * g.run.max(ROW_WORK) / (2 * super::PARALLEL_WORK);
             let parts = pool.threads().min(most).max(1);
@@ -190,7 +191,7 @@ impl OpRoutine for ScatterRoutine {
         if aside {
             in_ranges(pool, g.operand, g.operand, &|range: Range<usize>, _| copy(range));
         }
-        // Each index of the first batch axis has a part of the operand to itself.
+        // Each index of the first batch axis has its own part of the operand.
         if g.batch.len() > 1 && g.batch[0].operand > 0 && g.aligned {
             in_ranges(pool, g.first(), work, &|first: Range<usize>, _| {
                 // SAFETY: the indices are the operand's.
@@ -198,7 +199,7 @@ impl OpRoutine for ScatterRoutine {
             });
             return Ok(());
         }
-        // So has each index of the last one. Threads share whole cache lines out.
+        // So has each index of the last batch axis. Threads own whole cache lines.
         if let Some(each) = g.strips(size).filter(|_| pool.threads() > 1) {
             let n = g.batch.last().map_or(1, |w| w.size);
             in_ranges(pool, n.div_ceil(each), work, &|range: Range<usize>, _| {
@@ -208,7 +209,7 @@ impl OpRoutine for ScatterRoutine {
             });
             return Ok(());
         }
-        // Every part goes over all indices. For few threads and short runs that costs what they save, unless they wait for memory.
+        // Every part reads all indices. With few threads and short runs that costs what it saves, unless memory is the bottleneck.
         let worth = g.run >= SHORT_RUN || pool.threads() >= MIN_STEALING_THREADS || g.operand * size > NEAR_BYTES;
         let most = if g.aligned && worth { pool.threads() } else { 1 };
         let parts = most.min(work / (4 * super::PARALLEL_WORK)).max(1);
@@ -221,7 +222,7 @@ impl OpRoutine for ScatterRoutine {
             });
             return Ok(());
         }
-        // Elements of one line meet updates of that line alone, in the order of the slices.
+        // Elements of one line only receive updates of the same line, in the order of the slices.
         let lines = g.run == 1 && g.window.len() == 1 && g.batch.len() == 1 && g.components.len() == 1;
         if g.small && g.aligned && lines {
             in_ranges(pool, g.rows, work, &|range: Range<usize>, _| {
@@ -231,7 +232,8 @@ impl OpRoutine for ScatterRoutine {
             return Ok(());
         }
         if self.uses_private_tables(work) {
-            // SAFETY: the caller's promise.
+            // SAFETY: `Routine::run` requires operands and result to be valid for their types, and scratch for
+            // `scratch_bytes`, which has room for the tables.
             unsafe { self.scatter_to_private_tables(pool, data, SharedPtr(scratch)) };
             return Ok(());
         }
@@ -245,15 +247,15 @@ impl OpRoutine for ScatterRoutine {
 }
 
 impl ScatterRoutine {
-    /// Whether every worker has a table of its own.
+    /// Returns whether every worker has a private table.
     fn uses_private_tables(&self, work: usize) -> bool {
         let g = &self.geometry;
         let small = g.run == 1 && g.operand <= TABLE && g.batch.len() == 1;
         self.combiner.free_order && small && work > 8 * g.operand
     }
 
-    /// Whether updates are spread about evenly over parts of the operand, by some of them: then each part has its own places, which
-    /// stay in its cache. Else parts share each run.
+    /// Returns whether a sample of the updates is distributed about evenly over parts of the operand. Then each part owns a range of
+    /// the operand, which stays in its cache; otherwise the parts split each run.
     fn is_evenly_distributed(&self, indices: SharedPtr<u8>, parts: usize) -> bool {
         let g = &self.geometry;
         let ([c], 1, [last]) = (&g.components[..], g.rows, &g.batch[..]) else { return false };
@@ -269,7 +271,7 @@ impl ScatterRoutine {
         counts.iter().all(|n| n * parts * 2 <= 3 * SAMPLES)
     }
 
-    /// Every worker combines its share of the updates into a table of its own; then the tables are combined.
+    /// Combines each worker's share of the updates into a private table, then combines the tables.
     ///
     /// # Safety
     /// As for [`Routine::run`].
@@ -277,7 +279,7 @@ impl ScatterRoutine {
         let (g, size) = (&self.geometry, self.combiner.size);
         let parts = pool.threads().min(self.threads);
         pool.run(parts, &|part, _| {
-            // Who is alone needs no table.
+            // A single worker needs no table.
             let table = if parts == 1 { data.y } else { SharedPtr(tables.at(part * g.operand * size)) };
             let first = contiguous_share(g.first(), parts, part);
             // SAFETY: each part has a table of its own; places are inside it.
@@ -315,12 +317,12 @@ impl ScatterRoutine {
     }
 }
 
-/// Writes an integer of so many bytes everywhere.
+/// Fills memory with an integer of the given size.
 ///
 /// # Safety
 /// There are `n` elements of that size.
 unsafe fn fill(to: *mut u8, n: usize, value: u64, size: usize) {
-    // SAFETY: the caller's promise.
+    // SAFETY: `to` is valid for `n` elements of `size` bytes.
     unsafe {
         match size {
             1 => std::slice::from_raw_parts_mut(to, n).fill(value as u8),

@@ -1,23 +1,26 @@
-//! Vectors of f32 with what softmax needs beyond products: comparison, division, powers of two, `exp` and `tanh`.
+//! f32 vectors with the operations that softmax needs: comparison, division, powers of two, `exp` and `tanh`.
 //!
-//! As in `gemm::vector`, every function is inlined into one that has the target features of its vector; that the machine
-//! has them is the safety condition of all of them.
+//! As in `gemm::vector`, every function is inlined into one that has the target features of its vector type. All of them require
+//! that the machine has these features.
 
 use crate::gemm::vector::{Lanes, Vector};
 
 /// A vector of f32.
+///
+/// # Safety
+/// All methods require the target features of the vector.
 pub(super) trait Wide: Vector<Elem = f32> {
     unsafe fn sub(self, b: Self) -> Self;
     unsafe fn div(self, b: Self) -> Self;
-    /// The larger; `b` where either is NaN.
+    /// Returns the larger number; `b` where either is NaN.
     unsafe fn max(self, b: Self) -> Self;
-    /// The smaller; `b` where either is NaN.
+    /// Returns the smaller number; `b` where either is NaN.
     unsafe fn min(self, b: Self) -> Self;
-    /// `yes` where `a < b`, else `no`.
+    /// Returns `yes` where `a < b`, otherwise `no`.
     unsafe fn select_lt(a: Self, b: Self, yes: Self, no: Self) -> Self;
-    /// To the nearest integer.
+    /// Rounds to the nearest integer.
     unsafe fn round(self) -> Self;
-    /// `self · 2ⁿ` for integers `n` in -252..=254.
+    /// Returns `self · 2ⁿ` for integers `n` in -252..=254.
     unsafe fn times_pow2(self, n: Self) -> Self;
 }
 
@@ -103,7 +106,7 @@ mod neon {
     use crate::gemm::vector_neon::F32x8;
     use std::arch::aarch64::*;
 
-    /// One register after the other.
+    /// Applies `f` to both registers.
     #[inline(always)]
     fn both(a: F32x8, b: F32x8, f: impl Fn(float32x4_t, float32x4_t) -> float32x4_t) -> F32x8 {
         F32x8([f(a.0[0], b.0[0]), f(a.0[1], b.0[1])])
@@ -244,12 +247,15 @@ mod x86 {
     }
 }
 
-/// `eˣ` within 2 ulp; NaN stays NaN.
+/// Computes `eˣ` within 2 ulp; NaN stays NaN.
+///
+/// # Safety
+/// The machine has the target features of `V`.
 #[inline(always)]
 pub(super) unsafe fn exp<V: Wide>(x: V) -> V {
-    // SAFETY: the caller vouches for the target features, here and below.
+    // SAFETY: the machine has the target features.
     unsafe {
-        // Below is 0, above ∞; the bounds come first so that NaN passes.
+        // Smaller arguments give 0, larger ones ∞; the bounds are the first operands so that NaN is kept.
         let x = V::splat(-104.0).max(V::splat(89.0).min(x));
         let n = x.mul(V::splat(std::f32::consts::LOG2_E)).round();
         let r = n.mul_add(V::splat(-0.693_359_4), x);
@@ -263,7 +269,10 @@ pub(super) unsafe fn exp<V: Wide>(x: V) -> V {
     }
 }
 
-/// `tanh x` within a few ulp.
+/// Computes `tanh x` within a few ulp.
+///
+/// # Safety
+/// The machine has the target features of `V`.
 #[inline(always)]
 pub(super) unsafe fn tanh<V: Wide>(x: V) -> V {
     // SAFETY: as in `exp`.
@@ -283,7 +292,10 @@ pub(super) unsafe fn tanh<V: Wide>(x: V) -> V {
     }
 }
 
-/// The largest lane.
+/// Returns the largest lane.
+///
+/// # Safety
+/// The machine has the target features of `V`.
 #[inline(always)]
 pub(super) unsafe fn largest<V: Wide>(x: V) -> f32 {
     let mut lanes = [f32::NEG_INFINITY; 16];
@@ -303,12 +315,14 @@ mod tests {
         (got as f64 - want).abs() / ulp
     }
 
+    /// # Safety
+    /// The machine has the target features of `V`.
     unsafe fn sweep<V: Wide>() -> (f64, f64) {
         let (mut worst, mut bound) = (0f64, 0f64);
         for i in -800_000..=800_000 {
             let x = i as f32 * 1.1e-4;
             let mut got = [0f32; 16];
-            // SAFETY: the caller vouches for the target features.
+            // SAFETY: the machine has the target features.
             unsafe { exp(V::splat(x)).store(got.as_mut_ptr()) };
             if x > -87.0 {
                 worst = worst.max(ulps(got[0], (x as f64).exp()));
@@ -339,14 +353,18 @@ mod tests {
         #[cfg(target_arch = "x86_64")]
         {
             use crate::gemm::Isa;
+            /// # Safety
+            /// The machine has AVX2 and FMA.
             #[target_feature(enable = "avx2,fma")]
             unsafe fn avx2() -> (f64, f64) {
-                // SAFETY: the caller checked.
+                // SAFETY: this is called only where the machine has the features.
                 unsafe { sweep::<std::arch::x86_64::__m256>() }
             }
+            /// # Safety
+            /// The machine has AVX-512.
             #[target_feature(enable = "avx512f,avx512vl,avx512dq,avx512bw")]
             unsafe fn avx512() -> (f64, f64) {
-                // SAFETY: the caller checked.
+                // SAFETY: this is called only where the machine has the features.
                 unsafe { sweep::<std::arch::x86_64::__m512>() }
             }
             if Isa::available().contains(&Isa::Avx2) {

@@ -1,6 +1,6 @@
-//! Sorting and the largest elements: each line's keys become integers that order alike, packed with their places, so that
-//! an unstable sort in place keeps the order of equals. Long lines are sorted byte by byte of their keys, short ones side by
-//! side ([`network`]) or by insertion; the largest of a line are those beyond a bound that rises as they are found.
+//! Sort and top-k: the keys of each line are converted to integers with the same order and packed with their positions, so that
+//! an unstable in-place sort is stable. Long lines use radix sort; short lines are sorted in SIMD lanes
+//! ([`sorting_network`]) or by insertion. Top-k keeps the elements that pass a bound, which rises as larger elements are found.
 
 use super::along::{AxisLines, arg_reduce};
 use super::element::{Element, by_dtype};
@@ -20,21 +20,23 @@ use std::ops::Range;
 type Key = unsafe fn(*const u8, usize) -> u64;
 
 fn key(ty: &Type) -> Option<Key> {
+    /// # Safety
+    /// The address is valid for element `i`.
     unsafe fn read<T: Element>(p: *const u8, i: usize) -> u64 {
-        // SAFETY: the caller vouches for element `i`.
+        // SAFETY: the address is valid for element `i`.
         unsafe { *p.cast::<T>().add(i) }.key()
     }
     by_dtype!(ty.dtype, T => read::<T> as Key)
 }
 
-/// A key and a place along the line.
+/// A key and a position along the line.
 type Entry = (u64, u32);
 
-/// Elements of a line from which its keys are sorted byte by byte.
+/// The minimum number of elements of a line for radix sort.
 const LONG: usize = 2048;
-/// Bytes of a line from which they are counted.
+/// The minimum number of bytes of a line for counting sort.
 const MANY_BYTES: usize = 512;
-/// Elements of a line up to which it is sorted by insertion.
+/// The maximum number of elements of a line for insertion sort.
 const FEW: usize = 20;
 
 pub(super) const THRESHOLDS: &[Threshold] = &[
@@ -54,18 +56,20 @@ pub(super) const THRESHOLDS: &[Threshold] = &[
     Threshold::new("sort.few", FEW, "elements of a line: up to here it is sorted by insertion"),
 ];
 
-/// A key of at most four bytes above a place.
+/// A key of at most four bytes in the high bits, and a position in the low bits.
 type Packed = u64;
 
-/// Reads the packed keys of a line: operand, lines, which one, whether to descend, room.
+/// Reads the packed keys of a line. Arguments: operand, lines, line index, whether to sort in descending order, destination.
 type Pack = unsafe fn(*const u8, &AxisLines, usize, bool, *mut Packed);
 
 fn pack(ty: &Type) -> Option<Pack> {
+    /// # Safety
+    /// The operand is valid for the line, and there is room for its entries.
     unsafe fn read<T: Element>(p: *const u8, l: &AxisLines, line: usize, descending: bool, to: *mut Packed) {
         let p = p.cast::<T>().wrapping_add(line / l.inner * l.inner * l.n + line % l.inner);
         let flip = if descending { u32::MAX as u64 } else { 0 };
         for k in 0..l.n {
-            // SAFETY: the caller vouches for the line and the room.
+            // SAFETY: the operand is valid for the line, and there is room for its entries.
             unsafe { to.add(k).write((((*p.add(k * l.inner)).key() ^ flip) << 32) | k as u64) };
         }
     }
@@ -75,11 +79,11 @@ fn pack(ty: &Type) -> Option<Pack> {
     by_dtype!(ty.dtype, T => read::<T> as Pack)
 }
 
-/// Sorts packed keys of so many bytes by them; `spare` is as long.
+/// Sorts packed keys by the given number of key bytes; `spare` has the same length.
 fn packed_by_bytes<'a>(keys: &'a mut [Packed], spare: &'a mut [Packed], bytes: usize) -> &'a mut [Packed] {
     let differ = keys.iter().fold(0, |differ, k| differ | (k ^ keys[0])) >> 32;
     let (mut from, mut to) = (keys, spare);
-    // A byte that all keys share moves nothing.
+    // A byte that all keys share needs no pass.
     for b in (0..bytes).filter(|b| (differ >> (8 * b)) & 255 != 0) {
         let digit = |k: Packed| (k >> (32 + 8 * b)) as usize & 255;
         let mut places = [0u32; 256];
@@ -98,7 +102,8 @@ fn packed_by_bytes<'a>(keys: &'a mut [Packed], spare: &'a mut [Packed], bytes: u
     from
 }
 
-/// Sorts entries by keys of so many bytes; `spare` is as long. Stable, so places need no comparing.
+/// Sorts entries by keys with the given number of bytes; `spare` has the same length.
+/// The sort is stable, so positions are not compared.
 fn by_bytes(entries: &mut [Entry], spare: &mut [Entry], bytes: usize) {
     let mut counts = [[0u32; 256]; 8];
     for e in entries.iter() {
@@ -108,7 +113,7 @@ fn by_bytes(entries: &mut [Entry], spare: &mut [Entry], bytes: usize) {
     }
     let (mut from, mut to, mut moved) = (entries, spare, 0);
     for (b, counts) in counts.iter_mut().enumerate().take(bytes) {
-        // A byte that all keys share moves nothing.
+        // A byte that all keys share needs no pass.
         if counts.iter().any(|&c| c as usize == from.len()) {
             continue;
         }
@@ -141,13 +146,13 @@ fn by_insertion(entries: &mut [Entry]) {
     }
 }
 
-/// Sorts a line of bytes, of which equal ones are the same, by counting them.
+/// Sorts a line of bytes by counting.
 ///
 /// # Safety
-/// Operand and result are good for the line; its elements are integers of one byte.
+/// Operand and result are valid for the line; its elements are integers of one byte.
 unsafe fn count_bytes(l: &AxisLines, base: usize, key: Key, descending: bool, from: *const u8, to: *mut u8) {
     let mut counts = [0u32; 256];
-    // SAFETY: the caller's promise.
+    // SAFETY: `from` is valid for the line of bytes that begins at `base`.
     (0..l.n).for_each(|k| counts[unsafe { *from.add(base + k * l.inner) } as usize] += 1);
     let all: [u8; 256] = std::array::from_fn(|i| i as u8);
     let mut order = all;
@@ -168,18 +173,18 @@ unsafe fn count_bytes(l: &AxisLines, base: usize, key: Key, descending: bool, fr
 
 struct SortRoutine {
     lines: AxisLines,
-    /// Whether elements are integers of one byte, and nothing goes along with them.
+    /// Whether elements are one-byte integers without other operands.
     bytes: bool,
     keys: SmallVec<[Key; 2]>,
-    /// Element size of each operand.
+    /// The element size of each operand.
     sizes: SmallVec<[usize; 4]>,
     descending: bool,
-    /// For short lines by one key.
+    /// The sorting network for short lines with one key.
     network: Option<Network>,
-    /// For longer lines without company, and for others.
+    /// The radix sort for longer lines without other operands, and the one for shorter lines.
     alone: Option<SortLineFn>,
     short: Option<SortShortLineFn>,
-    /// For one key of few bytes.
+    /// The packing function for a single key of few bytes.
     pack: Option<Pack>,
     threads: usize,
 }
@@ -201,15 +206,15 @@ pub(super) fn sort(op: &Sort, args: &[Type], machine: CpuContext) -> Option<Box<
     Some(Box::new(SortRoutine { lines, bytes, keys, sizes, descending, network, alone, short, pack, threads }))
 }
 
-/// Bytes of the entries of a line.
+/// The bytes of the entries of a line.
 fn entries(n: usize) -> usize {
     (n * size_of::<Entry>()).next_multiple_of(64)
 }
 
-/// The entries of a line, in scratch.
+/// Returns the entries of a line in scratch.
 ///
 /// # Safety
-/// `scratch` is good for [`entries`] and `p` for the line.
+/// `scratch` is valid for [`entries`] and `p` for the line.
 unsafe fn fill<'a>(
     scratch: *mut u8,
     lines: &AxisLines,
@@ -219,7 +224,8 @@ unsafe fn fill<'a>(
     descending: bool,
 ) -> &'a mut [Entry] {
     let base = line / lines.inner * lines.inner * lines.n + line % lines.inner;
-    // SAFETY: the caller's promise; every entry is written before the slice is made.
+    // SAFETY: `scratch` is valid for the entries of a line and `p` for the line; every entry is written before the
+    // slice is made.
     unsafe {
         let at = scratch.cast::<Entry>();
         let flip = if descending { u64::MAX } else { 0 };
@@ -232,9 +238,12 @@ unsafe fn fill<'a>(
 }
 
 /// Copies an element.
+///
+/// # Safety
+/// Element `i` is inside of `from`, element `j` inside of `to`, and both have `size` bytes.
 #[inline(always)]
 unsafe fn copy(size: usize, from: *const u8, i: usize, to: *mut u8, j: usize) {
-    // SAFETY: the caller vouches for both elements.
+    // SAFETY: both elements are inside of the operand.
     unsafe {
         match size {
             1 => *to.add(j) = *from.add(i),
@@ -246,16 +255,17 @@ unsafe fn copy(size: usize, from: *const u8, i: usize, to: *mut u8, j: usize) {
 }
 
 impl SortRoutine {
-    /// Short lines.
+    /// Sorts short lines.
     ///
     /// # Safety
-    /// As for [`Routine::run`]; nobody else has these lines.
+    /// As for [`Routine::run`]; nothing else writes these lines.
     unsafe fn side_by_side(&self, network: &Network, lines: Range<usize>, args: &[*const u8], outs: &[*mut u8]) {
         let l = &self.lines;
         let mut room = [[0; SIDE_BY_SIDE]; MAX_NETWORK];
         for line in lines.clone().step_by(SIDE_BY_SIDE) {
             let count = SIDE_BY_SIDE.min(lines.end - line);
-            // SAFETY: the caller's promise; places are inside their line.
+            // SAFETY: operand and results are valid for their types, nothing else accesses these lines, and places are
+            // inside their line.
             unsafe {
                 network.sort(args[0], l, line, count, self.descending, &mut room);
                 for (i, &size) in self.sizes.iter().enumerate() {
@@ -358,25 +368,25 @@ impl OpRoutine for SortRoutine {
     }
 }
 
-/// The largest of a line, in no order, at the beginning of the room, and how many they are: operand, place of the line,
-/// lines, how many are wanted, room for entries.
+/// Writes the k largest elements of a line, unordered, to the beginning of the entries and returns their number. Arguments:
+/// operand, offset of the line, lines, k, entries.
 type Select = unsafe fn(*const u8, usize, &AxisLines, usize, *mut Entry) -> usize;
 
-/// Elements of adjacent ones that are compared with the bound at a time.
+/// The number of adjacent elements that are compared with the bound at a time.
 const CHUNK: usize = 32;
 
-/// Lanes of a line, each with its best element: the last of the best lanes is no better than the last of the best elements.
+/// The number of lanes whose maxima give a first bound: the k-th largest lane maximum is a lower bound of the k-th largest element.
 const PER_LANE: usize = 64;
-/// Elements of a line from which that is worth a pass.
+/// The minimum number of elements of a line for which that pass is worth its cost.
 const BOUNDED: usize = 4 * PER_LANE;
 
-/// The last of the `k` best of all lanes, with its key.
+/// Returns the k-th largest lane maximum, with its key.
 ///
 /// # Safety
-/// `x` is good for `n ≥ PER_LANE` elements; there are more lanes than `k`.
+/// `x` is valid for `n ≥ PER_LANE` elements; there are more lanes than `k`.
 #[inline(always)]
 unsafe fn best_of_lanes<T: Element>(x: *const T, n: usize, k: usize) -> (u64, T) {
-    // SAFETY: the caller vouches for the elements.
+    // SAFETY: elements `i..i + PER_LANE` are inside of the `n` for which `x` is valid.
     let chunk = |i: usize| unsafe { &*x.add(i).cast::<[T; PER_LANE]>() };
     let mut best = *chunk(0);
     for i in (PER_LANE..=n - PER_LANE).step_by(PER_LANE) {
@@ -389,8 +399,8 @@ unsafe fn best_of_lanes<T: Element>(x: *const T, n: usize, k: usize) -> (u64, T)
     (last.0, best[last.1 as usize])
 }
 
-/// Whether one of a chunk passes the bound, or equals it where that counts: all are compared, which is quicker than to stop at the first.
-/// Not so in pages, for which LLVM can't compile that for numbers of 16 bits.
+/// Returns whether an element of a chunk passes the bound, or equals it if `equals`. All elements are compared, which is faster
+/// than an early exit. WebAssembly uses the early exit, because LLVM cannot compile the other loop for 16-bit numbers there.
 #[inline(always)]
 fn any_beats<T: Element>(chunk: &[T; CHUNK], best: T, equals: bool) -> bool {
     let passes = |e: &T| e.beats(best, true) | (equals & !best.beats(*e, true));
@@ -400,18 +410,18 @@ fn any_beats<T: Element>(chunk: &[T; CHUNK], best: T, equals: bool) -> bool {
     }
 }
 
-/// The few largest of a line, in their order: each that is better than the last of them takes its place among them.
+/// Finds the few largest elements of a line, in order, by inserting each one that is larger than the last of them.
 ///
 /// # Safety
-/// `x` is good for a line of at least `k > 0` elements, `room` for `k` entries.
+/// `x` is valid for a line of at least `k > 0` elements, `room` for `k` entries.
 #[inline(always)]
 unsafe fn insert<T: Element>(x: *const T, l: &AxisLines, k: usize, room: *mut Entry) {
-    // SAFETY: the caller's promise.
+    // SAFETY: `x` is valid for a line of at least `k` elements, and `room` for `k` entries.
     unsafe {
         let mut bound = u64::MAX;
         for i in 0..l.n {
             let key = !(*x.add(i * l.inner)).key();
-            // Equal keys come in the order of their places, so a later one never replaces what is there.
+            // Equal keys come in order of their positions, so a later one never replaces an earlier one.
             if i >= k && key >= bound {
                 continue;
             }
@@ -426,10 +436,10 @@ unsafe fn insert<T: Element>(x: *const T, l: &AxisLines, k: usize, room: *mut En
     }
 }
 
-/// Candidates are gathered, and cut back to the best whenever there are twice as many: few elements pass the bound.
+/// Collects candidates that pass the bound, and reduces them to the k best whenever there are twice as many: few elements pass.
 ///
 /// # Safety
-/// `p` is good for the operand; `room` for entries of a line of `n ≥ 4 k` elements, or of `k` where they are inserted.
+/// `p` is valid for the operand; `room` for entries of a line of `n ≥ 4 k` elements, or of `k` where they are inserted.
 #[inline(always)]
 unsafe fn select<T: Element>(p: *const u8, base: usize, l: &AxisLines, k: usize, room: *mut Entry) -> usize {
     if k == 0 {
@@ -438,14 +448,14 @@ unsafe fn select<T: Element>(p: *const u8, base: usize, l: &AxisLines, k: usize,
     let most = 2 * k + 16;
     let (mut count, mut bound) = (0, None);
     let x = p.cast::<T>().wrapping_add(base);
-    // A first bound, which its equals pass.
+    // The first bound, which equal elements pass.
     let mut equals = l.inner == 1 && l.n >= BOUNDED && k <= PER_LANE / 2;
     if equals {
         // SAFETY: elements of a line are adjacent.
         bound = Some(unsafe { best_of_lanes(x, l.n, k) });
     }
     if !equals && k <= INSERTED {
-        // SAFETY: the caller's promise.
+        // SAFETY: `x` is the line at `base`, for which `p` is valid, and `room` has room for `k` entries.
         unsafe { insert(x, l, k, room) };
         return k;
     }
@@ -453,7 +463,7 @@ unsafe fn select<T: Element>(p: *const u8, base: usize, l: &AxisLines, k: usize,
     while i < l.n {
         // SAFETY: inside the line; never more than `most` entries, which the room holds.
         unsafe {
-            // Whole chunks without any that passes are gone over.
+            // Skip whole chunks in which no element passes.
             if l.inner == 1
                 && i % CHUNK == 0
                 && i + CHUNK <= l.n
@@ -463,7 +473,7 @@ unsafe fn select<T: Element>(p: *const u8, base: usize, l: &AxisLines, k: usize,
                 i += CHUNK;
                 continue;
             }
-            // Equal keys come in the order of their places, so a later one never replaces what is there.
+            // Equal keys come in order of their positions, so a later one never replaces an earlier one.
             let key = !(*x.add(i * l.inner)).key();
             if bound.is_none_or(|(b, _)| key < b || equals && key == b) {
                 room.add(count).write((key, i as u32));
@@ -486,17 +496,19 @@ unsafe fn select<T: Element>(p: *const u8, base: usize, l: &AxisLines, k: usize,
     k.min(count)
 }
 
-/// [`select`] with the vectors of the machine.
+/// Returns [`select`] compiled for the machine's instruction set.
 fn select_vectorized<T: Element>(isa: Isa) -> Select {
     unsafe fn plain<T: Element>(p: *const u8, base: usize, l: &AxisLines, k: usize, room: *mut Entry) -> usize {
-        // SAFETY: the caller's promise.
+        // SAFETY: `select` has the contract of this function, and gets its arguments unchanged.
         unsafe { select::<T>(p, base, l, k, room) }
     }
     #[cfg(target_arch = "x86_64")]
     {
+        /// # Safety
+        /// As for `select`, and the machine has the target features.
         #[target_feature(enable = "avx2")]
         unsafe fn wide<T: Element>(p: *const u8, base: usize, l: &AxisLines, k: usize, room: *mut Entry) -> usize {
-            // SAFETY: the caller's promise.
+            // SAFETY: `select` has the contract of this function, and gets its arguments unchanged.
             unsafe { select::<T>(p, base, l, k, room) }
         }
         if isa != Isa::Portable {
@@ -507,13 +519,13 @@ fn select_vectorized<T: Element>(isa: Isa) -> Select {
     plain::<T>
 }
 
-/// The most of the largest that are kept in their order.
+/// The maximum k for which elements are kept in order by insertion.
 const INSERTED: usize = 8;
 
-/// A line of this many times as many elements as are wanted is gone through once.
+/// The ratio of line length to k from which the line is scanned once with a bound.
 const SHARE: usize = 24;
 
-/// The largest of each line: where it is, then what is there.
+/// The routine that finds the largest element of each line: its position, then its value.
 struct ArgMaxOutput {
     lines: AxisLines,
     size: usize,
@@ -527,7 +539,8 @@ impl OpRoutine for ArgMaxOutput {
 
     unsafe fn run(&self, pool: &ThreadPool, args: &[*const u8], outs: &[*mut u8], scratch: *mut u8) -> Result<()> {
         let l = self.lines;
-        // SAFETY: the caller's promise; every line has an element, and places are inside their line.
+        // SAFETY: `Routine::run` requires operand and results to be valid for their types, and scratch for
+        // `scratch_bytes`; every line has an element, and places are inside their line.
         unsafe { self.place.run(pool, args, &outs[1..], scratch)? };
         let (lines, args, outs) = (l.outer * l.inner, Pointers(args), Pointers(outs));
         in_ranges(pool, lines, lines * 16, &|range: Range<usize>, _| {
@@ -549,7 +562,7 @@ struct Largest {
     k: usize,
     key: Key,
     select: Select,
-    /// For short lines.
+    /// The sorting network for short lines.
     network: Option<Network>,
     size: usize,
     threads: usize,
@@ -571,16 +584,17 @@ pub(super) fn top_k(op: &TopK, args: &[Type], machine: CpuContext) -> Option<Box
 }
 
 impl Largest {
-    /// Those of short lines.
+    /// Processes short lines.
     ///
     /// # Safety
-    /// As for [`Routine::run`]; nobody else has these lines.
+    /// As for [`Routine::run`]; nothing else writes these lines.
     unsafe fn side_by_side(&self, network: &Network, lines: Range<usize>, x: *const u8, outs: &[*mut u8]) {
         let (l, k) = (&self.lines, self.k);
         let mut room = [[0; SIDE_BY_SIDE]; MAX_NETWORK];
         for line in lines.clone().step_by(SIDE_BY_SIDE) {
             let count = SIDE_BY_SIDE.min(lines.end - line);
-            // SAFETY: the caller's promise; places are inside their line.
+            // SAFETY: operand and results are valid for their types, nothing else accesses these lines, and places are
+            // inside their line.
             unsafe {
                 network.sort(x, l, line, count, true, &mut room);
                 for lane in 0..count {

@@ -1,7 +1,7 @@
-//! Short lines sorted side by side: one in each lane, by a network of exchanges that doesn't depend on the elements (Batcher's).
+//! Sorts short lines in SIMD lanes, one line per lane, by a sorting network (Batcher's), which does not depend on the elements.
 //!
-//! A lane holds the key of an element above its place in the line, so that no two are equal, equal keys keep their order, and whatever goes
-//! along with the elements can follow.
+//! A lane contains the key of an element above its position in the line, so no two lanes are equal, equal keys keep their order,
+//! and other operands can be permuted afterwards.
 
 use super::along::AxisLines;
 use super::element::{Element, by_dtype};
@@ -9,18 +9,19 @@ use crate::gemm::Isa;
 use crate::thresholds::Threshold;
 use ir::DType;
 
-/// Elements of a line, at most.
+/// The maximum number of elements of a line.
 pub(super) const MAX_NETWORK: usize = 32;
 pub(super) const THRESHOLDS: &[Threshold] =
     &[Threshold::new("sort.network", MAX_NETWORK, "elements of a line: up to here lines are sorted side by side")];
 
-/// Lines that are sorted together.
+/// The number of lines that are sorted together.
 pub(super) const SIDE_BY_SIDE: usize = 8;
 
-/// Keys and places, element by element, of lines side by side.
+/// The keys and positions of the lines, element by element.
 pub(super) type Room = [[u64; SIDE_BY_SIDE]; MAX_NETWORK];
 
-/// Reads the keys of some lines from the first on and sorts them, descending if the keys' bits are flipped: operand, lines, which of them, what flips, exchanges.
+/// Reads the keys of some lines and sorts them; flipped key bits sort in descending order. Arguments: operand, lines, first line
+/// and count, flip mask, compare-exchanges.
 type SortLines = unsafe fn(*const u8, &AxisLines, [usize; 2], u64, &[(u8, u8)], &mut Room);
 
 pub(super) struct Network {
@@ -28,7 +29,7 @@ pub(super) struct Network {
     sort: SortLines,
 }
 
-/// The network for lines of `n` elements of a dtype, if they are short and keys leave room for places.
+/// Returns the network for lines of `n` elements of a dtype, if they are short and keys leave bits for positions.
 pub(super) fn network(n: usize, dtype: DType, isa: Isa) -> Option<Network> {
     if !(2..=MAX_NETWORK).contains(&n) || dtype.size() > 4 {
         return None;
@@ -37,7 +38,7 @@ pub(super) fn network(n: usize, dtype: DType, isa: Isa) -> Option<Network> {
     Some(Network { exchanges: compare_exchanges(n), sort })
 }
 
-/// Batcher's odd-even merging, for any number of elements.
+/// Returns the compare-exchanges of Batcher's odd-even merge sort, for any number of elements.
 fn compare_exchanges(n: usize) -> Vec<(u8, u8)> {
     let mut all = Vec::new();
     let mut run = 1;
@@ -59,11 +60,11 @@ fn compare_exchanges(n: usize) -> Vec<(u8, u8)> {
 }
 
 impl Network {
-    /// The places of the elements of `count ≤ SIDE_BY_SIDE` lines from `line` on in their order: those of element `k` of the order are
+    /// Computes the sorted positions of `count ≤ SIDE_BY_SIDE` lines from `line` on: the positions of the `k`-th elements are
     /// the low halves of `room[k]`.
     ///
     /// # Safety
-    /// `p` is good for the lines, and the machine has the instruction set.
+    /// `p` is valid for the lines, and the machine has the instruction set.
     pub(super) unsafe fn sort(
         &self,
         p: *const u8,
@@ -74,11 +75,13 @@ impl Network {
         room: &mut Room,
     ) {
         let flip = if descending { u32::MAX as u64 } else { 0 };
-        // SAFETY: by the caller's promise.
+        // SAFETY: `p` is valid for the lines, and `self.sort` was chosen for the instruction set of this machine.
         unsafe { (self.sort)(p, lines, [line, count], flip, &self.exchanges, room) }
     }
 }
 
+/// # Safety
+/// `p` is valid for the lines, and the machine has the target features of the function that this is inlined into.
 #[inline(always)]
 unsafe fn inline<T: Element>(
     p: *const u8,
@@ -94,7 +97,7 @@ unsafe fn inline<T: Element>(
         let line = line + lane.min(count - 1);
         let base = line / l.inner * l.inner * l.n + line % l.inner;
         for (k, room) in room.iter_mut().enumerate().take(l.n) {
-            // SAFETY: the caller vouches for the line.
+            // SAFETY: the operand is valid for the line.
             let key = unsafe { *p.add(base + k * l.inner) }.key();
             room[lane] = (key ^ flip) << 32 | k as u64;
         }
@@ -110,7 +113,7 @@ unsafe fn inline<T: Element>(
     }
 }
 
-/// [`inline`] with the vectors of the machine.
+/// Returns [`inline`] compiled for the machine's instruction set.
 fn sort_vectorized<T: Element>(isa: Isa) -> SortLines {
     unsafe fn plain<T: Element>(
         p: *const u8,
@@ -120,11 +123,13 @@ fn sort_vectorized<T: Element>(isa: Isa) -> SortLines {
         by: &[(u8, u8)],
         room: &mut Room,
     ) {
-        // SAFETY: the caller's promise.
+        // SAFETY: `inline` has the contract of this function, and gets its arguments unchanged.
         unsafe { inline::<T>(p, l, at, flip, by, room) }
     }
     #[cfg(target_arch = "x86_64")]
     {
+        /// # Safety
+        /// As for `inline`, and the machine has the target features.
         #[target_feature(enable = "avx512f,avx512vl,avx512dq,avx512bw")]
         unsafe fn avx512<T: Element>(
             p: *const u8,
@@ -134,9 +139,11 @@ fn sort_vectorized<T: Element>(isa: Isa) -> SortLines {
             by: &[(u8, u8)],
             room: &mut Room,
         ) {
-            // SAFETY: the caller's promise.
+            // SAFETY: `inline` has the contract of this function, and gets its arguments unchanged.
             unsafe { inline::<T>(p, l, at, flip, by, room) }
         }
+        /// # Safety
+        /// As for `inline`, and the machine has the target features.
         #[target_feature(enable = "avx2")]
         unsafe fn avx2<T: Element>(
             p: *const u8,
@@ -146,7 +153,7 @@ fn sort_vectorized<T: Element>(isa: Isa) -> SortLines {
             by: &[(u8, u8)],
             room: &mut Room,
         ) {
-            // SAFETY: the caller's promise.
+            // SAFETY: `inline` has the contract of this function, and gets its arguments unchanged.
             unsafe { inline::<T>(p, l, at, flip, by, room) }
         }
         match isa {

@@ -1,18 +1,19 @@
-//! Which core a worker runs on.
+//! The cores that a worker may run on.
 //!
-//! Linux may wake a thread on the core of who wakes it though another is idle. The caller of a job goes on computing there, so the
-//! worker does not run before the system balances its load, a tenth of a second later: all that time the caller works alone.
-//! So a worker that sleeps, or was late for the last job, is forbidden the caller's core until it has begun.
+//! Linux may wake a thread on the core of the thread that wakes it although another core is idle. The caller of a job continues
+//! computing there, so the worker does not run before the system balances its load, a tenth of a second later, and the caller
+//! works alone until then. So a worker that sleeps,
+//! or was late for the last job, is excluded from the caller's core until it has started.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicI32};
 
-/// A worker as the system knows it.
+/// A worker's identity in the operating system.
 #[derive(Default)]
 pub(super) struct ThreadAffinity {
-    /// The thread; 0 while it isn't known.
+    /// The thread ID; 0 while it is not known.
     thread: AtomicI32,
-    /// Whether it is kept from a core.
+    /// Whether the worker is excluded from a core.
     kept: AtomicBool,
     #[cfg(target_os = "linux")]
     before: std::sync::Mutex<Option<libc::cpu_set_t>>,
@@ -23,14 +24,14 @@ const BYTES: usize = size_of::<libc::cpu_set_t>();
 
 #[cfg(target_os = "linux")]
 impl ThreadAffinity {
-    /// Says which thread this is; called by the worker itself, before it first sleeps.
+    /// Registers the calling thread; the worker calls this itself before it first sleeps.
     pub(super) fn register_current_thread(&self) {
         // SAFETY: asks for a number.
         self.thread.store(unsafe { libc::gettid() }, Relaxed);
     }
 
-    /// Keeps the worker from the caller's core until it calls [`Placement::anywhere`]. Where that can't be done, or would leave it no
-    /// core, nothing happens.
+    /// Excludes the worker from the caller's core until it calls [`ThreadAffinity::allow_all_cores`]. Does nothing where that is
+    /// not possible or would leave it no core.
     pub(super) fn avoid_core(&self) {
         let thread = self.thread.load(Relaxed);
         let mut before = super::lock(&self.before);
@@ -55,7 +56,7 @@ impl ThreadAffinity {
         }
     }
 
-    /// Lets the worker, which has a job, run on every core that it might run on before.
+    /// Allows the worker, which has a job, to run on all its previous cores again.
     pub(super) fn allow_all_cores(&self) {
         if self.kept.load(Relaxed)
             && let Some(set) = super::lock(&self.before).take()
@@ -67,7 +68,7 @@ impl ThreadAffinity {
     }
 }
 
-/// Elsewhere the system places threads.
+/// On other systems this does nothing.
 #[cfg(not(target_os = "linux"))]
 impl ThreadAffinity {
     pub(super) fn register_current_thread(&self) {

@@ -1,12 +1,12 @@
 //! Denormal numbers: floats so small that their leading digits are zero.
 //!
 //! Many CPUs compute with them in microcode, a hundred times slower. Softmax over confident scores and decaying averages
-//! make them by the million, and nobody needs them there, so a backend may flush them to zero, as XLA always does.
+//! produce millions of them where they do not matter, so a backend may flush them to zero, as XLA always does.
 
-/// What threads do with denormal numbers.
+/// How threads treat denormal numbers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Denormals {
-    /// Compute with them, as IEEE 754 says.
+    /// Compute with them according to IEEE 754.
     #[default]
     Keep,
     /// Read and write them as zero.
@@ -14,7 +14,7 @@ pub enum Denormals {
 }
 
 impl Denormals {
-    /// Sets this thread so, until the guard is dropped.
+    /// Applies this setting to the current thread until the guard is dropped.
     pub(crate) fn here(self) -> Guard {
         match self {
             Denormals::Keep => Guard(None),
@@ -23,7 +23,7 @@ impl Denormals {
     }
 }
 
-/// Sets the thread back.
+/// Restores the thread's setting when dropped.
 pub(crate) struct Guard(Option<u32>);
 
 impl Drop for Guard {
@@ -34,7 +34,7 @@ impl Drop for Guard {
     }
 }
 
-/// Flushes results (bit 15) and operands (bit 6); gives the setting before if it was another.
+/// Flushes results (bit 15) and operands (bit 6); returns the previous setting if it was different.
 #[cfg(target_arch = "x86_64")]
 fn flush() -> Option<u32> {
     let mut before = 0u32;
@@ -54,7 +54,7 @@ fn set(word: u32) {
     unsafe { std::arch::asm!("ldmxcsr [{}]", in(reg) &word, options(nostack, preserves_flags)) };
 }
 
-/// Flushes results and operands (bit 24); gives the setting before.
+/// Flushes results and operands (bit 24); returns the previous setting.
 #[cfg(target_arch = "aarch64")]
 fn flush() -> Option<u32> {
     let before: u64;
@@ -71,7 +71,7 @@ fn set(word: u32) {
     unsafe { std::arch::asm!("msr fpcr, {}", in(reg) word as u64, options(nostack, preserves_flags)) };
 }
 
-/// Elsewhere numbers are what they are.
+/// On other machines denormal numbers are kept.
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 fn flush() -> Option<u32> {
     None

@@ -1,18 +1,18 @@
 //! The thread pool: a fixed set of workers that run the parts of one job at a time.
 //!
 //! Invariants:
-//! - Parts are shared out in contiguous ranges that follow from `parts` and `threads` alone. A worker
-//!   runs its own share, or the caller does if the worker has not begun when the caller is through
-//!   with its own: a sleeping or descheduled worker delays nobody.
-//! - From four threads on (`HELPERS`), who is through with its share takes parts of others' that nobody has begun: of many cores
-//!   one is always late.
-//! - [`Pool::run`] allocates nothing (unless a part panics) and returns only when no worker can
-//!   touch the job any more.
-//! - A busy pool is never waited for: a second caller, or a part that calls `run` itself, runs its
-//!   parts alone, in order. So the pool can't deadlock.
-//! - An idle worker spins for some tens of microseconds, looks on for about a millisecond more while it lets others have
-//!   the core, then sleeps. Who sleeps between short jobs is woken late: then the caller does everything alone. Where threads don't help
-//!   each other, the caller sees to it that such a worker isn't on its own core (`placement.rs`).
+//! - Parts are assigned in contiguous ranges that follow from `parts` and `threads` alone. A worker
+//!   runs its own share; if it has not started when the caller has finished its own share, the caller
+//!   runs it instead. So a sleeping or descheduled worker delays nothing.
+//! - From `MIN_STEALING_THREADS` threads on, a thread that has finished its share takes parts of other shares that have not
+//!   started: with many cores, one is always late.
+//! - [`ThreadPool::run`] allocates nothing (unless a part panics) and returns only when no worker can
+//!   access the job any more.
+//! - Callers never wait for a busy pool: a second caller, or a part that calls `run` itself, runs its
+//!   parts alone, in order. So the pool cannot deadlock.
+//! - An idle worker spins for some tens of microseconds, polls for about a millisecond more while it yields the core, then
+//!   sleeps. A worker that sleeps between short jobs wakes up late, and the caller then does all the work. Where threads do not
+//!   steal parts, the caller makes sure that such a worker is not on the caller's core (`affinity.rs`).
 
 mod affinity;
 mod denormals;
@@ -29,19 +29,20 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 
-/// Turns of the spin loop before a thread sleeps; a `pause` takes 10 to 50 ns on x86-64.
+/// The number of spin iterations before a thread yields; a `pause` takes 10 to 50 ns on x86-64.
 const SPINS: usize = 2000;
-/// Turns of yielding after that; one takes from 0.3 µs on.
+/// The number of yields before it sleeps; a yield takes at least 0.3 µs.
 const YIELDS: usize = 2000;
 
-/// Threads from which on they help each other. Fewer keep to their shares, and to what their caches hold.
+/// The minimum number of threads for which threads steal parts.
+/// With fewer threads, each keeps its share, and the contents of its caches.
 pub(crate) const MIN_STEALING_THREADS: usize = 4;
-/// Parts for each thread that is to be helped.
+/// The number of parts per thread where threads steal parts.
 const PIECES: usize = 4;
 
-/// A job: called once for each part, with the part and the index of the worker that runs it.
+/// A job: it is called once for each part, with the part and the index of the worker that runs it.
 ///
-/// The worker index is below [`Pool::threads`] and no two parts of one call run at the same time
+/// The worker index is below [`ThreadPool::threads`] and no two parts of one call run at the same time
 /// with the same index, so scratch *that belongs to the call* may be indexed by it. Scratch that
 /// outlives the call may not: a caller that finds the pool busy runs all its parts as worker 0.
 pub type Job<'a> = &'a (dyn Fn(usize, usize) + Sync + 'a);
@@ -67,21 +68,21 @@ struct Worker {
     handle: Option<JoinHandle<()>>,
 }
 
-/// What a worker and the callers tell each other.
+/// The state that a worker and the callers share.
 #[derive(Default)]
 #[repr(align(128))]
 struct Flags {
     asleep: AtomicBool,
-    /// Whether the caller ran its last share.
+    /// Whether the caller ran this worker's last share.
     late: AtomicBool,
     placement: ThreadAffinity,
-    /// The last generation whose share for this worker was begun, by the worker or the caller. Only
-    /// who moves it forward may run that share, and reads `job` before the share is counted off.
+    /// The last generation whose share for this worker was started, by the worker or the caller. Only
+    /// the thread that advances it may run that share, and it reads `job` before it decrements `running`.
     begun: AtomicU64,
 }
 
-/// How many parts of each thread's share are taken, the caller's first. Set by the holder of `busy` while no share is
-/// running, and counted up only by who holds one.
+/// The number of parts taken from each thread's share, the caller's first. Reset by the holder of `busy` while no share is
+/// running, and incremented only by threads that run a share.
 type Taken = Box<[CachePadded<AtomicUsize>]>;
 
 impl Flags {
@@ -91,7 +92,7 @@ impl Flags {
     }
 }
 
-/// Keeps what workers poll away from what they count down.
+/// Keeps the data that workers poll on other cache lines than the data that they update.
 #[repr(align(128))]
 struct CachePadded<T>(T);
 
@@ -99,7 +100,7 @@ struct Shared {
     denormals: Denormals,
     /// `generation << 16 | workers with a share`. A change publishes `job`.
     ticket: CachePadded<AtomicU64>,
-    /// Shares of the current job that are not finished, the caller's own apart.
+    /// The number of shares of the current job that are not finished, not counting the caller's own.
     running: CachePadded<AtomicUsize>,
     /// Held by the caller whose job is in `job`.
     busy: AtomicBool,
@@ -110,7 +111,7 @@ struct Shared {
     lock: Mutex<()>,
     panic: Mutex<Option<Box<dyn Any + Send>>>,
     taken: Taken,
-    /// Workers that have begun to live.
+    /// The number of workers that have started.
     alive: AtomicUsize,
     job: UnsafeCell<Option<PublishedJob>>,
 }
@@ -120,7 +121,7 @@ struct Shared {
 struct PublishedJob {
     f: *const (dyn Fn(usize, usize) + Sync),
     parts: usize,
-    /// Threads that share the parts, the caller among them.
+    /// The number of threads that share the parts, including the caller.
     team: usize,
 }
 
@@ -131,14 +132,14 @@ unsafe impl Sync for Shared {}
 unsafe impl Send for Shared {}
 
 impl ThreadPool {
-    /// A pool of `threads` threads, the caller of [`Pool::run`] being one of them.
+    /// Makes a pool of `threads` threads; the caller of [`ThreadPool::run`] is one of them.
     ///
-    /// Where the system refuses a thread (wasm has none) the pool has fewer.
+    /// If the system refuses to create a thread (as on WebAssembly), the pool has fewer.
     pub fn new(threads: usize) -> ThreadPool {
         ThreadPool::with_denormals(threads, Denormals::Keep)
     }
 
-    /// A pool whose threads treat denormal numbers in a given way. The caller's own is set while a program runs.
+    /// Makes a pool whose threads treat denormal numbers in the given way. The caller's own setting changes while a program runs.
     pub fn with_denormals(threads: usize, denormals: Denormals) -> ThreadPool {
         let threads = threads.clamp(1, 1 << 15);
         let shared = Arc::new(Shared {
@@ -166,30 +167,30 @@ impl ThreadPool {
                 Err(_) => break,
             }
         }
-        // What a thread allocates as it begins belongs to the pool, not to the first program that runs.
+        // Allocations of starting threads are attributed to the pool, not to the first program that runs.
         while shared.alive.load(Acquire) < workers.len() {
             thread::yield_now();
         }
         ThreadPool { shared, workers }
     }
 
-    /// A pool with a thread for each core that this process may use.
+    /// Makes a pool with one thread for each core that this process may use.
     pub fn for_machine() -> ThreadPool {
         ThreadPool::new(thread::available_parallelism().map_or(1, |n| n.get()))
     }
 
-    /// The number of threads that run a job, the caller among them.
+    /// The number of threads that run a job, including the caller.
     pub fn threads(&self) -> usize {
         self.workers.len() + 1
     }
 
-    /// Into how many parts a loop of `n` turns is cut: one for each thread, or several where threads help each other.
+    /// The number of parts of a loop with `n` iterations: one per thread, or several where threads steal parts.
     pub fn parts(&self, n: usize) -> usize {
         let threads = self.threads();
         (if threads < MIN_STEALING_THREADS { threads } else { threads * PIECES }).min(n).max(1)
     }
 
-    /// How its threads treat denormal numbers.
+    /// How the pool's threads treat denormal numbers.
     pub fn denormals(&self) -> Denormals {
         self.shared.denormals
     }
@@ -197,7 +198,7 @@ impl ThreadPool {
     /// Runs `job(part, worker)` for every part in `0..parts` and returns when all are done.
     ///
     /// # Panics
-    /// When a part panics, with that part's payload, after the other threads have finished theirs.
+    /// Panics if a part panics, with that part's payload, after the other threads have finished their parts.
     pub fn run(&self, parts: usize, job: Job) {
         let team = self.threads().min(parts);
         if team <= 1 || self.shared.busy.swap(true, Acquire) {
@@ -214,8 +215,8 @@ impl ThreadPool {
             shared.taken[..team].iter().for_each(|t| t.0.store(0, Relaxed));
         }
         let generation = (shared.ticket.0.load(Relaxed) >> 16) + 1;
-        // SeqCst pairs with the worker that says it sleeps and then looks at the ticket again: one
-        // of the two sees the other.
+        // SeqCst pairs with the worker, which announces that it sleeps and then checks the ticket again: at least
+        // one of the two sees the other's store.
         shared.ticket.0.store(generation << 16 | (team - 1) as u64, SeqCst);
         for worker in &self.workers[..team - 1] {
             let asleep = worker.flags.asleep.load(SeqCst);
@@ -261,7 +262,7 @@ impl Drop for ThreadPool {
 }
 
 impl Shared {
-    /// The life of worker `index` (the caller is worker 0).
+    /// The main loop of worker `index` (the caller is worker 0).
     fn work(&self, index: usize, flags: &Flags) {
         let _denormals = self.denormals.here();
         flags.placement.register_current_thread();
@@ -273,8 +274,8 @@ impl Shared {
             if index as u64 > ticket & 0xffff || !flags.begin(ticket >> 16) {
                 continue;
             }
-            // SAFETY: this worker has begun its share, so the caller has written `job` before and
-            // waits until the share is counted off below.
+            // SAFETY: this worker has begun its share, so `job` was written before, and stays valid until the share is
+            // counted off below.
             if let Some(job) = unsafe { *self.job.get() } {
                 // SAFETY: as above: the closure lives at least until then.
                 self.run_share(unsafe { &*job.f }, &job, index);
@@ -332,7 +333,7 @@ impl Shared {
         self.waiting.store(false, SeqCst);
     }
 
-    /// Runs a worker's share, then parts of others' where threads help each other. A panic ends that and is kept for the
+    /// Runs a worker's share, then parts of other shares where threads steal parts. A panic ends that and is stored for the
     /// caller.
     fn run_share(&self, job: Job, of: &PublishedJob, worker: usize) {
         let result = catch_unwind(AssertUnwindSafe(|| {
@@ -342,7 +343,7 @@ impl Shared {
             for whose in (worker..of.team).chain(0..worker) {
                 let parts = contiguous_share(of.parts, of.team, whose);
                 let taken = &self.taken[whose].0;
-                // Looking before counting keeps lines that are used up shared among all who look.
+                // Checking before incrementing keeps the cache lines of finished shares in the shared state.
                 while taken.load(Relaxed) < parts.len() {
                     let next = parts.start + taken.fetch_add(1, Relaxed);
                     if next < parts.end {
@@ -361,7 +362,7 @@ fn helping(parts: usize, team: usize) -> bool {
     team >= MIN_STEALING_THREADS && parts > team
 }
 
-/// The `index`-th of `team` contiguous ranges over `0..parts` whose lengths differ by at most one.
+/// Returns range `index` of `team` contiguous ranges over `0..parts` whose lengths differ by at most one.
 pub fn contiguous_share(parts: usize, team: usize, index: usize) -> std::ops::Range<usize> {
     let (each, extra) = (parts / team, parts % team);
     let start = index * each + index.min(extra);

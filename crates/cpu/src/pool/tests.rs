@@ -41,7 +41,7 @@ fn a_late_thread_is_helped() {
     pool.run(parts, &|part, worker| {
         who[part].store(worker, Relaxed);
         if part == 4 {
-            // Ends when all others have run, those of the same share too.
+            // Ends when all others have run, including those of the same share.
             while left.load(Relaxed) > 0 {
                 thread::yield_now();
             }
@@ -143,7 +143,7 @@ fn workers_that_were_kept_from_a_core_may_run_on_all_again() {
         while !all_asleep() {
             thread::yield_now();
         }
-        // A worker that comes too late is still kept from a core; it comes in time where a part takes its time.
+        // A worker that is late is still excluded from a core; it is in time if a part takes long.
         let others = AtomicUsize::new(0);
         pool.run(2, &|_, worker| {
             if worker == 1 {

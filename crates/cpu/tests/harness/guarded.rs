@@ -1,4 +1,4 @@
-//! Memory between pages that nobody may touch.
+//! Memory between inaccessible pages.
 
 use cpu::HostBuffer;
 use std::ptr::NonNull;
@@ -21,7 +21,7 @@ impl Drop for Guarded {
     }
 }
 
-/// Which end of a buffer lies at a page that nobody may touch.
+/// The end of a buffer that is adjacent to an inaccessible page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
     /// The first byte is the first of a page.
@@ -30,7 +30,7 @@ pub enum Side {
     End,
 }
 
-/// A buffer with such pages before and behind it; each byte of it is `fill`.
+/// Returns a buffer with such pages before and after it; each byte is `fill`.
 pub fn guarded(bytes: usize, align: usize, fill: u8, side: Side) -> HostBuffer {
     // SAFETY: a private mapping of our own, the first and last page of which are taken away; the buffer keeps it alive.
     unsafe {

@@ -9,13 +9,13 @@ use cpu::Cpu;
 use ir::{DType, Graph, Literal, Scalar, Type};
 use std::sync::Arc;
 
-/// A program loaded on a backend.
+/// Loads a program on a backend.
 pub fn load(cpu: &Cpu, graph: &Graph, claims: bool) -> Arc<dyn Executable> {
     let program = compiler::compile(graph, cpu, &Options { fuse_composites: claims, ..Options::default() }).unwrap();
     cpu.load(program).unwrap()
 }
 
-/// Inputs and outputs of a program, with the inputs written.
+/// Returns bindings of a program, with the inputs written.
 pub fn bindings(cpu: &Cpu, exe: &dyn Executable, inputs: &[Literal]) -> Bindings {
     let b = Bindings::for_program(exe.program(), cpu).unwrap();
     for (buffer, x) in b.inputs.iter().zip(inputs) {
@@ -24,7 +24,7 @@ pub fn bindings(cpu: &Cpu, exe: &dyn Executable, inputs: &[Literal]) -> Bindings
     b
 }
 
-/// The outputs of a program that ran.
+/// Returns the outputs of a program that ran.
 pub fn read(exe: &dyn Executable, b: &Bindings) -> Vec<Literal> {
     let mut outs = Vec::new();
     for (buffer, ty) in b.outputs.iter().zip(&exe.program().outputs) {
@@ -43,27 +43,27 @@ pub fn run(cpu: &Cpu, graph: &Graph, inputs: &[Literal], claims: bool) -> Vec<Li
     read(&*exe, &b)
 }
 
-/// Pseudo-random numbers.
+/// A pseudo-random number generator.
 pub struct Random(pub u64);
 
 impl Random {
-    /// The next 32 bits.
+    /// Returns the next 32 bits.
     pub fn bits(&mut self) -> u32 {
         self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
         (self.0 >> 32) as u32
     }
 
-    /// Below `n`.
+    /// Returns a number below `n`.
     pub fn below(&mut self, n: usize) -> usize {
         self.bits() as usize % n.max(1)
     }
 
-    /// In -1..1.
+    /// Returns a number in -1..1.
     pub fn unit(&mut self) -> f64 {
         self.bits() as f64 / (1u64 << 31) as f64 - 1.0
     }
 
-    /// Floats in -1..1, small integers.
+    /// Returns floats in -1..1, or small integers.
     pub fn literal(&mut self, ty: &Type) -> Literal {
         Literal::from_fn(ty.clone(), |_| match ty.dtype {
             DType::Bool => Scalar::bool(self.bits() & 1 == 1),

@@ -1,10 +1,10 @@
-//! Fused kernels of a size: maps, reductions, rows, scans.
+//! Fused kernels of a given size: elementwise ops, reductions, rows, scans.
 
 use super::{Case, Maker, Round};
 use ir::ops::{ReduceKind, Scan};
 use ir::{Builder, DType, Graph, GraphBuilder, Unary, Value};
 
-/// Sums, extrema and a softmax over one axis, each by itself and all of one operand.
+/// Sums, extrema and a softmax over one axis, each separately and all on one operand.
 fn reductions(shape: &[usize], axes: &[usize], dtype: DType) -> Vec<Graph> {
     let mut graphs = Vec::new();
     for kind in [ReduceKind::Sum, ReduceKind::Max] {
@@ -13,7 +13,7 @@ fn reductions(shape: &[usize], axes: &[usize], dtype: DType) -> Vec<Graph> {
         let y = b.reduce(kind, x, axes).unwrap();
         graphs.push(b.finish(&[y]));
     }
-    // Factors near 1: the product of many stays where rounding can be judged. Of more, `sums.rs` says how it grows.
+    // Factors near 1 keep the product of many in range, so that its rounding can be checked. `sums.rs` tests larger products.
     let length: usize = axes.iter().map(|&a| shape[a]).product();
     if length <= 1 << 14 || dtype == DType::F64 {
         let mut b = Builder::new();
@@ -51,7 +51,7 @@ fn softmax_of(dtype: DType, shape: &[usize], axis: usize) -> Graph {
     b.finish(&[y])
 }
 
-/// Rows less their mean: sums alone.
+/// Rows minus their mean: only sums.
 fn normalised(shape: &[usize]) -> Graph {
     map(shape, |b, x| {
         let sum = b.sum(x, &[1]).unwrap();
@@ -61,7 +61,7 @@ fn normalised(shape: &[usize]) -> Graph {
     })
 }
 
-/// Rows less their mean, by the mean of their squares: sums one after the other.
+/// Rows minus their mean, multiplied by the mean of their squares: one sum after the other.
 fn standardised(shape: &[usize]) -> Graph {
     map(shape, |b, x| {
         let wide = |b: &mut Builder, x| {
@@ -77,7 +77,7 @@ fn standardised(shape: &[usize]) -> Graph {
     })
 }
 
-/// So many rows of so many elements, along the last axis and along others.
+/// A number of rows of a given length, along the last axis and along others.
 fn short_rows(quantity: usize, rows: usize, elements: usize) -> Vec<Case> {
     let mut all = Vec::new();
     for d in [DType::F32, DType::F64, DType::BF16] {
@@ -106,7 +106,7 @@ fn lanes(q: usize, _: Round) -> Vec<Case> {
     all
 }
 
-/// So many parts of several sizes, along each axis, some of them computed.
+/// A number of parts of several sizes, concatenated along each axis, some of them computed.
 fn joined(q: usize, _: Round) -> Vec<Case> {
     let of = |axis: usize, d: DType| {
         let mut b = Builder::new();
@@ -121,7 +121,7 @@ fn joined(q: usize, _: Round) -> Vec<Case> {
     axes.flat_map(|a| [DType::F32, DType::U8, DType::BF16].map(|d| of(a, d))).collect()
 }
 
-/// Short rows reduced, and elements so far apart, of 4 and 8 bytes.
+/// Short rows reduced, and elements with a given stride, of 4 and 8 bytes.
 fn strided(q: usize, _: Round) -> Vec<Case> {
     let mut all = vec![];
     for d in [DType::F32, DType::F64, DType::BF16, DType::F16] {
@@ -139,7 +139,7 @@ fn strided(q: usize, _: Round) -> Vec<Case> {
     all
 }
 
-/// Products of the first input with each of the others.
+/// The first input times each of the others.
 fn many(q: usize, inputs: usize) -> Case {
     let mut b = Builder::new();
     let x: Vec<Value> = (0..inputs).map(|_| b.input(DType::F32, &[50])).collect();
@@ -168,7 +168,7 @@ fn pieces(q: usize, _: Round) -> Vec<Case> {
     vec![Case::new(q, b.finish(&[y, rows])), Case::new(q, alone.finish(&[total]))]
 }
 
-/// A value of about this cost that several results use, over other domains too.
+/// A value of about this cost that several results use, over different domains.
 fn costly(q: usize, _: Round) -> Vec<Case> {
     vec![Case::new(
         q,
@@ -194,7 +194,7 @@ fn repeated(q: usize, round: Round) -> Vec<Case> {
     vec![Case::new(rows * 4096 / 128, b.finish(&[y]))]
 }
 
-/// Maps of more and more elements: their cost is a few operations each.
+/// Elementwise ops of increasing size: their cost is a few operations per element.
 fn work(q: usize, round: Round) -> Vec<Case> {
     let sizes = match round {
         Round::Down => vec![q / 30, q / 8, q / 5],
@@ -218,7 +218,7 @@ fn rows(q: usize, _: Round) -> Vec<Case> {
     all
 }
 
-/// A filter along time over so many lanes.
+/// A filter along time over a number of lanes.
 fn scan(q: usize, _: Round) -> Vec<Case> {
     let mut all = Vec::new();
     for lanes in [vec![q], vec![3, q]] {
@@ -266,7 +266,7 @@ pub(super) const MAKERS: &[(&str, Maker)] = &[
         all
     }),
     ("schedule.block", |q, _| {
-        // Costly enough that so few elements are shared out.
+        // Expensive enough that few elements are split over threads.
         let waves = |b: &mut Builder, x| (0..8).fold(x, |x, _| b.unary(Unary::Tanh, x).unwrap());
         vec![Case::new(q, map(&[q], |b, x| vec![waves(b, x)])), Case::new(q, map(&[3, q], |b, x| vec![waves(b, x)]))]
     }),

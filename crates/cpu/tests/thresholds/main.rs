@@ -1,7 +1,8 @@
-//! Both sides of every size at which this backend changes its way, on 1, 2, 3 and 5 threads, against the interpreter.
+//! Tests both sides of every size at which this backend switches to another algorithm,
+//! on 1, 2, 3 and 5 threads, against the interpreter.
 //!
-//! `cpu::thresholds` lists the sizes; here is how to make graphs of such a size. A threshold without a maker, a maker
-//! without a threshold, and a constant that neither list names fail.
+//! `cpu::thresholds` lists the sizes; this test makes graphs of such a size. A threshold without a maker, a maker
+//! without a threshold, and a constant that neither list names are failures.
 
 #[path = "../harness/mod.rs"]
 mod harness;
@@ -17,12 +18,12 @@ use std::time::Instant;
 
 const THREADS: [usize; 4] = [1, 2, 3, 5];
 
-/// A graph of a size.
+/// A graph with a given quantity.
 struct Case {
-    /// What is compared with the threshold.
+    /// The quantity that is compared with the threshold.
     quantity: usize,
     graph: Graph,
-    /// Of the largest result; 0 compares bits.
+    /// The tolerance relative to the largest result; 0 compares bits.
     tolerance: f64,
 }
 
@@ -40,7 +41,7 @@ impl Case {
     }
 }
 
-/// Graphs whose quantity is the size given, or the nearest that can be made: not above it (`Down`) or not below (`Up`).
+/// Makes graphs whose quantity is the given size, or the nearest possible: not above it (`Down`) or not below (`Up`).
 type Maker = fn(usize, Round) -> Vec<Case>;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -50,7 +51,7 @@ enum Round {
 }
 
 impl Round {
-    /// `n / by`, rounded this way, and at least 1.
+    /// Returns `n / by`, rounded in this direction, and at least 1.
     fn divide(self, n: usize, by: usize) -> usize {
         match self {
             Round::Down => n / by,
@@ -69,7 +70,7 @@ fn inputs(graph: &Graph) -> Vec<Literal> {
     graph.input_types().iter().map(|t| r.literal(t)).collect()
 }
 
-/// Runs a case on every number of threads: results near the interpreter's, and the same bits.
+/// Runs a case on every number of threads: results are close to the interpreter's, with the same bits.
 fn check(what: &str, case: &Case) {
     let x = inputs(&case.graph);
     let want = interp::run(&case.graph, &x).unwrap_or_else(|e| panic!("{what}: {e}"));
@@ -106,7 +107,7 @@ fn results_agree_on_both_sides_of_every_threshold() {
                     Round::Up => assert!(case.quantity >= size, "{what} is not above"),
                 }
                 sides[(case.quantity > value) as usize] += 1;
-                // Where it changes at the value itself, that is the far side.
+                // If the algorithm changes at the value itself, that is the far side.
                 sides[0] -= (case.quantity == value) as i32;
             }
         }
@@ -133,7 +134,7 @@ fn every_case_belongs_to_a_threshold() {
     assert_eq!(names.len(), known.len(), "two thresholds have one name");
 }
 
-/// Sizes that are no thresholds, with the reason.
+/// Constants that are not thresholds, with the reason.
 const OTHERS: &[(&str, &str)] = &[
     ("FREE", "arenas kept, not a way of computing"),
     ("CACHE", "kernels kept"),
@@ -241,7 +242,7 @@ const OTHERS: &[(&str, &str)] = &[
     ("FEW_BUNDLES", "bundles for each thread; lines of narrower ones have the same bits"),
 ];
 
-/// Every constant number in the backend's sources is listed, or is no threshold and says why.
+/// Every numeric constant in the backend's sources is listed as a threshold or as an exception with a reason.
 #[test]
 fn every_constant_is_listed_or_says_why_not() {
     fn files(dir: &std::path::Path, found: &mut Vec<std::path::PathBuf>) {
@@ -273,7 +274,7 @@ fn every_constant_is_listed_or_says_why_not() {
             if !(number && defined) || OTHERS.iter().any(|(n, _)| *n == name) {
                 continue;
             }
-            // Used in a list: a line of its file, or of another, makes a threshold of it.
+            // A constant that is used in a list of thresholds, in its own file or another.
             let listed = |text: &str| {
                 text.split("Threshold::new(").skip(1).any(|t| {
                     let end = t.find("\")").unwrap_or(t.len());

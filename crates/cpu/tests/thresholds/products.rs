@@ -1,10 +1,10 @@
-//! Matrix products of a size.
+//! Matmuls of a given size.
 
 use super::{Case, Maker, Round};
 use ir::ops::Dot;
 use ir::{Builder, DType, Graph, GraphBuilder, Literal, Scalar, Type, Unary, Value};
 
-/// A product of `[batch, m, k]` and `[batch, k, n]`, the right one turned if asked for.
+/// A product of `[batch, m, k]` and `[batch, k, n]`, optionally with the right one transposed.
 #[derive(Clone, Copy)]
 struct Product {
     batch: usize,
@@ -19,13 +19,13 @@ fn product(m: usize, k: usize, n: usize) -> Product {
     Product { batch: 1, m, k, n, turned: false, dtype: DType::F32 }
 }
 
-/// What follows a product.
+/// The ops after the product.
 #[derive(Clone, Copy, PartialEq)]
 enum After {
     Nothing,
-    /// A bias and a function of each element.
+    /// A bias and an elementwise function.
     Elements,
-    /// A residual, then the row over its length.
+    /// A residual, then the row divided by its norm.
     Rows,
 }
 
@@ -108,7 +108,7 @@ fn each(products: &[Product], quantity: usize) -> Vec<Case> {
     products.iter().flat_map(|p| p.cases(quantity)).collect()
 }
 
-/// Work for two, three and five threads.
+/// Enough work for two, three and five threads.
 fn parallel(q: usize, round: Round) -> Vec<Case> {
     let mut all = Vec::new();
     for threads in [2, 3, 5] {
@@ -170,7 +170,7 @@ pub(super) const MAKERS: &[(&str, Maker)] = &[
     }),
     ("gemm.packed_b", |q, round| {
         let n = round.divide(q, 2048);
-        // Few rows, which each part packs for itself, and as many as are packed once for all.
+        // Few rows, for which each part packs B for itself, and enough rows that B is packed once for all.
         let cases = [(2, After::Nothing), (2, After::Rows), (40, After::Rows)];
         let case = |(m, after)| Case::new(n * 2048, product(m, 2048, n).turned().graph(after));
         cases.map(case).into()
@@ -180,7 +180,7 @@ pub(super) const MAKERS: &[(&str, Maker)] = &[
     ("gemm.spread", |q, _| each(&[product(40, 60, q)], q)),
     ("gemm.one_set_rows", |q, _| each(&[product(q, 60, 1024), product(q, 530, 512).of(DType::F64)], q)),
     ("gemm.whole_rows", |q, _| each(&[product(130, 20, q).of(DType::F64)], q)),
-    // Every case runs on fewer threads than that and on more.
+    // Every case runs on fewer threads than the threshold and on more.
     ("gemm.few_parts", |q, _| each(&[product(150, 90, 260), product(400, 64, 100).turned(), product(40, 600, 300)], q)),
     ("gemm.tiny", |q, _| {
         let shapes = [(q, q, q), (q, 3, 2), (2, q, 5), (3, 4, q), (1, q, q)];

@@ -1,4 +1,4 @@
-//! Routines of a size: along axes, attention, convolutions, factorisations.
+//! Routines of a given size: along axes, attention, convolutions, factorizations.
 
 use super::{Case, Maker, Round};
 use ir::composites::attention::{AttentionOptions, attention};
@@ -42,7 +42,7 @@ fn parallel(q: usize, round: Round) -> Vec<Case> {
     all
 }
 
-/// A packed matrix times rows.
+/// A quantized matrix times rows.
 fn packed(quantity: usize, [m, n, k]: [usize; 3]) -> Case {
     let packing = QuantScheme::new(QuantFormat::Int8, Some(1)).unwrap();
     let types = packing.part_types(&[n, k], DType::F32).unwrap();
@@ -54,14 +54,14 @@ fn packed(quantity: usize, [m, n, k]: [usize; 3]) -> Case {
     Case::new(quantity, b.finish(&[y]))
 }
 
-/// Packed rows, decoded alone.
+/// Dequantizes quantized rows.
 fn packed_alone(quantity: usize, k: usize) -> Case {
     let packing = QuantScheme::new(QuantFormat::Int8, Some(1)).unwrap();
     let types = packing.part_types(&[3, k], DType::F32).unwrap();
     Case::new(quantity, one(dequantize(&packing, &types, DType::BF16).unwrap(), &types))
 }
 
-/// Queries and keys, heads of a group together.
+/// Attention over queries and keys, with several heads per group.
 fn attend(quantity: usize, (tq, tk): (usize, usize), causal: bool, gradient: bool) -> Case {
     let (q, k) = (f32s(&[2, 2, tq, 8]), f32s(&[2, 2, tk, 8]));
     let options = AttentionOptions { causal, ..AttentionOptions::default() };
@@ -87,7 +87,7 @@ fn convolution(quantity: usize, x: &[usize], k: &[usize], dtype: DType) -> Vec<C
     all
 }
 
-/// Features that are alone in their group, with both gradients, at several strides.
+/// Depthwise convolutions, with both gradients, with several strides.
 fn alone(quantity: usize, size: usize, window: usize) -> Vec<Case> {
     let mut all = Vec::new();
     for stride in [1, 2, 3] {
@@ -100,7 +100,7 @@ fn alone(quantity: usize, size: usize, window: usize) -> Vec<Case> {
     all
 }
 
-/// Running sums and maxima, forwards and backwards.
+/// Cumulative sums and maxima, forward and reversed.
 fn runs(quantity: usize, shape: &[usize]) -> Vec<Case> {
     let mut all = Vec::new();
     for kind in [ReduceKind::Sum, ReduceKind::Prod, ReduceKind::Max] {
@@ -111,14 +111,14 @@ fn runs(quantity: usize, shape: &[usize]) -> Vec<Case> {
     all
 }
 
-/// Integers added to so many places.
+/// Integers added to a number of elements.
 fn counted(quantity: usize, _: Round) -> Vec<Case> {
     let op = Scatter { kind: ScatterKind::Add, dims: SliceDims::take(1, 0, 1), mode: ScatterMode::Clip };
     let types = [&[quantity][..], &[9 * quantity, 1], &[9 * quantity]].map(|s| Type::new(DType::I32, s));
     vec![Case::new(quantity, one(op, &types))]
 }
 
-/// So many rows added to those of an operand, and put in their place, some of them several times.
+/// A number of rows added to those of an operand, or replacing them, some of them several times.
 fn to_rows(quantity: usize, operand: &[usize], slices: usize) -> Vec<Case> {
     let kinds = [ScatterKind::Add, ScatterKind::Set, ScatterKind::Max];
     let dtypes = [(DType::F32, DType::I32), (DType::BF16, DType::I64)];
@@ -131,7 +131,7 @@ fn to_rows(quantity: usize, operand: &[usize], slices: usize) -> Vec<Case> {
     kinds.into_iter().flat_map(|kind| dtypes.map(|d| of(kind, d))).collect()
 }
 
-/// Lines with many equal elements too, both ways, with places beside them.
+/// Lines with many equal elements, in both orders, with indices as an additional operand.
 fn sorts(quantity: usize, shape: &[usize]) -> Vec<Case> {
     let mut all = Vec::new();
     for descending in [false, true] {
@@ -150,14 +150,14 @@ fn grouped(mode: RaggedMode, quantity: usize, [rows, k, n]: [usize; 3]) -> Case 
         RaggedMode::Contract => b.input(DType::F32, &[rows, n]),
         _ => b.input(DType::F32, &[3, k, n]),
     };
-    // Groups of a few rows, most of them, and none.
+    // Groups of a few rows, of most rows, and of none.
     let offsets = [0, 2.min(rows) as i32, rows as i32, rows as i32];
     let o = b.constant(ir::Literal::new(&[4], &offsets)).unwrap();
     let y = b.one(RaggedDot { mode, ..RaggedDot::rows(DType::F32) }.into(), &[x, w, o]).unwrap();
     Case::new(quantity, b.finish(&[y]))
 }
 
-/// `A·Aᵀ + n·I`, of which everything can be factored.
+/// Cholesky, LU and other factors of `A·Aᵀ + n·I`.
 fn factors(n: usize, right: usize) -> Graph {
     let mut b = Builder::new();
     let x = b.input(DType::F64, &[n, n]);
@@ -183,13 +183,13 @@ fn factored(quantity: usize, n: usize, right: usize) -> Case {
 }
 
 fn convolved(quantity: usize, rows: usize, length: usize) -> Case {
-    // The second is short, so that the interpreter, which multiplies everything, is quick.
+    // The second signal is short, so that the interpreter, which uses the direct sum, is fast.
     let (x, y) = (f32s(&[rows, length - 8]), f32s(&[rows, 9]));
     let c = ir::composites::convolve::fft_convolve(&x, &y).unwrap();
     Case { tolerance: 2e-4, ..Case::new(quantity, one(c, &[x, y])) }
 }
 
-/// Results whose transforms have at most, or at least, so many points.
+/// Results whose transforms have at most, or at least, a number of points.
 fn points(q: usize, round: Round) -> Vec<Case> {
     let length = match round {
         Round::Down => (1..=q).rev().find(|&n| cpu::convolution_points(n) <= q).unwrap_or(1),
@@ -198,7 +198,7 @@ fn points(q: usize, round: Round) -> Vec<Case> {
     [1, 3].map(|rows| convolved(cpu::convolution_points(length), rows, length)).into()
 }
 
-/// Slices of so many adjacent elements added to rows.
+/// Slices of a number of adjacent elements added to rows.
 fn scattered(q: usize, _: Round) -> Vec<Case> {
     let (table, ids) = (f32s(&[40, q]), Type::new(DType::I32, &[900]));
     let c = ir::composites::embedding::embedding(&table, &ids, None).unwrap();
@@ -218,7 +218,7 @@ fn windows(q: usize, _: Round) -> Vec<Case> {
     all
 }
 
-/// A matrix put together again from its singular and eigenvectors, whose signs are free.
+/// A matrix recomposed from its singular vectors and eigenvectors, whose signs are arbitrary.
 fn rebuilt(quantity: usize, m: usize, n: usize) -> Case {
     rebuilt_in(DType::F64, quantity, m, n)
 }
@@ -255,7 +255,7 @@ fn eigenvalues(quantity: usize, n: usize) -> Case {
     Case { tolerance: 1e-10, ..Case::new(quantity, b.finish(&[eigen[0]])) }
 }
 
-/// Elements read at given places of so many lines, and added back.
+/// Elements gathered along a number of lines, and added back.
 fn read_along(q: usize, _: Round) -> Vec<Case> {
     let of = |x: &[usize], i: &[usize], axis: usize| {
         let mut b = Builder::new();
@@ -283,7 +283,7 @@ fn transforms(quantity: usize, shape: &[usize], axis: usize) -> Vec<Case> {
     graphs.map(|g| Case::new(quantity, g)).into()
 }
 
-/// Axes exchanged, in elements of every size.
+/// Transposes, with elements of every size.
 fn exchanged(quantity: usize, shape: &[usize], dtypes: &[DType]) -> Vec<Case> {
     let of = |&d: &DType| {
         let mut b = Builder::new();
@@ -296,7 +296,7 @@ fn exchanged(quantity: usize, shape: &[usize], dtypes: &[DType]) -> Vec<Case> {
     dtypes.iter().map(of).collect()
 }
 
-/// Two operands of small elements, one of which may be the same along some axes.
+/// Two operands of small dtypes, one of which may be broadcast along some axes.
 fn narrow(q: usize, shape: &[usize], other: &[usize], axes: &[usize]) -> Vec<Case> {
     use ir::Binary::{Add, And, Max, Min, Mul, Or, Sub, Xor};
     let mut all = Vec::new();
@@ -315,7 +315,7 @@ fn narrow(q: usize, shape: &[usize], other: &[usize], axes: &[usize]) -> Vec<Cas
     all
 }
 
-/// Lines of elements with nothing that goes along.
+/// Sorts of lines without other operands.
 fn lone_lines(q: usize, _: Round) -> Vec<Case> {
     let of = |d: DType, axis: usize, descending: bool| {
         let shape = if axis == 0 { [q, 3] } else { [3, q] };
@@ -380,7 +380,7 @@ pub(super) const MAKERS: &[(&str, Maker)] = &[
         [DType::F32, DType::F64, DType::BF16].into_iter().flat_map(of).collect()
     }),
     ("conv.panel", |q, round| {
-        // So many steps that windows are written out.
+        // A stride that is so large that windows are written out.
         let n = round.divide(q, 16);
         let windows = WindowConfig::strided(&[9], &[0]);
         let (x, k) = (f32s(&[1, 4, 9 * n]), f32s(&[5, 4, 4]));
@@ -422,7 +422,7 @@ pub(super) const MAKERS: &[(&str, Maker)] = &[
                 high: [1, low][..].into(),
                 ..WindowConfig::unit_stride(2)
             };
-            // So few results that windows of phases are not read where they lie.
+            // So few results that windows of phases are not read in place.
             let (x, k) = (f32s(&[3, 5 * q, 3, 3]), f32s(&[5, 5 * q, window[0], window[1]]));
             Case::new(q, one(Conv::new(DType::F32, spread), &[x, k]))
         };
@@ -448,7 +448,7 @@ pub(super) const MAKERS: &[(&str, Maker)] = &[
     ("convolve.many", |q, _| vec![convolved(q, q, 8192)]),
     ("convolve.points", |q, _| [1, 4].map(|rows| convolved(q, rows, q)).into()),
     ("fourier.registers", |q, round| {
-        // Primes, and lengths that they divide.
+        // Primes, and lengths that are multiples of them.
         let prime = |n: &usize| (2..*n).all(|d| n % d != 0);
         let p = match round {
             Round::Down => (2..=q).rev().find(prime).unwrap_or(2),
@@ -461,7 +461,7 @@ pub(super) const MAKERS: &[(&str, Maker)] = &[
         transforms(columns * 24 * 4, &[24, columns], 0).into_iter().take(2).collect()
     }),
     ("fourier.matrix", |q, _| {
-        // Alone, where threads share it; several; of two axes; and longer ones, whose factors fill vectors or don't.
+        // A single line, which threads share; several; two axes; and longer lines, with factors that fill vectors or do not.
         let shapes = [[1, q], [9, q], [2, 2 * q], [1, 5 * q]];
         shapes.iter().flat_map(|s| transforms(q, s, 1)).collect()
     }),
@@ -516,7 +516,7 @@ pub(super) const MAKERS: &[(&str, Maker)] = &[
         };
         [(DType::F32, 33), (DType::F64, 21)].map(|(d, n)| of(d, n)).into()
     }),
-    // The first column is reduced by itself; what is left after it is multiplied.
+    // The first column is reduced by itself; the multiplication covers the rest.
     ("linalg.pieces", |q, _| vec![eigenvalues(q, q + 1)]),
     ("packed.few", |q, _| vec![packed(q, [q, 40, 64]), packed_alone(q, 40)]),
     ("packed.run", |q, _| vec![packed(q, [3, 20, q]), packed_alone(q, q)]),
@@ -597,7 +597,7 @@ pub(super) const MAKERS: &[(&str, Maker)] = &[
         [DType::U8, DType::BF16, DType::F32, DType::F64].map(of).into()
     }),
     ("concat.block", |q, _| {
-        // Rows of that many bytes, and two that are as many.
+        // One row of that many bytes, and two that have as many together.
         let of = |line: usize| {
             let mut b = Builder::new();
             let mut sizes: Vec<usize> = (1..40).collect();

@@ -1,4 +1,4 @@
-//! Attention and its backward, claimed by the device, against the interpreter or (where that takes long) the CPU's inlined form.
+//! Compares the device's attention kernels and their backward with the interpreter or (where that is slow) the CPU's inlined form.
 
 use crate::Slice;
 use crate::device::{Device, run, same_bits};
@@ -8,9 +8,9 @@ use ir::composites::attention::{AttentionOptions, attention, attention_backward}
 use ir::{Builder, DType, Graph, GraphBuilder, Literal, Scalar, Type, interp};
 use oracle::Rng;
 
-/// How many cases.
+/// The number of cases.
 const CASES: u64 = 200;
-/// From this one on they are as in training: wide heads, many queries, no cotangent of the log-sum-exp.
+/// The cases from this one on are as in training: large heads, many queries, no cotangent of the log-sum-exp.
 const PLAIN: u64 = 160;
 
 struct Case {
@@ -52,7 +52,7 @@ fn agrees(device: &Device, case: &Case) -> Result<(), String> {
     };
     for (n, (g, w)) in got.iter().zip(&want).enumerate() {
         let numbers = || w.scalars().map(Scalar::to_f64);
-        // Sums of many terms are as exact as their largest results.
+        // The error of a sum with many terms is relative to the largest results.
         let largest = numbers().filter(|x| x.is_finite()).fold(0.5, |a: f64, x| a.max(x.abs()));
         for (i, (a, b)) in g.scalars().map(Scalar::to_f64).zip(numbers()).enumerate() {
             let same = a == b || (a.is_nan() && b.is_nan()) || (a - b).abs() <= tolerance * (largest + b.abs()) / 2.0;
@@ -64,7 +64,7 @@ fn agrees(device: &Device, case: &Case) -> Result<(), String> {
     Ok(())
 }
 
-/// Forward and backward of an attention that follows from its number.
+/// Forward and backward of an attention that is generated from its number.
 fn case(k: u64) -> Case {
     let mut rng = Rng::new(77 + k);
     let (large, plain) = (k % 8 == 0, k >= PLAIN);

@@ -8,12 +8,12 @@ use gpu::wgpu::{Wgpu, WgpuOptions};
 use ir::{Graph, Literal};
 use std::sync::Arc;
 
-/// The device; a GPU that was lost is opened again.
+/// The device; a lost GPU is opened again.
 pub(crate) struct Device {
     pub(crate) cuda: Option<Arc<Cuda>>,
     #[cfg(feature = "wgpu")]
     pub(crate) wgpu: Option<Arc<Wgpu>>,
-    /// Kernels are compiled alone; nothing runs.
+    /// Set if kernels are only compiled, and nothing runs.
     pub(crate) offline: Option<AotTarget>,
     pub(crate) cpu: Arc<Cpu>,
 }
@@ -55,7 +55,7 @@ impl Device {
         }
     }
 
-    /// Opens the device again if an error says that it is gone.
+    /// Opens the device again if an error states that it is lost.
     pub(crate) fn mend(&mut self, error: &str) {
         if error.contains("was lost") && self.cuda.take().is_some() {
             match Cuda::open(0, self.cpu.clone()) {
@@ -68,14 +68,14 @@ impl Device {
         }
     }
 
-    /// Compiles the kernels of a graph, where that is all that is asked for.
+    /// Compiles the kernels of a graph, if only that is requested.
     pub(crate) fn compiled(&self, graph: &Graph) -> Option<Result<(), String>> {
         let offline = self.offline.as_ref()?;
         let program = compiler::compile(graph, offline, &Options::default()).map_err(|e| e.to_string());
         Some(program.and_then(|p| offline.compile(&p).map(|_| ()).map_err(|e| e.to_string())))
     }
 
-    /// Whether a graph with types that the device lacks is refused by name, if it is one.
+    /// Checks that a graph with dtypes that the device does not support is rejected with a clear error, if it is such a graph.
     pub(crate) fn refused(&self, graph: &Graph) -> Option<Result<(), String>> {
         if oracle::backend::has_types(self.backend(), graph) {
             return None;
@@ -83,12 +83,12 @@ impl Device {
         match compiler::compile(graph, self.backend(), &Options::default()) {
             Err(compiler::Error::Backend(e)) if e.contains("doesn't have") => Some(Ok(())),
             Err(e) => Some(Err(e.to_string())),
-            // What nobody reads goes before it is looked at.
+            // Unused values are removed before the check.
             Ok(_) => None,
         }
     }
 
-    /// The program of a graph and the text of its kernels.
+    /// The program of a graph and the source of its kernels.
     pub(crate) fn show(&self, graph: &Graph, options: &Options) -> String {
         let program = match compiler::compile(graph, self.backend(), options) {
             Ok(p) => p,
@@ -100,7 +100,7 @@ impl Device {
     }
 }
 
-/// The adapter that a name means: `wgpu`, `wgpu-strict` with default limits and a browser's rules.
+/// The adapter for a name: `wgpu`, or `wgpu-strict` with default limits and the rules of browsers.
 #[cfg(feature = "wgpu")]
 pub(crate) fn choice(name: &str) -> Option<WgpuOptions> {
     match name {
@@ -110,7 +110,7 @@ pub(crate) fn choice(name: &str) -> Option<WgpuOptions> {
     }
 }
 
-/// Results of a run.
+/// The results of a run.
 pub(crate) fn outputs(b: &Bindings, program: &Program) -> Result<Vec<Literal>, String> {
     let mut outs = Vec::new();
     for (buffer, ty) in b.outputs.iter().zip(&program.outputs) {
@@ -121,7 +121,7 @@ pub(crate) fn outputs(b: &Bindings, program: &Program) -> Result<Vec<Literal>, S
     Ok(outs)
 }
 
-/// Compiles and loads.
+/// Compiles and loads a program.
 pub(crate) fn load(backend: &dyn Backend, graph: &Graph, options: &Options) -> Result<Arc<dyn Executable>, String> {
     let program = compiler::compile(graph, backend, options).map_err(|e| format!("compile: {e}"))?;
     backend.load(program).map_err(|e| format!("load: {e}"))
@@ -149,7 +149,7 @@ pub(crate) fn run(
     outputs(&b, exe.program())
 }
 
-/// Where two lists of results differ in their bits.
+/// Describes where two lists of results differ in their bits.
 pub(crate) fn same_bits(a: &[Literal], b: &[Literal], what: &str) -> Result<(), String> {
     for (k, (x, y)) in a.iter().zip(b).enumerate() {
         if let Some(i) = (0..x.ty().numel()).find(|&i| x.get(i).bits() != y.get(i).bits()) {

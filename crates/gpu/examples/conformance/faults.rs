@@ -1,4 +1,4 @@
-//! Kernels on disk, memory that runs out, a device that is lost.
+//! Tests of kernels on disk, of out-of-memory errors, and of a lost device.
 
 use crate::device::{Device, bind, load, outputs, run, same_bits};
 use crate::report::Report;
@@ -25,7 +25,7 @@ fn sample() -> (Graph, Vec<Literal>) {
     (graph, vec![x])
 }
 
-/// A product, which loads code of cuBLASLt's.
+/// A matrix product, which loads code of cuBLASLt.
 fn product() -> (Graph, Vec<Literal>) {
     let mut b = Builder::new();
     let x = b.input(DType::F32, &[64, 64]);
@@ -49,7 +49,7 @@ pub(crate) fn cache(device: Device, report: &mut Report) {
             return Err(format!("{} kernels were compiled again", second.num_compiled_kernels()));
         }
         same_bits(&want, &got, "kernels from disk")?;
-        // Every file damaged: compiled again, with the same results.
+        // If every file is damaged, kernels are compiled again, with the same results.
         let folder = std::env::var("TENSORLOOM_CACHE").map_err(text)?;
         for f in std::fs::read_dir(std::path::Path::new(&folder).join("cuda")).map_err(text)? {
             let f = f.map_err(text)?.path();
@@ -95,7 +95,7 @@ pub(crate) fn memory(device: Device, report: &mut Report) {
         }
         held.pop();
         same_bits(&want, &run(&**cuda, &graph, &inputs, &Options::default())?, "with little memory left")?;
-        // What was given back serves requests of another size.
+        // Freed memory is used for requests of another size.
         drop(held);
         let large = cuda.alloc(20 << 30).map_err(text)?;
         large.write((20 << 30) - 8, &[7; 8]).map_err(text)?;
@@ -110,7 +110,7 @@ pub(crate) fn memory(device: Device, report: &mut Report) {
     report.check("more than 2³¹ elements", || wide(cuda), String::new);
 }
 
-/// Indices that need 64 bits.
+/// Tests indices that need 64 bits.
 fn wide(cuda: &Cuda) -> Result<(), String> {
     let n = (1usize << 31) + 4099;
     let mut b = Builder::new();
@@ -174,7 +174,7 @@ pub(crate) fn faults(device: Device, report: &mut Report) {
         if let Some(i) = later.iter().position(|e| e.as_ref().map(ToString::to_string).as_deref() != Some(&said)) {
             return Err(format!("call {i} after the trap gave {:?}", later[i]));
         }
-        // The driver gives a device back to a new process alone, and the message says so; where it does give it back, it works.
+        // The driver may make the device available only to a new process; then the error message says so. Otherwise it must work.
         match Cuda::open(0, device.cpu.clone()) {
             Err(e) if said.contains("new process") => Ok(println!("opening it again: {e}")),
             Err(e) => Err(format!("opening it again: {e}")),

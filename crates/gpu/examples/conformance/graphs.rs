@@ -1,4 +1,4 @@
-//! The table of ops, random graphs and expressions of which every bit counts, against the interpreter.
+//! Compares the table of ops, random graphs and exact expressions with the interpreter.
 
 use crate::device::{Device, bind, load, outputs, run, same_bits};
 use crate::report::Report;
@@ -27,7 +27,7 @@ pub(crate) fn random(mut device: Device, slice: Slice, arguments: &Arguments, re
     }
 }
 
-/// One for every five random graphs, of floats and of whole numbers in turn.
+/// Exact expressions: one for every five random graphs, alternating between floats and integers.
 pub(crate) fn exacts(mut device: Device, slice: Slice, arguments: &Arguments, report: &mut Report) {
     for k in (0..arguments.random.div_ceil(5)).filter(|k| slice.has(*k)) {
         let seed = arguments.seed.wrapping_add(k);
@@ -38,7 +38,7 @@ pub(crate) fn exacts(mut device: Device, slice: Slice, arguments: &Arguments, re
     }
 }
 
-/// Every bit of the interpreter's results.
+/// Checks that every bit equals the interpreter's results.
 fn equals(backend: &dyn Backend, graph: &Graph, inputs: &[Literal]) -> Result<(), String> {
     oracle::backend::matches_bitwise(backend, graph, inputs).map(drop)
 }
@@ -66,7 +66,7 @@ fn judged(device: &mut Device, name: &str, graph: &Graph, inputs: &[Literal], ju
     }
 }
 
-/// The interpreter's results, the same bits each time, and the same with donated inputs.
+/// Checks that the results agree with the interpreter, are identical in each run, and with donated inputs.
 fn agrees(backend: &dyn Backend, graph: &Graph, inputs: &[Literal]) -> Result<(), String> {
     interp::run(graph, inputs).map_err(|e| e.to_string())?;
     let exe = load(backend, graph, &Options::default())?;
@@ -75,7 +75,7 @@ fn agrees(backend: &dyn Backend, graph: &Graph, inputs: &[Literal]) -> Result<()
     let got = outputs(&b, exe.program())?;
     exe.run(&mut b).map_err(|e| format!("second run: {e}"))?;
     same_bits(&got, &outputs(&b, exe.program())?, "two runs")?;
-    // The third run over the same memory replays a recording.
+    // The third run with the same memory replays a CUDA graph.
     exe.run(&mut b).map_err(|e| format!("third run: {e}"))?;
     same_bits(&got, &outputs(&b, exe.program())?, "first run and replay")?;
     let donate = donations(graph);
@@ -83,13 +83,13 @@ fn agrees(backend: &dyn Backend, graph: &Graph, inputs: &[Literal]) -> Result<()
         true => None,
         false => Some(run(backend, graph, inputs, &Options { donate, ..Options::default() })?),
     };
-    // Vectors of factorisations are determined up to their sign, and where a transform's infinities go depends on its
-    // butterflies; the tests of these routines compare them as far as they are determined.
+    // Vectors of factorizations are determined only up to their sign, and the positions of infinities in an FFT depend on its
+    // butterflies; the tests of these routines compare them more precisely.
     let text = graph.to_string();
     if ["eigh(", "svd(", "qr(", "fft("].iter().any(|op| text.contains(op)) {
         return Ok(());
     }
-    // Whether padding meets an infinite weight (0·∞) or is left out depends on how a convolution runs.
+    // Whether padding is multiplied by an infinite weight (0·∞) or skipped depends on the implementation of a convolution.
     let finite = |l: &Literal| l.scalars().all(|s| s.to_f64().is_finite());
     if text.contains("conv(") && !(inputs.iter().all(finite) && got.iter().all(finite)) {
         return Ok(());
@@ -104,7 +104,7 @@ fn agrees(backend: &dyn Backend, graph: &Graph, inputs: &[Literal]) -> Result<()
     }
 }
 
-/// Each input with the first free output of its type.
+/// Pairs each input with the first unused output of its type.
 fn donations(graph: &Graph) -> Vec<(usize, usize)> {
     let (inputs, outputs) = (graph.input_types(), graph.output_types());
     let mut taken = vec![false; outputs.len()];

@@ -1,14 +1,14 @@
-//! Whether a GPU computes what the interpreter and the CPU compute. Needs one.
+//! Compares the results of a GPU with those of the interpreter and the CPU. Needs a GPU.
 //!
 //! ```text
 //! conformance [--out FOLDER] [--random N] [--seed S] [--jobs J] [--only PART,PART] [--stall SECONDS] [--device cuda|wgpu|wgpu-strict|cpu|offline]
 //! ```
 //!
-//! Each part runs in processes of its own, so that a kernel that hangs or ruins the device costs one check. Failures go
-//! to `FOLDER/failures.txt`, with the graph, the program and the text of its kernels; a table ends the output. The exit
-//! status is 0 if everything agreed. `--device cpu` runs the same checks on the CPU: a test of the checks. `--device offline` compiles the
-//! kernels of `ops`, `random`, `exact`, `sizes`, `products` and `attention` for a Hopper, where NVRTC is installed; it needs no GPU. WebGPU needs the
-//! feature `wgpu`; `wgpu-strict` asks for default limits and a browser's rules.
+//! Each part runs in separate processes, so that a kernel that hangs or breaks the device fails only one check. Failures are
+//! written to `FOLDER/failures.txt`, with the graph, the program and the source of its kernels; the output ends with a table.
+//! The exit status is 0 if all checks passed. `--device cpu` runs the same checks on the CPU, to test the checks. `--device
+//! offline` compiles the kernels of `ops`, `random`, `exact`, `sizes`, `products` and `attention` for Hopper, if NVRTC is
+//! installed; it needs no GPU. WebGPU needs the feature `wgpu`; `wgpu-strict` uses default limits and the rules of browsers.
 
 mod attention;
 mod device;
@@ -26,7 +26,7 @@ use report::Report;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// What was asked for.
+/// The command-line arguments.
 #[derive(Clone)]
 pub(crate) struct Arguments {
     pub(crate) out: PathBuf,
@@ -36,7 +36,7 @@ pub(crate) struct Arguments {
     pub(crate) only: Vec<String>,
     pub(crate) stall: u64,
     pub(crate) device: String,
-    /// In a process of a part: which part, and which of its checks (every `n`-th from `i` on, from number `from`).
+    /// In a process of a part: the part, and the slice of its checks (every `n`-th from `i` on, from number `from`).
     pub(crate) part: Option<(String, Slice)>,
 }
 
@@ -53,7 +53,7 @@ impl Slice {
     }
 }
 
-/// The parts, and whether their checks can be shared out.
+/// The parts, and whether their checks can be distributed over processes.
 pub(crate) const PARTS: &[(&str, bool)] = &[
     ("open", false),
     ("ops", true),
@@ -94,7 +94,7 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Parts that make sense without a device.
+/// Parts that work without a device.
 const COMPILED: &[&str] = &["open", "ops", "random", "exact", "sizes", "products", "attention"];
 
 fn run(part: &str, slice: Slice, device: Device, arguments: &Arguments, report: &mut Report) {

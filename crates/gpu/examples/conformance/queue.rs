@@ -1,4 +1,4 @@
-//! The queue: work that ends later, memory that is given back early, many threads, and recordings.
+//! Tests of the queue: asynchronous work, memory that is freed early, several threads, and CUDA graphs.
 
 use crate::device::{Device, bind, load, outputs, same_bits};
 use crate::report::Report;
@@ -86,7 +86,7 @@ pub(crate) fn replay(device: Device, report: &mut Report) {
     report.check("training with and without recordings", || trained(&device, cuda), String::new);
 }
 
-/// A step of gradient descent by hand: `w ← w − 0.01·xᵀ(tanh(x·w) − t)`, with the parameter donated.
+/// A step of gradient descent with an explicit gradient: `w ← w − 0.01·xᵀ(tanh(x·w) − t)`, with the parameter donated.
 fn trained(device: &Device, cuda: &Arc<Cuda>) -> Result<(), String> {
     let (m, n, k) = (128, 96, 200);
     let mut b = Builder::new();

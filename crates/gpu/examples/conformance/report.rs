@@ -1,11 +1,11 @@
-//! What a process of a part tells its supervisor: lines on standard output, details in a file.
+//! The report of a part's process to its supervisor: lines on standard output, details in a file.
 
 use crate::{Arguments, Slice};
 use std::io::Write;
 use std::path::PathBuf;
 use std::time::Instant;
 
-/// Details of so many failures are kept.
+/// The maximum number of failures with details.
 const KEPT: usize = 12;
 
 pub(crate) struct Report {
@@ -21,14 +21,14 @@ impl Report {
         Report { file, checks: 0, failures: 0, started: Instant::now() }
     }
 
-    /// Says what comes next, so that a hang has a name. `number` is where to go on after it.
+    /// Reports the next check, so that a hang can be attributed. `number` is the check to continue with afterwards.
     pub(crate) fn at(&mut self, number: u64, name: &str) {
         println!("at {number} {name}");
         let _ = std::io::stdout().flush();
         self.checks += 1;
     }
 
-    /// One check.
+    /// Runs one check.
     pub(crate) fn check(
         &mut self,
         name: &str,

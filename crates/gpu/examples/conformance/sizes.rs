@@ -1,4 +1,4 @@
-//! Graphs large enough for many blocks, rows of every length, and products of every layout, against the CPU.
+//! Compares graphs with many blocks, rows of every length, and products of every layout with the CPU.
 
 use crate::Slice;
 use crate::device::{Device, bind, load, outputs, same_bits};
@@ -15,11 +15,11 @@ struct Case {
     name: String,
     graph: Graph,
     fill: FillKind,
-    /// For integers that are indices or counts.
+    /// The bound of integers that are indices or counts.
     index: usize,
 }
 
-/// One graph: its inputs, and what is made of them.
+/// One graph: its inputs, and the function that builds it.
 fn case(
     name: String,
     types: &[Type],
@@ -89,7 +89,7 @@ fn one(device: &Device, c: &Case, seed: u64) -> Result<(), String> {
     Ok(())
 }
 
-/// Integers exactly, floats as closely as their sums allow: against each element and the tensor's largest.
+/// Compares integers exactly, and floats with a tolerance relative to the element and to the tensor's largest magnitude.
 pub(crate) fn close(got: &Literal, want: &Literal) -> Result<(), String> {
     let d = want.ty().dtype;
     let tolerance = match d {
@@ -339,7 +339,8 @@ fn matmuls() -> Vec<Case> {
         for (m, n, k) in shapes {
             for layout in 0..8 {
                 let batch = if layout >= 4 { 3 } else { 1 };
-                // Bits: A transposed, B transposed; from 4 on with a batch, from 6 on B shared by all matrices.
+                // The bits of the layout: A transposed, B transposed; from 4 on with a batch, from 6 on with B shared by all
+                // matrices.
                 let (ta, tb, share) = (layout % 2 == 1, layout / 2 % 2 == 1, layout >= 6);
                 let a = if ta { [batch, k, m] } else { [batch, m, k] };
                 let b_batch = if share { 1 } else { batch };
@@ -400,7 +401,7 @@ fn matmuls() -> Vec<Case> {
     all
 }
 
-/// Products of numbers that are rounded to 8 bits, as training makes them: forward, and both gradients.
+/// Products of operands that are rounded to 8 bits, as in training: forward, and both gradients.
 fn rounded() -> Vec<Case> {
     let few = |b: &mut Builder, x: Value, d: DType, most: f64| -> Made<Value> {
         let shape = b.ty(x).shape;
@@ -432,7 +433,8 @@ fn rounded() -> Vec<Case> {
                 let y = b.one(dot(&[2], &[1]).into(), &[rows, weight])?;
                 let dx = b.one(dot(&[2], &[0]).into(), &[back, weight])?;
                 let dw = b.one(dot(&[0, 1], &[0, 1]).into(), &[back, rows])?;
-                // Units of 8 bits add up fewer bits than f32 has: results are compared as bf16, one of them through f32.
+                // fp8 matrix units accumulate with fewer bits than f32 has, so results are compared as bf16, one of them through
+                // f32.
                 let dx = b.scale(dx, 0.5)?;
                 [y, dx, dw].into_iter().map(|v| b.cast(v, DType::BF16)).collect()
             }));

@@ -1,4 +1,4 @@
-//! Running all parts in processes, many at a time; what hangs is ended and named.
+//! Runs all parts in processes, many at a time; terminates and reports those that hang.
 
 use crate::{Arguments, PARTS, Slice};
 use std::collections::BTreeMap;
@@ -19,7 +19,7 @@ struct Row {
 
 type Table = Arc<Mutex<BTreeMap<usize, Row>>>;
 
-/// Runs everything; whether all was well.
+/// Runs everything; returns whether all checks passed.
 pub(crate) fn all(arguments: &Arguments) -> bool {
     if let Err(e) = std::fs::create_dir_all(&arguments.out) {
         eprintln!("{}: {e}", arguments.out.display());
@@ -29,7 +29,7 @@ pub(crate) fn all(arguments: &Arguments) -> bool {
     let started = Instant::now();
     let table: Table = Arc::default();
     let wanted = |p: &str| arguments.only.is_empty() || arguments.only.iter().any(|o| o == p);
-    // What ruins the device or takes all of its memory runs alone, at the end.
+    // Parts that break the device or use all of its memory run alone, at the end.
     let alone = |p: &str| ["memory", "webgpu", "faults", "faults-own"].contains(&p);
     for together in [true, false] {
         let mut jobs: Vec<(usize, Slice)> = Vec::new();
@@ -55,7 +55,7 @@ pub(crate) fn all(arguments: &Arguments) -> bool {
     print(&table, started)
 }
 
-/// One slice of a part: as many processes as it takes to come to its end.
+/// Runs one slice of a part, in as many processes as are needed to complete it.
 fn job(arguments: &Arguments, k: usize, mut slice: Slice, table: &Table) {
     let part = PARTS[k].0;
     let started = Instant::now();
@@ -79,7 +79,7 @@ struct Outcome {
     checks: usize,
     failures: usize,
     first: Vec<String>,
-    /// The process ended before its time: the number of the check to go on with.
+    /// The number of the next check, if the process ended early.
     go_on: Option<u64>,
 }
 
@@ -94,7 +94,7 @@ fn process(arguments: &Arguments, part: &str, slice: Slice) -> Outcome {
     command.args(["--out".as_ref(), arguments.out.as_os_str()]);
     command.args(["--random", &arguments.random.to_string(), "--seed", &arguments.seed.to_string()]);
     command.args(["--device", &arguments.device]);
-    // Compiled kernels are kept beside the results, not with the user's.
+    // The kernel cache is in the output folder, not in the user's cache.
     let cache = arguments.out.join("cache");
     command.env("TENSORLOOM_CACHE", if part == "cache" { cache.as_os_str() } else { "".as_ref() });
     if part == "faults-own" {
@@ -115,7 +115,7 @@ fn process(arguments: &Arguments, part: &str, slice: Slice) -> Outcome {
         std::thread::spawn(move || BufReader::new(out).lines().map_while(Result::ok).try_for_each(|l| to.send(l)));
     }
     let (mut number, mut name, mut done) = (u64::MAX, String::from("its start"), false);
-    // The first answer takes longer: contexts of many processes are made at once.
+    // The first response takes longer, because many processes create contexts at once.
     let mut patience = Duration::from_secs(arguments.stall.max(120));
     loop {
         let line = match lines.recv_timeout(patience) {
@@ -158,7 +158,7 @@ fn process(arguments: &Arguments, part: &str, slice: Slice) -> Outcome {
     outcome
 }
 
-/// All details in one file.
+/// Collects all details in one file.
 fn collect(arguments: &Arguments) {
     let Ok(entries) = std::fs::read_dir(&arguments.out) else { return };
     let mut parts: Vec<_> = entries.filter_map(|e| e.ok().map(|e| e.path())).collect();

@@ -1,5 +1,5 @@
-//! What a WebGPU device promises besides numbers: a lost one is an error and a new one works, memory that isn't there is refused
-//! with its size, a thousand steps leave nothing behind.
+//! Tests of a WebGPU device besides its results: a lost device is an error and a new one works, an allocation that is too large
+//! fails with its size, and a thousand steps do not leak.
 
 use crate::Arguments;
 use crate::device::{Device, bind, choice, load, outputs, run, same_bits};
@@ -14,7 +14,7 @@ fn text(e: impl std::fmt::Display) -> String {
     e.to_string()
 }
 
-/// A product, rows, a reduction, a donated state.
+/// A product, row functions, a reduction, a donated state.
 fn sample() -> (Graph, Vec<Literal>) {
     let mut b = Builder::new();
     let (x, w) = (b.input(DType::F32, &[64, 64]), b.input(DType::F32, &[64, 64]));

@@ -1,5 +1,6 @@
-//! What programs move all day, each over some hundred megabytes: permutations, reductions over any axes, running sums, gathers. A
-//! case's bytes are those of its arguments and results, so its speed is a share of a copy's.
+//! Memory-bound operations of common programs, each over some hundred megabytes: permutations, reductions over any axes,
+//! cumulative sums, gathers. The bytes of a case are those of its arguments and results, so its speed is comparable to that of a
+//! copy.
 
 use super::{Case, case};
 use ir::composites::softmax::softmax;
@@ -74,7 +75,7 @@ pub(super) fn cases() -> Vec<Case> {
     add("cumsum_all", &[(F32, &[1 << 26])], &run(0));
     let rows = |n: usize| {
         move |b: &mut Builder| -> Result<Value> {
-            // Rows in an order without a pattern: multiples of an odd number.
+            // Rows in a scattered order: multiples of an odd number.
             let i = b.iota(DType::U32, &[n], 0)?;
             let odd = b.scalar(DType::U32, 2_654_435_761.0)?;
             let odd = b.splat(odd, &[n])?;

@@ -1,13 +1,13 @@
-//! How fast a GPU is: one line of JSON for each case.
+//! Benchmarks of a GPU: one line of JSON for each case.
 //!
 //! ```text
 //! gpu_bench [--device cuda|wgpu] [--only NAME,NAME] [--seconds S] [--steps true] [--tune SIZES,SIZES]
 //! ```
 //!
-//! `--tune 1x512x768x3072` (batch, m, k, n; `t` behind a size of m or n turns that operand, `f16:` before them is f16) measures the ways to compute products on WebGPU and
-//! keeps the best ones.
+//! `--tune 1x512x768x3072` (batch, m, k, n; `t` after a size of m or n transposes that operand, `f16:` before them selects f16)
+//! autotunes matrix products on WebGPU and stores the best variants.
 //!
-//! A case runs until it has taken so many seconds; its time is the median of rounds, each of many runs that are submitted
+//! A case runs for the given number of seconds; its time is the median of rounds, each of many runs that are submitted
 //! without waiting. `--steps true` adds the time of each step.
 
 mod everyday;
@@ -26,9 +26,9 @@ use std::time::Instant;
 struct Case {
     name: String,
     graph: Graph,
-    /// Bytes that must be moved.
+    /// The minimum bytes of memory traffic.
     bytes: f64,
-    /// Floating-point operations of products.
+    /// The floating-point operations of matrix products.
     flops: f64,
 }
 
@@ -204,13 +204,13 @@ fn main() {
     }
 }
 
-/// Seconds a run, as the median of rounds.
+/// The seconds per run, as the median of rounds.
 fn timed(
     gpu: &dyn Backend,
     seconds: f64,
     mut f: impl FnMut() -> compiler::Result<()>,
 ) -> compiler::Result<(f64, usize)> {
-    // Twice, so that recordings exist.
+    // Several warm-up runs, so that CUDA graphs are captured.
     for _ in 0..3 {
         f()?;
     }
@@ -289,7 +289,7 @@ fn noise(d: DType, bytes: usize) -> Vec<u8> {
     all
 }
 
-/// Measures ways to compute products, and keeps the best.
+/// Autotunes matrix products, and stores the best variants.
 #[cfg(feature = "wgpu")]
 fn tuned(sizes: &[String], host: Arc<dyn Backend>) {
     let device = gpu::wgpu::Wgpu::open(gpu::wgpu::WgpuOptions::default(), host).expect("an adapter");

@@ -1,30 +1,31 @@
-//! Attention and its backward on Hopper's matrix units (`templates/attention.cu`, `templates/attention_fed.cu`).
+//! Attention and its backward on the tensor cores of Hopper (`templates/attention.cu`, `templates/attention_fed.cu`).
 //!
-//! Few queries, as in decoding, are weighed without them (`templates/attention_few.cu`): keys are shared out to blocks, whose parts are
-//! then joined.
+//! A few queries, as in decoding, use no tensor cores (`templates/attention_few.cu`): the keys are distributed over blocks
+//! (split-KV), whose partial results are then combined.
 //!
-//! What it does: f16 and bf16, heads of up to 256 elements (128 in backward) that are multiples of 8, any number of queries and
-//! keys, grouped heads, causal order, windows, offsets, lengths, a softcap. Masks, segments and slopes are inlined by the compiler.
+//! Supported: f16 and bf16, heads of up to 256 elements (128 in backward) that are multiples of 8, any number of queries and
+//! keys, grouped heads, causal masks, windows, offsets, lengths, a soft cap. Masks, segments and slopes are inlined by the
+//! compiler.
 
 use super::template::{ATTENTION, ATTENTION_FED, ATTENTION_FEW, HOPPER, LaunchSequence, TemplateArg, TemplateLaunch};
 use crate::attention::{AttentionCall as Asked, FAR};
 use ir::ops::Composite;
 use ir::{DType, Type};
 
-/// Rows and columns of a tile.
+/// The rows and columns of a tile.
 const SIDE: usize = 64;
-/// Bytes of a tile.
+/// The bytes of a tile.
 const TILE: usize = 8192;
-/// Fewer queries for each key head than this leave most of a tile empty.
+/// With fewer queries than this per key head, most of a tile is empty.
 const LEAST_ROWS: usize = 16;
-/// So many queries for each key head, or fewer, are held in registers.
+/// The maximum number of queries per key head that fit in registers.
 const FEW_ROWS: usize = 8;
-/// Blocks that keep the device busy with few queries.
+/// The number of blocks that saturates the device with few queries.
 const BUSY: usize = 1024;
-/// Rows from which a head without an order is long.
+/// The number of rows from which a head without a causal mask is long.
 const LONG: usize = 1024;
 
-/// One attention that these kernels do.
+/// An attention that these kernels support.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CudaAttention(Asked);
 
@@ -36,8 +37,9 @@ impl std::ops::Deref for CudaAttention {
     }
 }
 
-/// How a kernel is laid out: tiles that queries (and keys) and values are wide, warp groups of a block that multiply, stages of what
-/// passes by, and whether a warp group of its own feeds them; else as many blocks as said share a multiprocessor.
+/// The layout of a kernel: the width of queries (and keys) and of values in tiles, the number of warp groups that multiply, the
+/// stages of streamed tiles, and whether a separate producer warp group loads them; otherwise the number of blocks per
+/// multiprocessor.
 #[derive(Clone, Copy)]
 struct Layout {
     wide: usize,
@@ -55,12 +57,12 @@ impl Layout {
 }
 
 impl CudaAttention {
-    /// What a composite is, if this does it.
+    /// The attention of a composite, if it is supported.
     pub fn of(c: &Composite, args: &[Type]) -> Option<CudaAttention> {
         let a = CudaAttention(Asked::of(c, args)?);
         let widest = if a.backward { 128 } else { 256 };
         let fits = |d: usize| d > 0 && d <= widest && d.is_multiple_of(8);
-        // Offsets inside of a head have 32 bits; positions are far from the end of that range.
+        // Offsets inside a head have 32 bits; positions are far below that limit.
         let small = a.batch * a.heads < 1 << 24 && a.tq.max(a.tk) < 1 << 22;
         let rows = a.group * a.tq;
         let some = a.batch > 0 && a.heads > 0 && rows > 0 && a.tk > 0 && (rows >= LEAST_ROWS || a.uses_split_kv());
@@ -68,17 +70,17 @@ impl CudaAttention {
         (types && fits(a.d) && fits(a.dv) && small && some && a.scale > 0.0).then_some(a)
     }
 
-    /// Whether there are so few queries that keys are shared out.
+    /// Whether there are so few queries that keys are distributed over blocks.
     fn uses_split_kv(&self) -> bool {
         !self.backward && self.group * self.tq <= FEW_ROWS
     }
 
-    /// What was quickest of all layouts on an H200.
+    /// The fastest layout on an H200.
     fn best_layout(&self, kind: AttentionKernel) -> Layout {
         let (wide, wide_v) = (self.d.div_ceil(SIDE), self.dv.div_ceil(SIDE));
         let alike = |groups, resident| Layout { wide, wide_v, groups, stages: 2, fed: false, resident };
         let fed = |groups, stages| Layout { wide, wide_v, groups, stages, fed: true, resident: 1 };
-        // Blocks that are all alike and long: few large ones.
+        // If all blocks are equal and long, a few large ones are used.
         let alike_long = !self.causal && self.window.is_none() && self.tq.min(self.tk) >= LONG;
         match (wide.max(wide_v), kind) {
             (1, AttentionKernel::Forward) if alike_long => fed(3, 3),
@@ -110,7 +112,7 @@ impl CudaAttention {
             self.scale.to_bits() as i64,
             self.cap.unwrap_or(1.0).to_bits() as i64,
         ];
-        // What isn't there is never read.
+        // A missing operand is never read.
         let optional = |x: Option<(usize, usize)>| TemplateArg::Operand(x.map_or(0, |(arg, _)| arg));
         let mut first = vec![TemplateArg::Operand(0), TemplateArg::Operand(1), TemplateArg::Operand(2)];
         first.extend([optional(self.offset), optional(self.lengths)]);
@@ -160,11 +162,11 @@ impl CudaAttention {
             heads / self.group,
             &[dout, losses, TemplateArg::Result(1), TemplateArg::Result(2)],
         );
-        // Two numbers a row.
+        // The scratch has two numbers per row.
         LaunchSequence { calls: vec![rows_call, dq, dkv], scratch: rows * 8 }
     }
 
-    /// Two launches: parts of the keys, then what they are together.
+    /// Two launches: partial results for parts of the keys, then their combination.
     fn split_kv_routine(&self, operands: Vec<TemplateArg>, sizes: Vec<i64>) -> LaunchSequence {
         let (rows, heads) = (self.group * self.tq, self.batch * self.heads / self.group);
         let lanes = (self.d.max(self.dv) / 8).next_power_of_two();
@@ -273,7 +275,7 @@ impl AttentionKernel {
         }
     }
 
-    /// Parameters beyond those that all have, and how they are handed on.
+    /// The additional parameters of this kernel, and their arguments.
     fn kernel_params(self) -> (&'static str, &'static str) {
         match self {
             AttentionKernel::Forward => ("u16* out, f32* lse", "out, lse"),
@@ -284,7 +286,7 @@ impl AttentionKernel {
         }
     }
 
-    /// Stages of what passes by, what stays, and gates.
+    /// The bytes of shared memory: stages of streamed tiles, resident tiles, and barriers.
     fn shared(self, l: Layout) -> usize {
         let both = l.wide + l.wide_v;
         let (numbers, stays) = match self {

@@ -1,46 +1,46 @@
-//! Products with few rows, as when one token is decoded: the other matrix is read once, as fast as memory gives it.
+//! Matrix products with few rows, as in decoding of one token: the large matrix is read once, at memory bandwidth.
 //!
-//! Each column of the result is a row of the large matrix times the few short ones. A set of columns belongs to some warps, which share
-//! the sum: each lane multiplies 16 bytes at a time, the next ones are on their way, sums are joined by a fixed tree. What nobody writes
-//! while the program runs is fetched before the kernel's turn comes. (Asking the cache for the next product's matrix at the end made
-//! decoding slower, the more the more was asked for.)
+//! Each column of the result is a row of the large matrix times the few short rows. A set of columns belongs to some warps,
+//! which divide the sum: each lane multiplies 16 bytes at a time while the next loads are in flight, and a fixed tree combines
+//! the sums. A matrix that the program does not write is prefetched before the previous kernel has finished. (Prefetching the
+//! next product's matrix into the cache at the end of a kernel made decoding slower.)
 
 use compiler::program::Matmul;
 use ir::DType;
 
-/// Threads of a block.
+/// The threads of a block.
 pub const THREADS: u32 = 128;
-/// Rows that the other side may have.
+/// The maximum number of short rows.
 const FEW: usize = 4;
-/// Loads on their way for each column, besides those that are being multiplied.
+/// The loads in flight for each column, besides those that are being multiplied.
 const AHEAD: usize = 2;
-/// Blocks that keep the device busy.
+/// The number of blocks that saturates the device.
 const BUSY: usize = 256;
 
-/// How a product with few rows is computed.
+/// A matrix product with few rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SkinnyMatmul {
-    /// The short rows are B's columns.
+    /// Whether the short rows are the columns of B.
     swapped: bool,
     rows: usize,
-    /// Columns of a set.
+    /// The number of columns of a set.
     columns: usize,
-    /// Warps of a set.
+    /// The number of warps of a set.
     warps: usize,
     dtype: DType,
     out: DType,
 }
 
 impl SkinnyMatmul {
-    /// What a product is, if it has few rows or columns and strides that can be read 16 bytes at a time. `aligned` has the bytes
-    /// that addresses of A and B are multiples of.
+    /// The kernel of a product, if it has few rows or columns and strides that allow 16-byte loads. `aligned` has the alignment
+    /// in bytes of the addresses of A and B.
     pub fn of(s: &Matmul, aligned: [usize; 2]) -> Option<SkinnyMatmul> {
         let [own, other] = [s.m, s.n];
         let swapped = own > FEW;
         let (rows, columns) = if swapped { (other, own) } else { (own, other) };
         let each = 16 / s.dtype.size();
         let whole = |x: isize| x % each as isize == 0;
-        // Strides of A along rows and the sum, of B along the sum and columns.
+        // The strides of A along rows and the contracted axis, of B along the contracted axis and columns.
         let dense = s.a[2] == 1 && s.b[1] == 1;
         let even = [s.a[0], s.a[1], s.b[0], s.b[2]].into_iter().all(whole);
         let worth = columns >= 64 && s.k >= 32 * each && s.k % each == 0 && s.k.max(columns) < 1 << 28;
@@ -69,15 +69,15 @@ impl SkinnyMatmul {
         }
     }
 
-    /// Blocks of a launch.
+    /// The number of blocks of a launch.
     pub fn blocks(&self, s: &Matmul) -> u32 {
         let sets = s.batch * self.sides(s).0.div_ceil(self.columns);
         sets.div_ceil(THREADS as usize / 32 / self.warps) as u32
     }
 
-    /// What follows the addresses of the short rows, the large matrix and the result: batches, columns, the sum's length, then
-    /// strides: of short rows by batch and row, of the matrix by batch and column, of results by batch, row and column; whether
-    /// nobody writes the matrix.
+    /// The arguments after the addresses of the short rows, the large matrix and the result: batches, columns, the length of the
+    /// sum, then strides: of short rows by batch and row, of the matrix by batch and column, of results by batch, row and
+    /// column; then whether the program does not write the matrix.
     pub fn sizes(&self, s: &Matmul, steady: bool) -> [i64; 11] {
         let (columns, few, large, out) = self.sides(s);
         let [f0, f1] = few.map(|x| x as i64);
@@ -87,12 +87,12 @@ impl SkinnyMatmul {
         [batch, columns, k, f0, f1, l0, l1, o0, o1, o2, steady as i64]
     }
 
-    /// Whether the short rows are B's.
+    /// Whether the short rows are those of B.
     pub fn swapped(&self) -> bool {
         self.swapped
     }
 
-    /// Its name and its text, to stand behind the prelude.
+    /// The name and the source of the kernel, without the prelude.
     pub fn text(&self) -> (String, String) {
         let SkinnyMatmul { rows, columns, warps, dtype, out, .. } = *self;
         let entry = format!("few_{rows}_{columns}_{warps}_{dtype}_{out}");

@@ -1,11 +1,11 @@
-//! CUDA: the text of grids for its compiler, and the runtime: [`Cuda`].
+//! CUDA: the CUDA C++ source of grids, and the runtime: [`Cuda`].
 //!
 //! # Runtime
 //!
-//! A device has one queue (a stream). Programs, writes, reads and copies are given to it in order, so memory that is given back
-//! to the pool may be taken again at once. Kernels are CUDA C++ text that NVRTC compiles; cubins are kept on disk.
-//! Products go to cuBLASLt. What a device lacks runs on the host backend it was opened with. Programs that run again over
-//! the same addresses are recorded as CUDA graphs.
+//! A device has one queue (a stream). Programs, writes, reads and copies are enqueued in order, so memory that is freed
+//! to the pool can be reused immediately. Kernels are CUDA C++ source that NVRTC compiles; cubins are cached on disk.
+//! Matrix products use cuBLASLt. Ops that the device does not support run on the host backend it was opened with. Programs that
+//! run again with the same addresses are captured as CUDA graphs.
 
 mod attention;
 pub mod gemv;

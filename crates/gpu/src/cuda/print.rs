@@ -1,7 +1,7 @@
-//! Grids as CUDA C++, without any include.
+//! Prints grids as CUDA C++, without includes.
 //!
-//! Every operation gives the bits that `ir::scalar` says, but for functions (`exp`, `sin`, ..), whose errors are within what
-//! `docs/ir.md` allows; so the text is to be compiled with [`FLAGS`]: nothing is contracted but `Fma`.
+//! Every operation gives the bits that `ir::scalar` defines, except functions (`exp`, `sin`, ..), whose errors are within the
+//! tolerances in `docs/ir.md`; so the source must be compiled with [`FLAGS`]: only `Fma` is contracted.
 
 use crate::grid::{Access, AddressSpace, GridKernel, Index, Loop, Op, Reg, Scope, Size, Stmt, ThreadBuiltin};
 use compiler::loops;
@@ -9,10 +9,10 @@ use ir::scalar::finite_max;
 use ir::{Binary, Compare, DType, DTypeKind, Scalar, Unary};
 use std::fmt::Write;
 
-/// Types, conversions and functions that kernels use; once at the head of a source.
+/// Types, conversions and functions for kernels; included once at the start of a source.
 pub const PRELUDE: &str = include_str!("prelude.cu");
 
-/// What the compiler must be told.
+/// The required compiler flags.
 pub const FLAGS: &[&str] =
     &["--std=c++17", "--fmad=false", "--ftz=false", "--prec-div=true", "--prec-sqrt=true", "--disable-warnings"];
 
@@ -27,7 +27,7 @@ pub fn print(kernels: &[(&str, &GridKernel)]) -> String {
     out
 }
 
-/// One kernel.
+/// Prints one kernel.
 pub fn function(name: &str, k: &GridKernel) -> String {
     let mut p = Printer { k, out: String::new(), consts: vec![None; k.regs.len()] };
     p.kernel(name);
@@ -37,7 +37,7 @@ pub fn function(name: &str, k: &GridKernel) -> String {
 struct Printer<'a> {
     k: &'a GridKernel,
     out: String,
-    /// Registers that are constants.
+    /// The values of registers that are constants.
     consts: Vec<Option<i64>>,
 }
 
@@ -56,7 +56,7 @@ fn stored(d: DType) -> &'static str {
     if d == DType::Bool { "u8" } else { ty(d) }
 }
 
-/// Whether values are bits of a float that is computed with in f32.
+/// Whether values are bits of a float dtype that is computed in f32.
 fn narrow(d: DType) -> bool {
     d.is_float() && !matches!(d, DType::F32 | DType::F64)
 }
@@ -66,7 +66,7 @@ impl Printer<'_> {
         let k = self.k;
         let mut args = Vec::new();
         let mut shared = String::new();
-        // Where nothing that is written is reached by another name, loads may move.
+        // If no written buffer has an alias, the compiler may move loads.
         let restrict = if k.noalias { " __restrict__" } else { "" };
         for (i, m) in k.memory.iter().enumerate() {
             let t = stored(m.dtype);
@@ -143,7 +143,7 @@ impl Printer<'_> {
             Stmt::Barrier(Scope::Block) => self.line(depth, "__syncthreads();"),
             Stmt::Exchange { dst, src, xor } => {
                 let d = self.d(*dst);
-                // Small values travel in whole registers.
+                // Small values are passed in whole registers.
                 let via = if d.size() < 4 { "(u32)" } else { "" };
                 let t = ty(d);
                 self.line(
@@ -195,7 +195,7 @@ impl Printer<'_> {
         let (v, from, to, step) = (l.var.0, l.from.0, l.to.0, l.step.0);
         self.line(depth, &format!("for ({t} r{v} = r{from}; r{v} < r{to}; r{v} += r{step}) {{"));
         self.block(&l.body, depth + 1);
-        // All at once: a `next` may be another value's `phi`.
+        // All are read before any is written: a `next` may be the `phi` of another value.
         let crossed = l.carried.iter().any(|c| l.carried.iter().any(|o| o.phi == c.next && o.phi != c.phi));
         for c in &l.carried {
             if crossed {
@@ -221,7 +221,7 @@ impl Printer<'_> {
             Size::Const(n) => integer(if i.wide { DType::I64 } else { DType::I32 }, n),
             Size::Arg(n) => format!("({t})s{n}"),
         };
-        // In the order in which the lowering proved that sums fit.
+        // In the order for which the lowering proved that sums fit.
         let mut parts = Vec::new();
         if i.offset != 0 || (i.terms.is_empty() && i.offset_args.is_empty()) {
             parts.push(size(Size::Const(i.offset)));
@@ -259,7 +259,7 @@ impl Printer<'_> {
                 let d = self.d(*a);
                 format!("{} {} {}", value(d, &r(a)), compare(*op), value(d, &r(b)))
             }
-            // What the assembler could make a minimum or a maximum of: see `pick`.
+            // The assembler could turn this into a minimum or a maximum; see `pick`.
             Select(c, a, b) if matches!(self.d(*a), DType::F32 | DType::F64 | DType::I8 | DType::I16 | DType::I32) => {
                 format!("pick(r{}, r{}, r{})", c.0, a.0, b.0)
             }
@@ -282,7 +282,7 @@ impl Printer<'_> {
                 if !(from.is_float() && to.is_float()) {
                     return cast(from, *to, &r(x));
                 }
-                // In the wider of the two, so that the bound is a number there.
+                // In the wider of the two dtypes, so that the bound is representable.
                 let wide = if [from, *to].contains(&DType::F64) { DType::F64 } else { DType::F32 };
                 let most = constant(Scalar::from_f64(wide, finite_max(*to)));
                 let x = format!("within({}, {most})", cast(from, wide, &r(x)));
@@ -365,7 +365,7 @@ impl Printer<'_> {
                 Add => format!("add<{t}, {w}>({x}, {y})"),
                 Sub => format!("sub<{t}, {w}>({x}, {y})"),
                 Mul => format!("mul<{t}, {w}>({x}, {y})"),
-                // Known divisors, as indices have them, need no care.
+                // A known positive divisor, as in indices, needs no special cases.
                 Div if self.consts[b.0 as usize].is_some_and(|n| n > 0) => format!("({t})({x} / {y})"),
                 Rem if self.consts[b.0 as usize].is_some_and(|n| n > 0) => format!("({t})({x} % {y})"),
                 Div => format!("div<{t}, {w}>({x}, {y})"),
@@ -384,12 +384,12 @@ impl Printer<'_> {
     }
 }
 
-/// The unsigned type that integers are computed in.
+/// The unsigned type in which integers are computed.
 fn word(d: DType) -> &'static str {
     if d.size() == 8 { "u64" } else { "u32" }
 }
 
-/// What a function of the prelude is for, by the dtype it is computed for.
+/// The suffix of prelude functions for the dtype that is computed in.
 fn computed(d: DType) -> &'static str {
     match d {
         DType::F64 => "f64",
@@ -398,12 +398,12 @@ fn computed(d: DType) -> &'static str {
     }
 }
 
-/// The number that a register holds.
+/// The number in a register, converted to the computation type.
 fn value(d: DType, r: &str) -> String {
     if narrow(d) { format!("{}_f32({r})", d.name()) } else { r.to_string() }
 }
 
-/// A number rounded to a dtype.
+/// Rounds a number to a dtype.
 fn packed(d: DType, x: String) -> String {
     if narrow(d) { format!("f32_{}({x})", d.name()) } else { x }
 }
@@ -434,7 +434,7 @@ fn cast(from: DType, to: DType, r: &str) -> String {
         (DTypeKind::Float, _) => format!("to_{}({x})", to.name()),
         (_, DTypeKind::Float) => match to {
             DType::F32 | DType::F64 => format!("({}){x}", ty(to)),
-            // Up to 16 bits f32 holds them all; others are rounded once too.
+            // f32 represents all values of up to 16 bits; other types are also rounded once.
             _ if from.size() <= 2 => packed(to, format!("(f32){x}")),
             _ if from.size() == 4 => packed(to, format!("odd((f64){x})")),
             _ => packed(to, format!("odd({x})")),

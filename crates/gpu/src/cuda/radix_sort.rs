@@ -1,16 +1,16 @@
-//! `sort` and `top_k` of long lines by the bits of their keys (`templates/radix.cu`): four passes over 32 bits, two over 16. Lines lie
-//! side by side. Others, short lines, wider keys and several of them are left to the networks of `library`.
+//! Radix sort for `sort` and `top_k` of long lines (`templates/radix.cu`): four passes over 32-bit keys, two over 16-bit ones.
+//! Lines must be contiguous. Short lines, wider keys and several keys use the sorting networks of `library`.
 
 use super::template::{LaunchSequence, TemplateArg, TemplateLaunch};
 use ir::ops::{Sort, TopK};
 use ir::{DType, Op, Type};
 
 const TEXT: &str = include_str!("templates/radix.cu");
-/// Elements of a tile.
+/// The number of elements of a tile.
 const TILE: usize = 4096;
 /// Shorter lines are sorted in shared memory by one launch.
 const LEAST: usize = 4097;
-/// Elements of all lines.
+/// The maximum number of elements of all lines.
 const MOST: usize = 1 << 28;
 
 /// One sort.
@@ -20,14 +20,14 @@ pub struct RadixSort {
     n: usize,
     key: DType,
     descending: bool,
-    /// Bytes of an element of each operand.
+    /// The bytes of an element of each operand.
     operands: Vec<usize>,
-    /// How many elements of each line are wanted, with their places; all of them without.
+    /// For top-k, the number of elements of each line, returned with their indices; all elements if none.
     top_k: Option<usize>,
 }
 
 impl RadixSort {
-    /// What an op is, if this does it.
+    /// The sort of an op, if it is supported.
     pub fn of(op: &Op, args: &[Type]) -> Option<RadixSort> {
         let (axis, descending, top) = match op {
             Op::Sort(Sort { axis, num_keys: 1, descending }) => (*axis, *descending, None),
@@ -52,7 +52,7 @@ impl RadixSort {
         let tiles = n.div_ceil(TILE);
         let bits = 8 * key.size();
         let at = |elements: usize| (4 * elements).next_multiple_of(256);
-        // Keys and places, each twice, then counts.
+        // Keys and indices, double-buffered, then counts.
         let (keys, places) = ([0, at(all)], [2 * at(all), 3 * at(all)]);
         let counts = 4 * at(all);
         let totals = counts + at(lines * 256 * tiles);

@@ -1,17 +1,17 @@
-//! Running sums of long lines that lie side by side (`templates/running.cu`), in three launches, or in one where a line is a tile. Other
-//! lines, products and extrema are left to `library`.
+//! Cumulative sums of long contiguous lines (`templates/running.cu`), in three launches, or in one if a line is a single tile.
+//! Other lines, products and extrema use `library`.
 
 use super::template::{LaunchSequence, TemplateArg, TemplateLaunch};
 use ir::ops::{Cumulative, ReduceKind};
 use ir::{DType, Op, Type};
 
 const TEXT: &str = include_str!("templates/running.cu");
-/// Elements of a tile.
+/// The number of elements of a tile.
 const TILE: usize = 4096;
 /// Shorter lines leave most of a tile empty.
 const LEAST: usize = TILE / 4;
 
-/// One running sum.
+/// A cumulative sum.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CumulativeSum {
     lines: usize,
@@ -21,7 +21,7 @@ pub struct CumulativeSum {
 }
 
 impl CumulativeSum {
-    /// What an op is, if this does it.
+    /// The cumulative sum of an op, if it is supported.
     pub fn of(op: &Op, args: &[Type]) -> Option<CumulativeSum> {
         let Op::Cumulative(Cumulative { kind: ReduceKind::Sum, axis, reverse }) = op else { return None };
         let x = args.first()?;
@@ -88,14 +88,14 @@ impl CumulativeSum {
             ),
         ];
         if tiles == 1 {
-            // Nothing stands before the only tile.
+            // A single tile has no prefix.
             calls.drain(..2);
         }
         LaunchSequence { calls, scratch: self.lines * tiles * 8 }
     }
 }
 
-/// How elements are kept and added, and how they come from one to the other: floats are rounded once, integers wrap.
+/// The storage type, the accumulator type and the conversions of a dtype: floats are rounded once, integers wrap.
 fn element(d: DType) -> Option<(&'static str, &'static str, &'static str, &'static str)> {
     Some(match d {
         DType::F64 => ("f64", "f64", "x", "x"),

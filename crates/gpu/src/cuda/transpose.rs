@@ -1,14 +1,14 @@
-//! Transposes of matrices of bytes, through tiles in shared memory (`templates/turn.cu`).
+//! Transposes of byte matrices, through tiles in shared memory (`templates/turn.cu`).
 
 use super::template::{TURN, TemplateArg, TemplateLaunch};
 
-/// Rows and columns of a tile.
+/// The rows and columns of a tile.
 const TILE: (usize, usize) = (128, 64);
 
-/// What both sizes are multiples of.
+/// The number that both sizes must be multiples of.
 pub const TRANSPOSE_MULTIPLE: usize = 16;
 
-/// The launch that writes the transpose of a matrix, `rows` of `cols` bytes, both multiples of [`LEAST`].
+/// The launch that transposes a matrix of `rows` × `cols` bytes, both multiples of [`TRANSPOSE_MULTIPLE`].
 pub fn transpose_launch(rows: usize, cols: usize, from: TemplateArg, to: TemplateArg) -> TemplateLaunch {
     let entry = "turn_bytes".to_string();
     let text = format!(

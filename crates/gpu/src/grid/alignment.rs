@@ -1,8 +1,8 @@
-//! What can be said of places before a program runs: how addresses are aligned, which buffers of a kernel are one memory.
+//! Static analysis of buffer slices: the alignment of their addresses, and which buffers of a kernel alias.
 
 use compiler::program::{BufferId, BufferKind, BufferRef, BufferSlice, Program};
 
-/// A number of bytes that the address of a place is always a multiple of; arenas and bound buffers start at multiples of `base`.
+/// A number of bytes that always divides the address of a slice; arenas and bound buffers start at multiples of `base`.
 pub(crate) fn aligned(program: &Program, place: &BufferSlice, base: usize) -> usize {
     let mut n = base;
     for b in place.buffers() {
@@ -22,10 +22,10 @@ fn gcd(mut a: usize, mut b: usize) -> usize {
     a
 }
 
-/// Whether two places of one step may be the same memory. What a kernel reads and what it writes is then the same element for
-/// element: the compiler lets a result take an operand's place under no other condition.
+/// Whether two slices of one step may be the same memory. Reads and writes of a kernel are then at the same elements:
+/// the compiler lets a result share memory with an operand only under this condition.
 pub(crate) fn may_alias(program: &Program, a: &BufferSlice, b: &BufferSlice) -> bool {
-    // Each loop whose number of iterations decides which buffer a place means.
+    // The loops whose iteration count selects the buffer of a slice.
     let mut levels: Vec<usize> = [a, b]
         .iter()
         .filter_map(|p| match p.buffer {
@@ -108,7 +108,7 @@ mod tests {
             (fixed(4), fixed(5), true),
             (fixed(3), fixed(3), true),
             (fixed(0), fixed(3), false),
-            // The carries of a loop: what one iteration reads, it does not write.
+            // The carries of a loop: an iteration does not write the buffer that it reads.
             (alternating(3, 4), alternating(4, 3), false),
             (alternating(3, 4), alternating(3, 5), true),
             (alternating(3, 4), fixed(5), true),

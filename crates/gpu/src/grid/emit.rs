@@ -1,4 +1,4 @@
-//! The statements of a grid, written from a loops kernel and the shape that was chosen for it; `lane.rs` writes those of a lane.
+//! Emits the statements of a grid from a kernel and the chosen grid shape; `lane.rs` emits those of a lane.
 
 mod lane;
 
@@ -15,42 +15,42 @@ use compiler::loops::{self, AccessMode, Buf, Extent, LoopKind, Reg, Size, Var};
 use ir::{Binary, Compare, DType, Scalar};
 use smallvec::{SmallVec, smallvec};
 
-/// The registers of one value: one for all elements that a lane takes at a time, or one for each.
+/// The registers of one value: one if it is the same for all elements of a lane, otherwise one per element.
 pub(super) type Copies = SmallVec<[Reg; 1]>;
 
-/// What teams share out: a loop's iterations, or pieces of the row.
+/// The work that teams divide: a loop's iterations, or pieces of the row.
 type Share = (Option<Var>, WorkFactor);
 
 pub(super) struct Emit<'e, 'a> {
     pub(super) facts: &'e IndexAnalysis<'a>,
     limits: &'e GridLimits,
     shape: GridShape<'a>,
-    /// Whether threads of a team may wait for each other.
+    /// Whether threads of a team may use barriers.
     waits: bool,
     memory: Vec<Memory>,
     pub(super) regs: Vec<DType>,
     open: Vec<Vec<Stmt>>,
     values: Vec<Copies>,
     vars: Vec<Copies>,
-    /// How many elements the statements being written stand for.
+    /// The number of elements that the current statements process.
     copies: usize,
-    /// The vector loop that they are of.
+    /// The vector loop of the current statements.
     along: Option<Var>,
     pub(super) lane: Reg,
     pub(super) thread: Reg,
     team: Option<Reg>,
-    /// The number of a team among all, where its memory is.
+    /// The index of the team, which selects its memory.
     slot: Option<Reg>,
-    /// Whether there is a row for this team at all.
+    /// Whether there is a row for this team.
     live: Option<Reg>,
-    /// Lane 0.
+    /// Whether the lane is lane 0.
     leader: Option<Reg>,
-    /// Where the team's piece of the row's vector loop starts.
+    /// The start of the team's piece of the row's vector loop.
     piece: Option<Reg>,
     pub(super) pending: PendingEffects,
-    /// What lanes hold of the row.
+    /// The part of the row that lanes hold in registers.
     pub(super) held: CachedRow,
-    /// Shared arrays of reductions, by position and dtype.
+    /// The shared arrays of reductions, by position and dtype.
     joins: Vec<(usize, DType, Buf)>,
 }
 
@@ -112,7 +112,7 @@ impl<'e, 'a> Emit<'e, 'a> {
             work.iter().fold(1i64, |n, c| n.saturating_mul(super::pieces(super::value(c.size, sizes), c.chunk)));
         let known = work.iter().all(|c| matches!(c.size, Size::Const(_)));
         let once = known && super::pieces(total, teams as i64) <= max_blocks as i64;
-        // The last step of a loop goes beyond its end by at most the whole grid.
+        // The last step of a loop exceeds its end by at most the whole grid.
         let int = int(IntRange::new(0, 2 * total as i128 + 2 * teams as i128));
         self.emit_thread_ids(int, spills);
         self.emit_team_loop(int, total, known && total % teams as i64 == 0, once, &shared);
@@ -137,13 +137,13 @@ impl<'e, 'a> Emit<'e, 'a> {
         without_unread(kernel, self.facts.kernel.buffers.len())
     }
 
-    /// Where each buffer is. Scratch is shared memory as far as there is room, the smallest first.
+    /// Chooses the address space of each buffer. Scratch is in shared memory as far as there is space, the smallest first.
     fn place_memory(&self) -> Vec<Memory> {
         let k = self.facts.kernel;
         let teams = self.shape.teams as usize;
         let length = |i: usize, n: usize, d: DType| {
             let n = if n == 0 { self.facts.launch.scratch.get(i).copied().unwrap_or(0) } else { n };
-            // So that each team's part starts where wide accesses may.
+            // Each team's part is aligned for wide accesses.
             n.next_multiple_of(16 / d.size())
         };
         let mut scratch: Vec<(usize, usize)> = Vec::new();
@@ -153,7 +153,7 @@ impl<'e, 'a> Emit<'e, 'a> {
             }
         }
         scratch.sort_unstable();
-        // Joining the lanes of a team takes an element for each subgroup, or for each thread.
+        // The reduction over the lanes of a team needs an element for each subgroup, or for each thread.
         let each = self.threads() as usize / self.limits.subgroup_size.map_or(1, |s| s as usize);
         let widest = loops_carried(&k.body);
         let mut room = self.limits.max_shared_bytes.saturating_sub(each.max(1) * 8 * widest);
@@ -175,7 +175,7 @@ impl<'e, 'a> Emit<'e, 'a> {
         k.buffers.iter().enumerate().map(place).collect()
     }
 
-    /// What a thread knows of itself.
+    /// Emits the indices of a thread in its block and team.
     fn emit_thread_ids(&mut self, int: DType, spills: bool) {
         self.thread = self.let_(DType::I32, Op::ThreadBuiltin(ThreadBuiltin::Thread));
         let (lanes, teams) = (self.shape.lanes, self.shape.teams);
@@ -197,7 +197,7 @@ impl<'e, 'a> Emit<'e, 'a> {
         }
     }
 
-    /// The number of the block's first team.
+    /// The index of the block's first team.
     fn first(&mut self, int: DType) -> Reg {
         let block = self.let_(DType::I32, Op::ThreadBuiltin(ThreadBuiltin::Block));
         let block = self.cast(int, block);
@@ -215,7 +215,7 @@ impl<'e, 'a> Emit<'e, 'a> {
         }
     }
 
-    /// The loop of a team over its rows.
+    /// Emits the loop of a team over its rows.
     fn emit_team_loop(&mut self, int: DType, total: i64, even: bool, once: bool, work: &[Share]) {
         let mut count = self.int(int, 1);
         for (k, (_, c)) in work.iter().enumerate() {
@@ -263,8 +263,8 @@ impl<'e, 'a> Emit<'e, 'a> {
             e.row_of(q, work);
             e.close()
         };
-        // Written twice: the first time to see what the end of a row leaves to the start of the next one. Rows share a team's private
-        // memory alone.
+        // Emitted twice: the first time to find the memory effects at the end of a row that the next row has to wait for. Rows
+        // only share the private memory of a team.
         let mark = self.regs.len();
         inside(self);
         let mut end = self.pending.clone();
@@ -289,7 +289,7 @@ impl<'e, 'a> Emit<'e, 'a> {
         self.binary(Binary::Min, q, last)
     }
 
-    /// How many pieces of `by` a length has.
+    /// The number of pieces of `by` elements in a length.
     fn num_pieces(&mut self, n: Reg, by: i64) -> Reg {
         if by == 1 {
             return n;
@@ -300,7 +300,7 @@ impl<'e, 'a> Emit<'e, 'a> {
         self.binary(Binary::Div, n, by)
     }
 
-    /// One row: its number divided into indices, then its statements.
+    /// Emits one row: splits its number into indices, then emits its statements.
     fn row_of(&mut self, q: Reg, work: &[Share]) {
         let mut rest = q;
         for (k, (var, c)) in work.iter().enumerate().rev() {
@@ -339,7 +339,8 @@ impl<'e, 'a> Emit<'e, 'a> {
         self.team_block(self.shape.row);
     }
 
-    /// The n-th iteration where neighbours are `step` iterations from each other: `count` of them, then those behind each.
+    /// The n-th iteration in an order where consecutive ones are `step` iterations apart: first `count` of them, then those
+    /// after each.
     fn adjacent_iteration(&mut self, n: Reg, step: i64, count: i64) -> Reg {
         let d = self.dtype(n);
         let (step, count) = (self.int(d, step), self.int(d, count));
@@ -348,7 +349,7 @@ impl<'e, 'a> Emit<'e, 'a> {
         self.binary(Binary::Add, which, behind)
     }
 
-    // What a team does together.
+    // Statements of a whole team.
 
     fn team_block(&mut self, body: &[loops::Stmt]) {
         body.iter().for_each(|s| self.team_stmt(s));
@@ -377,7 +378,7 @@ impl<'e, 'a> Emit<'e, 'a> {
                     }
                 }
                 let start = self.pending.clone();
-                // As with teams: the first time to see what an iteration leaves to the next one.
+                // As for rows: the first time to find the memory effects that the next iteration has to wait for.
                 let mark = self.regs.len();
                 self.held.clear();
                 self.open.push(Vec::new());
@@ -390,13 +391,13 @@ impl<'e, 'a> Emit<'e, 'a> {
                 let entered = self.pending.clone();
                 self.serial(l, Self::team_block);
                 self.held.clear();
-                // It may not have run at all.
+                // The loop may not have run at all.
                 self.pending = self.pending.with_back_edge(&entered, self.facts, Some(l.var));
             }
         }
     }
 
-    /// Lets the lanes wait where what comes next needs it.
+    /// Emits a barrier if the next accesses need one.
     pub(super) fn touch(&mut self, next: &[MemoryEffect]) {
         if self.shape.lanes > 1 && self.pending.needs_barrier(next) {
             self.barrier();
@@ -408,7 +409,7 @@ impl<'e, 'a> Emit<'e, 'a> {
         self.push(Stmt::Barrier(if own { Scope::Subgroup } else { Scope::Block }));
     }
 
-    /// A loop that runs in order, for a team or for a lane.
+    /// Emits a serial loop, for a team or for a lane.
     pub(super) fn serial(&mut self, l: &loops::Loop, body: impl Fn(&mut Self, &[loops::Stmt])) {
         let int = self.loop_int(l.var);
         let to = self.extent(&l.extent, int);
@@ -444,7 +445,7 @@ impl<'e, 'a> Emit<'e, 'a> {
         self.push(Stmt::Loop(Loop { var, from, to, step, carried: all, body: block }));
     }
 
-    /// How often a loop runs.
+    /// Emits the trip count of a loop.
     fn extent(&mut self, e: &Extent, int: DType) -> Reg {
         match e {
             Extent::Exact(n) => self.size(*n, int),
@@ -464,7 +465,7 @@ impl<'e, 'a> Emit<'e, 'a> {
         }
     }
 
-    /// A vector loop, spread over the lanes of the team; then what its lanes carry is joined.
+    /// Emits a vector loop, distributed over the lanes of the team, and the reduction of its carried values.
     fn vector(&mut self, l: &loops::Loop) {
         let width = self.shape.width as i64;
         let int = self.loop_int(l.var);
@@ -474,7 +475,7 @@ impl<'e, 'a> Emit<'e, 'a> {
             _ => (0, 0),
         };
         let end = self.extent(&l.extent, int);
-        // The piece of this team ends before the row does, or with it.
+        // The piece of this team ends before the end of the row, or with it.
         let limit = self.piece.zip(self.shape.chunk).map(|(start, (_, _, by))| {
             let by = self.int(int, by);
             self.binary(Binary::Add, start, by)
@@ -504,7 +505,7 @@ impl<'e, 'a> Emit<'e, 'a> {
                 let each = lanes * width;
                 match self.piece.zip(self.shape.chunk) {
                     Some((start, (_, _, by))) => {
-                        // Lanes that jump wait long: all loads of a whole piece are under way at once.
+                        // Strided lanes have high latency: all loads of a whole piece are issued together.
                         let whole = self.shape.tiled.is_some() && rest == 0 && n > 0 && n % by == 0;
                         let times = if whole { by / each } else { 1 };
                         self.lane_loop(l, int, (width, each, times), Some(start), (lane, main, limit), accs)
@@ -527,7 +528,7 @@ impl<'e, 'a> Emit<'e, 'a> {
             }
         };
         if rest != 0 {
-            // What is left is less than a lane takes at a time: one element for each.
+            // The remainder is shorter than one step of a lane: one element per lane.
             let start = self.int(int, n - rest);
             let start = match self.piece {
                 Some(p) => self.binary(Binary::Max, p, start),
@@ -555,7 +556,7 @@ impl<'e, 'a> Emit<'e, 'a> {
         }
     }
 
-    /// A lane's iterations: from its own place after `start`, `width` elements at a time.
+    /// Emits a lane's iterations: from its own offset after `start`, `width` elements at a time.
     fn lane_loop(
         &mut self,
         l: &loops::Loop,
@@ -608,7 +609,7 @@ impl<'e, 'a> Emit<'e, 'a> {
         outs
     }
 
-    /// Begins the statements of a vector loop, several elements at a time.
+    /// Starts the statements of a vector loop, several elements at a time.
     pub(super) fn enter(&mut self, var: Var, copies: usize) -> (usize, Option<Var>) {
         (std::mem::replace(&mut self.copies, copies), self.along.replace(var))
     }
@@ -621,7 +622,7 @@ impl<'e, 'a> Emit<'e, 'a> {
         self.cast(int, self.lane)
     }
 
-    /// One turn of a vector loop's lanes: from what they carry to what they carry on, which changes where they take part.
+    /// Emits one iteration of a vector loop's lanes and updates their carried values, if the lane takes part.
     pub(super) fn emit_iteration(
         &mut self,
         l: &loops::Loop,
@@ -677,7 +678,7 @@ impl<'e, 'a> Emit<'e, 'a> {
         self.close()
     }
 
-    // Registers.
+    // Register helpers.
 
     fn pick(&self, r: Reg, j: usize) -> Reg {
         let own = &self.values[r.0 as usize];
@@ -690,7 +691,7 @@ impl<'e, 'a> Emit<'e, 'a> {
         self.cast(d, r)
     }
 
-    /// The integer type of a loop's variable, which goes one step beyond its end.
+    /// The integer type of a loop's variable, which may exceed its end by one step.
     pub(super) fn loop_int(&self, v: Var) -> DType {
         let most = self.facts.vars[v.0 as usize].max_trip_count as i128;
         let step = super::unroll::TOGETHER as i128 * self.shape.lanes as i128 * self.shape.width as i128;
@@ -749,7 +750,7 @@ impl<'e, 'a> Emit<'e, 'a> {
         }
     }
 
-    /// The shared array of the k-th value that is joined.
+    /// The shared array for the reduction of the k-th carried value.
     pub(super) fn join_array(&mut self, k: usize, d: DType, len: usize) -> Buf {
         if let Some((.., b)) = self.joins.iter().find(|(n, own, _)| *n == k && *own == d) {
             return *b;
@@ -760,7 +761,7 @@ impl<'e, 'a> Emit<'e, 'a> {
         buf
     }
 
-    /// The class of memory of an array that the lowering added.
+    /// The alias class of an array that the lowering added.
     pub(super) fn class_of(&self, buf: Buf) -> usize {
         self.facts.alias_classes.len() + buf.0 as usize
     }
@@ -771,7 +772,7 @@ fn int(r: IntRange) -> DType {
     if r.fits_i32() { DType::I32 } else { DType::I64 }
 }
 
-/// How many values a vector loop of a kernel carries at most.
+/// The maximum number of values that a vector loop of a kernel carries.
 fn loops_carried(body: &[loops::Stmt]) -> usize {
     let of = |s: &loops::Stmt| match s {
         loops::Stmt::Loop(l) if l.kind == LoopKind::Vector => l.carried.len(),

@@ -1,11 +1,11 @@
-//! What a program says of a launch.
+//! The known properties of a program's launches.
 
 use super::alignment::{aligned, may_alias};
 use super::{Buf, LaunchInfo};
 use compiler::loops::{AccessMode, Kernel};
 use compiler::program::{KernelArg, Program};
 
-/// What a program says of one of its kernel steps, in every iteration of the loops around it. Inputs, outputs, constants and the
+/// The properties of one kernel step that hold in every iteration of the enclosing loops. Inputs, outputs, constants and the
 /// arena start at multiples of `base` bytes.
 pub fn launch_info(program: &Program, kernel: &Kernel, args: &[KernelArg], base: usize) -> LaunchInfo {
     let mut info = LaunchInfo::default();

@@ -1,37 +1,37 @@
-//! What a target can do.
+//! The capabilities of a GPU.
 
-/// What a GPU can do.
+/// The capabilities of a GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct GridLimits {
-    /// Threads of a block at most; a power of two.
+    /// The maximum number of threads of a block; a power of two.
     pub threads: u32,
-    /// Threads of a block where nothing speaks for more; a power of two.
+    /// The default number of threads of a block; a power of two.
     pub default_threads: u32,
-    /// Threads of a subgroup, if kernels may exchange values in one; a power of two, at most `usual`.
+    /// The threads of a subgroup, if kernels may exchange values in one; a power of two, at most `default_threads`.
     pub subgroup_size: Option<u32>,
-    /// Bytes that a block may share.
+    /// The maximum bytes of shared memory of a block.
     pub max_shared_bytes: usize,
-    /// Blocks of a launch.
+    /// The maximum number of blocks of a launch.
     pub blocks: u32,
-    /// Blocks of a launch whose teams have private memory outside of the block.
+    /// The maximum number of blocks of a launch whose teams have spilled private memory.
     pub max_spill_blocks: u32,
-    /// Threads that keep the whole device busy.
+    /// The number of threads that saturates the device.
     pub saturating_threads: u32,
-    /// Elements of the side of a tile at least, a power of two: where lanes jump through memory, a block takes a square of it.
+    /// The minimum side of a tile in elements, a power of two: for strided accesses, a block processes a square tile.
     pub tile: u32,
-    /// Bytes of the widest access.
+    /// The maximum bytes of an access.
     pub max_access_bytes: usize,
-    /// Bytes that a store touches at least, and an element of a shared array has. Where that is more than one, lanes take so
-    /// many neighbours that what they store are whole words, wherever they can.
+    /// The minimum bytes of a store, and of an element of a shared array. If that is more than one, each lane processes
+    /// adjacent elements where possible, so that it stores whole words.
     pub min_store_bytes: usize,
-    /// Whether it computes with 64-bit integers.
+    /// Whether it supports 64-bit integers.
     pub has_int64: bool,
-    /// Whether it computes with f64.
+    /// Whether it supports f64.
     pub has_f64: bool,
 }
 
 impl GridLimits {
-    /// CUDA, without asking for more shared memory than every device gives.
+    /// The limits of CUDA, with the shared memory that every device has by default.
     pub const CUDA: GridLimits = GridLimits {
         threads: 1024,
         default_threads: 256,
@@ -47,7 +47,7 @@ impl GridLimits {
         has_f64: true,
     };
 
-    /// What every WebGPU adapter gives.
+    /// The limits that every WebGPU adapter guarantees.
     pub const WEBGPU: GridLimits = GridLimits {
         threads: 256,
         default_threads: 128,

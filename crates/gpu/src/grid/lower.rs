@@ -1,4 +1,4 @@
-//! Loops → grid.
+//! Lowers kernels to grids.
 
 use super::emit::Emit;
 use super::shape::choose;
@@ -7,7 +7,7 @@ use compiler::loops;
 use compiler::loops::index_analysis::IndexAnalysis;
 use ir::DType;
 
-/// Why a kernel has no grid.
+/// Why a kernel cannot be lowered to a grid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[expect(missing_docs, reason = "the messages are the documentation")]
 pub enum LowerError {
@@ -21,10 +21,10 @@ pub enum LowerError {
 
 /// The grid of a kernel, for one launch of it.
 ///
-/// Iterations of the parallel loop, and of serial loops that provably don't depend on each other, are shared out to teams. A team
-/// has as many lanes as its vector loops can use: one for a row without any, a part of a subgroup for short rows, a
-/// subgroup for many longer ones, a block for long ones. A row that is one vector loop which carries nothing is cut into pieces, so
-/// that few long rows keep the whole device busy.
+/// Iterations of the parallel loop, and of serial loops that provably do not depend on each other, are distributed over teams. A
+/// team has as many lanes as its vector loops can use: one for a row without any, a part of a subgroup for short rows, a
+/// subgroup for many longer ones, a block for long ones. A row that is one vector loop without carried values is split into
+/// pieces, so that a few long rows can use the whole device.
 pub fn lower(kernel: &loops::Kernel, limits: &GridLimits, given: &LaunchInfo) -> Result<GridKernel, LowerError> {
     let name = || kernel.name.clone();
     loops::verify(kernel).map_err(|error| LowerError::Invalid { kernel: name(), error })?;
@@ -34,7 +34,7 @@ pub fn lower(kernel: &loops::Kernel, limits: &GridLimits, given: &LaunchInfo) ->
     let facts = IndexAnalysis::new(kernel, given);
     let mut grid = Emit::new(&facts, limits, choose(&facts, limits, true), true).run();
     if !waits(&grid.body) {
-        // Teams that never wait may be of any size; but one of a single lane may only be a team that never waits because of that.
+        // Teams without barriers may have any size; but a team of a single lane may be without barriers only because of its size.
         let other = Emit::new(&facts, limits, choose(&facts, limits, false), false).run();
         if !waits(&other.body) {
             grid = other;
@@ -69,7 +69,7 @@ fn wide_index(body: &[Stmt]) -> bool {
     })
 }
 
-/// Whether threads wait for each other.
+/// Whether a body contains barriers.
 pub(super) fn waits(body: &[Stmt]) -> bool {
     body.iter().any(|s| match s {
         Stmt::Barrier(_) | Stmt::Exchange { .. } => true,
@@ -80,7 +80,7 @@ pub(super) fn waits(body: &[Stmt]) -> bool {
 }
 
 impl GridKernel {
-    /// Whether it needs memory outside of the block for its teams.
+    /// Whether it needs memory outside the block for its teams.
     pub fn spills(&self) -> bool {
         self.memory.iter().any(|m| matches!(m.space, AddressSpace::Spill(_)))
     }

@@ -1,27 +1,27 @@
-//! `grid`: a kernel as a GPU runs it. Blocks of threads, arrays that a block shares, barriers, exchanges between the
+//! `grid`: the GPU form of a kernel. It has blocks of threads, shared arrays of a block, barriers, and exchanges between the
 //! threads of a subgroup.
 //!
-//! # Meaning
+//! # Semantics
 //!
-//! A launch runs [`Kernel::blocks`] blocks of [`Kernel::threads`] threads; every thread runs the whole body with registers of
-//! its own. Blocks run in any order and see nothing of each other. Between two barriers the threads of a block run in any
-//! order: one may not read or write what another one writes. Threads `k·s .. (k+1)·s` of a block are its k-th *subgroup*
-//! (s is [`Kernel::subgroup`]).
+//! A launch runs [`GridKernel::blocks`] blocks of [`GridKernel::threads`] threads; every thread runs the whole body with its own
+//! registers. Blocks run in any order and do not see each other's writes. Between two barriers the threads of a block run in any
+//! order: a thread must not read or write what another one writes. Threads `k·s .. (k+1)·s` of a block are its k-th *subgroup*
+//! (s is [`GridKernel::subgroup_size`]).
 //!
 //! Arithmetic is that of `loops` ([`compiler::loops::Op`]), which is that of `ir::scalar`.
 //!
-//! # From loops
+//! # Lowering from loops
 //!
-//! An iteration of the parallel loop is run by a *team* of L threads, its *lanes*. Vector loops are spread over the lanes with stride
-//! L, so neighbours touch neighbouring elements; what they carry is joined by a fixed tree whose result every lane has. What
-//! stands outside of vector loops every lane computes for itself; lane 0 alone stores it. [`lower`] says how teams are
-//! chosen.
+//! A *team* of L threads, its *lanes*, runs an iteration of the parallel loop. Vector loops are distributed over the lanes with
+//! stride L, so adjacent lanes access adjacent elements; a fixed tree reduces their carried values, and every lane has the
+//! result. Every lane computes the statements outside vector loops redundantly; only lane 0 executes their stores. [`lower`]
+//! describes how teams are chosen.
 //!
 //! # Invariants (checked by `verify`)
 //!
-//! 1. A register is defined once, before it is used, in the block that uses it or around it.
-//! 2. Operand dtypes agree. Indices are computed from i32 and i64 registers; an index that is not `wide` has i32 registers alone.
-//! 3. Barriers and exchanges don't stand in an `If`.
+//! 1. A register is defined once, before it is used, in the block that uses it or an enclosing one.
+//! 2. Operand dtypes agree. Indices are computed from i32 and i64 registers; an index that is not `wide` has only i32 registers.
+//! 3. Barriers and exchanges are not inside an `If`.
 //! 4. `Read` memory is not stored to; `Write` memory is not loaded from.
 //! 5. A subgroup's size is a power of two that divides the block.
 
@@ -55,60 +55,60 @@ use ir::{DType, Scalar};
 /// One kernel.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct GridKernel {
-    /// For people; not part of the kernel's identity.
+    /// The name for messages; not part of the kernel's identity.
     pub name: String,
-    /// What indices point into: the buffers of the loops kernel in their order, then what the lowering adds.
+    /// The memory that indices refer to: the buffers of the source kernel in order, then those that the lowering adds.
     pub memory: Vec<Memory>,
-    /// How many size arguments there are.
+    /// The number of size arguments.
     pub sizes: u32,
     /// Dtype of every register.
     pub regs: Vec<DType>,
-    /// Threads of a block.
+    /// The threads of a block.
     pub threads: u32,
-    /// Threads of a subgroup; 1 where the target has none.
+    /// The threads of a subgroup; 1 if the target has none.
     pub subgroup_size: u32,
-    /// Teams of a block.
+    /// The teams of a block.
     pub teams: u32,
-    /// How many teams' work there is: the product of these.
+    /// The number of work items for teams: the product of these factors.
     pub work: Vec<WorkFactor>,
-    /// Blocks at most. With fewer blocks than work each runs several times.
+    /// The maximum number of blocks. With fewer blocks than work, each runs several iterations.
     pub max_blocks: u32,
-    /// Whether nothing that is written is memory of another argument too.
+    /// Whether no written memory aliases another argument.
     pub noalias: bool,
-    /// What each thread runs.
+    /// The body of each thread.
     pub body: Vec<Stmt>,
 }
 
-/// A factor of the number of teams' work.
+/// A factor of the number of work items.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct WorkFactor {
-    /// So many ..
+    /// The size to divide.
     pub size: Size,
-    /// .. in pieces of this many each, the last one perhaps shorter.
+    /// The length of a piece; the last one may be shorter.
     pub chunk: i64,
 }
 
-/// Something that indices point into.
+/// A memory that indices refer to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Memory {
     /// Element type.
     pub dtype: DType,
-    /// Where it is.
+    /// The address space.
     pub space: AddressSpace,
 }
 
-/// Where memory is.
+/// The address space of a memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum AddressSpace {
     /// A pointer argument.
     Global(Access),
-    /// A pointer argument that holds this many elements for each team of the launch, private to it.
+    /// A pointer argument with this many elements for each team of the launch, private to it.
     Spill(usize),
-    /// An array of this many elements that the threads of a block share.
+    /// A shared array of a block with this many elements.
     Shared(usize),
 }
 
-/// What a kernel does with memory.
+/// How a kernel accesses memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[expect(missing_docs, reason = "the names are the documentation")]
 pub enum Access {
@@ -126,7 +126,7 @@ pub struct Index {
     pub offset: i64,
     /// Size arguments, each added once.
     pub offset_args: Vec<u32>,
-    /// The rest.
+    /// The terms with registers.
     pub terms: Vec<(Reg, Size)>,
 }
 
@@ -135,58 +135,58 @@ pub struct Index {
 pub enum Stmt {
     /// `dst = op`.
     Let {
-        /// Assigned here alone.
+        /// Assigned only here.
         dst: Reg,
-        /// How it is computed.
+        /// The operation that computes it.
         op: Op,
     },
-    /// Consecutive elements, one for each register. With more than one the address is a multiple of them all together. Where the
-    /// mask is false memory is not touched and the result is `other`.
+    /// Loads consecutive elements, one for each register. With several, the address is aligned to their total size. Where the
+    /// mask is false, memory is not accessed and the result is `other`.
     Load {
-        /// Assigned here alone.
+        /// Assigned only here.
         dst: Vec<Reg>,
-        /// Source.
+        /// The source.
         buf: Buf,
         /// The first element.
         index: Index,
-        /// Bool register and the value of masked-off elements.
+        /// A Bool register and the value of masked-off elements.
         mask: Option<(Reg, Scalar)>,
     },
-    /// Stores consecutive elements, under the rules of loads.
+    /// Stores consecutive elements, with the same rules as loads.
     Store {
-        /// Destination.
+        /// The destination.
         buf: Buf,
         /// The first element.
         index: Index,
-        /// Values.
+        /// The values.
         value: Vec<Reg>,
-        /// Bool register.
+        /// A Bool register.
         mask: Option<Reg>,
     },
     /// A loop.
     Loop(Loop),
     /// Runs its statements if the register is true.
     If {
-        /// Bool register.
+        /// A Bool register.
         cond: Reg,
         /// Statements without barriers and exchanges.
         body: Vec<Stmt>,
     },
-    /// No thread goes on before all have come here; what they wrote is then seen by each other.
+    /// Waits until all threads of the scope have arrived; their writes before the barrier are then visible to each other.
     Barrier(Scope),
-    /// `dst` is the `src` of the thread whose number in the subgroup differs in the bits of `xor`. Every thread of the block comes
-    /// here, at its own time; memory is not synchronised.
+    /// `dst` is the `src` of the thread whose index in the subgroup is this one's xor `xor`. Every thread of the block executes it,
+    /// not necessarily together; memory is not synchronized.
     Exchange {
-        /// Assigned here alone.
+        /// Assigned only here.
         dst: Reg,
-        /// What the other thread gives.
+        /// The value that the other thread reads.
         src: Reg,
         /// A power of two below the subgroup's size.
         xor: u32,
     },
 }
 
-/// Whose threads wait at a barrier.
+/// The scope of a barrier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[expect(missing_docs, reason = "the names are the documentation")]
 pub enum Scope {
@@ -199,11 +199,11 @@ pub enum Scope {
 pub struct Loop {
     /// An i32 or i64 register.
     pub var: Reg,
-    /// First value, of the variable's dtype.
+    /// The first value, of the variable's dtype.
     pub from: Reg,
-    /// Where it ends, of the variable's dtype.
+    /// The end, exclusive, of the variable's dtype.
     pub to: Reg,
-    /// What an iteration adds, of the variable's dtype, positive.
+    /// The increment, of the variable's dtype, positive.
     pub step: Reg,
     /// Values carried from one iteration to the next.
     pub carried: Vec<Carried>,
@@ -214,24 +214,24 @@ pub struct Loop {
 /// A value carried through a loop, as in `loops`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Carried {
-    /// Value on entry.
+    /// The value on entry.
     pub init: Reg,
-    /// Value at the start of an iteration.
+    /// The value at the start of an iteration.
     pub phi: Reg,
-    /// Value at the end of an iteration.
+    /// The value at the end of an iteration.
     pub next: Reg,
-    /// Value after the loop.
+    /// The value after the loop.
     pub out: Reg,
 }
 
-/// How a register is computed.
+/// The operation that computes a register.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Op {
     /// A constant.
     Const(Scalar),
-    /// Which thread this is; i32.
+    /// An index of the thread or its block; i32.
     ThreadBuiltin(ThreadBuiltin),
-    /// A size argument; i64, or i32 where the lowering knows that it fits.
+    /// A size argument; i64, or i32 if the lowering knows that it fits.
     Size(u32),
     /// The value of an index; i64 if it is wide, else i32.
     Index(Index),
@@ -239,30 +239,30 @@ pub enum Op {
     Arith(compiler::loops::Op),
 }
 
-/// What a thread knows of itself.
+/// The built-in indices of a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ThreadBuiltin {
-    /// Its number in its block.
+    /// The index of the thread in its block.
     Thread,
-    /// Its block's number.
+    /// The index of the block.
     Block,
-    /// How many blocks there are.
+    /// The number of blocks.
     Blocks,
 }
 
 impl GridKernel {
-    /// How many teams' work there is for these sizes.
+    /// The number of work items for these sizes.
     pub fn work(&self, sizes: &[i64]) -> i64 {
         let factor = |c: &WorkFactor| pieces(value(c.size, sizes), c.chunk);
         self.work.iter().fold(1i64, |n, c| n.saturating_mul(factor(c)))
     }
 
-    /// How many blocks to launch; 0 if there is nothing to do.
+    /// The number of blocks to launch; 0 if there is nothing to do.
     pub fn blocks(&self, sizes: &[i64]) -> u32 {
         pieces(self.work(sizes), self.teams as i64).min(self.max_blocks as i64) as u32
     }
 
-    /// Bytes that each `Spill` argument needs when so many blocks run, in the order of memory.
+    /// The bytes that each `Spill` argument needs with this many blocks, in the order of memory.
     pub fn spill_bytes(&self, blocks: u32) -> Vec<usize> {
         let teams = blocks as usize * self.teams as usize;
         let bytes = |m: &Memory| match m.space {
@@ -272,10 +272,10 @@ impl GridKernel {
         self.memory.iter().filter_map(bytes).collect()
     }
 
-    /// Bytes of shared memory of a block.
+    /// The bytes of shared memory of a block.
     pub fn shared_bytes(&self) -> usize {
         let bytes = |m: &Memory| match m.space {
-            // Each array starts at a multiple of 16 bytes.
+            // Each array is aligned to 16 bytes.
             AddressSpace::Shared(n) => (n * m.dtype.size()).next_multiple_of(16),
             _ => 0,
         };
@@ -283,7 +283,7 @@ impl GridKernel {
     }
 }
 
-/// How many pieces of `by` there are in `n`.
+/// The number of pieces of `by` in `n`.
 pub(crate) fn pieces(n: i64, by: i64) -> i64 {
     let (n, by) = (n.max(0), by.max(1));
     n / by + (n % by > 0) as i64

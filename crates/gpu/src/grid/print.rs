@@ -1,4 +1,4 @@
-//! The text of a grid, for people and snapshots.
+//! Prints grids as text, for debugging and snapshot tests.
 
 use super::{Access, AddressSpace, GridKernel, Index, Loop, Op, Scope, Size, Stmt, ThreadBuiltin};
 use std::fmt::{self, Display, Formatter};

@@ -1,8 +1,8 @@
-//! What the lanes of a team carry, joined by a fixed tree; every lane has the result.
+//! Reduces the carried values of a team's lanes by a fixed tree; every lane has the result.
 //!
-//! In a subgroup threads exchange values across ever larger distances; lower lanes stand on the left of the operator, so that
-//! all lanes compute the same bits. Across subgroups each one's value goes through shared memory, and every thread joins them in
-//! order. Without subgroups the tree runs in shared memory.
+//! In a subgroup, threads exchange values at doubling distances; the value of the lower lane is the left operand, so that
+//! all lanes compute the same bits. Across subgroups, each writes its value to shared memory, and every thread reduces them in
+//! order. Without subgroups, the tree runs in shared memory.
 
 use super::emit::Emit;
 use super::sync::{LaneAccess, MemoryEffect};
@@ -11,7 +11,7 @@ use compiler::loops::{self, Reg, Size};
 use ir::{Binary, Compare, DType, Scalar};
 
 impl Emit<'_, '_> {
-    /// Joins values of the lanes, each by its operator.
+    /// Reduces values of the lanes, each by its operator.
     pub(super) fn join(&mut self, values: &[(Reg, Binary)]) -> Vec<Reg> {
         if self.lanes() == 1 || values.is_empty() {
             return values.iter().map(|v| v.0).collect();
@@ -28,7 +28,7 @@ impl Emit<'_, '_> {
 
     fn exchange(&mut self, mut value: Reg, op: Binary, lanes: u32) -> Reg {
         let d = self.regs[value.0 as usize];
-        // The order of operands shows where zeros have signs and NaNs have bits.
+        // The operand order affects the sign of zeros and the bits of NaNs.
         let ordered = d.is_float() && matches!(op, Binary::Max | Binary::Min);
         let mut xor = 1;
         while xor < lanes {
@@ -49,7 +49,7 @@ impl Emit<'_, '_> {
         value
     }
 
-    /// The arrays for values, and that they are written or read.
+    /// The shared arrays for values; records that they are written or read.
     fn arrays(&mut self, values: &[(Reg, Binary)], len: usize) -> Vec<(Buf, DType)> {
         let dtypes: Vec<DType> = values.iter().map(|v| self.regs[v.0.0 as usize]).collect();
         dtypes.into_iter().enumerate().map(|(k, d)| (self.join_array(k, d, len), d)).collect()

@@ -1,21 +1,21 @@
-//! Elements that stay what they are need not be stored.
+//! Removes stores that do not change an element.
 //!
-//! Where a result is written over an operand, `r[i] = m ? x : a[i]` is a store of x where m is true: a cache that gets one more row
-//! is not read and written as a whole.
+//! If a result is written over an operand, `r[i] = m ? x : a[i]` becomes a store of x where m is true: a KV cache that gets one
+//! new row is then not read and written as a whole.
 
 use super::LaunchInfo;
 use compiler::loops::index_analysis::IndexAnalysis;
 use compiler::loops::{AccessMode, Atom, Buf, Extent, Index, Kernel, Op, Reg, Stmt};
 
-/// A kernel that leaves what stays alone.
+/// A kernel without redundant stores.
 pub struct RedundantStores {
-    /// Right where results hold what their operands held.
+    /// The kernel; it is correct if results share memory with their operands.
     pub kernel: Kernel,
-    /// Those operands and results.
+    /// These operands and results.
     pub over: Vec<(Buf, Buf)>,
 }
 
-/// The kernel without stores of what is there already, if it has any.
+/// Returns the kernel without redundant stores, if it has any.
 pub fn remove_redundant_stores(kernel: &Kernel, given: &LaunchInfo) -> Option<RedundantStores> {
     if given.aliases.is_empty() {
         return None;
@@ -34,7 +34,7 @@ pub fn remove_redundant_stores(kernel: &Kernel, given: &LaunchInfo) -> Option<Re
     stores(&mut changed.body, &mut |to, index, value, mask| {
         let (None, Some(Op::Select(test, new, old))) = (*mask, of(*value)) else { return };
         let Some(Op::Load { buf: from, index: at, mask: None }) = of(*old) else { return };
-        // Equal sums of variables are one element, however they were written.
+        // Equal linear forms are the same element, however the index is written.
         let same = at == index || facts.index_form(at).is_some_and(|form| facts.index_form(index) == Some(form));
         if same && plain(*from, to) {
             (*value, *mask) = (*new, Some(*test));
@@ -44,7 +44,7 @@ pub fn remove_redundant_stores(kernel: &Kernel, given: &LaunchInfo) -> Option<Re
     if over.is_empty() {
         return None;
     }
-    // What nobody needs any more, the last one first.
+    // Remove unused statements, the last one first.
     loop {
         let mut uses = vec![0usize; changed.regs.len()];
         count(&changed.body, &mut |r| uses[r.0 as usize] += 1);
@@ -75,7 +75,7 @@ fn stores(body: &mut [Stmt], f: &mut dyn FnMut(Buf, &Index, &mut Reg, &mut Optio
     }
 }
 
-/// Every use of a register.
+/// Calls `f` for every use of a register.
 fn count(body: &[Stmt], f: &mut dyn FnMut(Reg)) {
     fn index(i: &Index, f: &mut dyn FnMut(Reg)) {
         for (atom, _) in &i.terms {
@@ -134,7 +134,7 @@ mod tests {
     use compiler::loops::{KernelBuilder, LoopKind, Size, verify};
     use ir::{Compare, DType, Scalar};
 
-    /// `out[i] = i == k ? x[0] : a[i + shift]`, and whether the old element has another reader.
+    /// `out[i] = i == k ? x[0] : a[i + shift]`, optionally with a second use of the old element.
     fn update(shift: i64, read_again: bool) -> (Kernel, Buf, Buf) {
         let mut b = KernelBuilder::new("update");
         let (a, x, out) = (
@@ -180,7 +180,7 @@ mod tests {
         let mut changed = found.kernel;
         stores(&mut changed.body, &mut |_, _, _, mask| masked += mask.is_some() as usize);
         assert_eq!(masked, 1);
-        // Someone else still reads the old element.
+        // Another statement still reads the old element.
         let (kernel, a, out) = update(0, true);
         let found = remove_redundant_stores(&kernel, &over(&[(out, a)])).expect("as above");
         assert_eq!(loads(&found.kernel, a), 1);

@@ -1,8 +1,8 @@
-//! Rows that stay in registers.
+//! Rows that are kept in registers.
 //!
-//! Several vector loops over a row that few lanes' registers can hold are written out, without loops: what one of them has loaded, or kept in
-//! scratch, the next ones find in registers. Lanes take the same elements as in a loop, in the same order, so sums have the same
-//! bits.
+//! Several vector loops over a row that fits in the registers of a few lanes are unrolled: values that one of them has loaded,
+//! or stored in scratch, stay in registers for the next ones. Lanes process the same elements as in a loop, in the same order,
+//! so sums have the same bits.
 
 use super::emit::{Copies, Emit};
 use super::shape::GridShape;
@@ -12,30 +12,30 @@ use compiler::loops::index_analysis::{IndexAnalysis, IndexVar, Linear};
 use compiler::loops::{self, Buf, Extent, LoopKind, Reg, Size, Var};
 use ir::{Binary, Compare, DType};
 
-/// Elements of a row that a lane may hold.
+/// The maximum number of elements of a row in the registers of a lane.
 pub(super) const HELD: i64 = 32;
 
-/// An element that a lane holds.
+/// An element in a register of a lane.
 #[derive(Clone, Debug, PartialEq)]
 struct Element {
     buf: Buf,
-    /// Along the row.
+    /// The stride along the row.
     stride: i64,
     rest: Linear,
-    /// How long the row is, and which of the lane's turns this is; none where it is the same in all turns.
+    /// The length of the row, and the iteration of the lane; none if the element is the same in all iterations.
     length: i64,
     turn: Option<i64>,
 }
 
-/// What the lanes of a team hold of their row.
+/// The elements of the row that the lanes of a team hold in registers.
 #[derive(Default)]
 pub(super) struct CachedRow {
     known: Vec<(Element, Copies)>,
-    /// The turn being written.
+    /// The current iteration.
     pub(super) at: Option<At>,
 }
 
-/// The loop, its length, the turn, and who takes part if not all do.
+/// The loop, its length, the iteration, and the mask of active lanes if not all are.
 pub(super) type At = (Var, i64, i64, Option<Reg>);
 
 impl CachedRow {
@@ -43,7 +43,7 @@ impl CachedRow {
         self.known.clear();
     }
 
-    /// The lanes that take part, if not all do.
+    /// The mask of active lanes, if not all are active.
     pub(super) fn taking_part(&self) -> Option<Reg> {
         self.at.and_then(|(.., mask)| mask)
     }
@@ -76,7 +76,7 @@ impl CachedRow {
         }
     }
 
-    /// A store makes what is held of its memory old, but for other turns' elements.
+    /// Invalidates the elements that a store may overwrite, except those of other iterations.
     pub(super) fn stored(&mut self, facts: &IndexAnalysis<'_>, buf: Buf, index: &loops::Index) {
         let class = facts.alias_classes[buf.0 as usize];
         let own = self.element(facts, buf, index);
@@ -90,7 +90,7 @@ impl CachedRow {
     }
 }
 
-/// Whether a row has several vector loops, none of which is inside of another loop.
+/// Whether a row has several vector loops, none of which is inside another loop.
 pub(super) fn several(row: &[loops::Stmt]) -> bool {
     let vectors = row.iter().filter(|s| matches!(s, loops::Stmt::Loop(l) if l.kind == LoopKind::Vector)).count();
     let others = row.iter().any(|s| matches!(s, loops::Stmt::Loop(l) if l.kind != LoopKind::Vector));
@@ -98,7 +98,7 @@ pub(super) fn several(row: &[loops::Stmt]) -> bool {
 }
 
 impl Emit<'_, '_> {
-    /// How many turns a lane takes in a loop that is to be written out.
+    /// The number of iterations of a lane in a loop that is unrolled.
     pub(super) fn unroll_count(&self, shape: &GridShape<'_>, l: &loops::Loop) -> Option<i64> {
         let Extent::Exact(Size::Const(n)) = l.extent else { return None };
         let (lanes, width) = (shape.lanes as i64, shape.width as i64);
@@ -108,7 +108,7 @@ impl Emit<'_, '_> {
         (several(shape.row) && shape.chunk.is_none() && flat && fits).then_some(turns)
     }
 
-    /// A vector loop, written out.
+    /// Emits an unrolled vector loop.
     pub(super) fn unroll_loop(
         &mut self,
         l: &loops::Loop,
@@ -130,7 +130,7 @@ impl Emit<'_, '_> {
                 if before + lanes * width > n {
                     let end = self.int(int, n);
                     mask = Some(self.compare(Compare::Lt, var, end));
-                    // So that no index leaves its range.
+                    // Clamped so that no index leaves its range.
                     let last = self.int(int, n - width);
                     var = self.binary(Binary::Min, var, last);
                 }
@@ -144,7 +144,7 @@ impl Emit<'_, '_> {
     }
 }
 
-/// Takes scratch away that nothing reads.
+/// Removes scratch that is never read.
 pub(super) fn without_unread(mut kernel: GridKernel, scratch: usize) -> GridKernel {
     let mut read = vec![false; kernel.memory.len()];
     loads(&kernel.body, &mut read);

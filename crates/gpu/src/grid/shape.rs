@@ -1,33 +1,33 @@
-//! How a kernel is spread over blocks, teams and lanes.
+//! Chooses how a kernel is distributed over blocks, teams and lanes.
 
 use super::{GridLimits, WorkFactor};
 use compiler::loops::index_analysis::{IndexAnalysis, IndexVar, Linear, MemoryAccess};
 use compiler::loops::{AccessMode, Atom, Buf, Extent, Loop, LoopKind, Op, Reg, Size, Stmt, Var};
 use ir::Binary;
 
-/// The choice.
+/// The chosen distribution.
 pub(super) struct GridShape<'a> {
-    /// Loops whose iterations teams share out, outermost first.
+    /// The loops whose iterations are distributed over teams, outermost first.
     pub(super) parallel_loops: Vec<(Var, Size)>,
-    /// What stands before those loops.
+    /// The statements before those loops.
     pub(super) before: Vec<&'a Stmt>,
-    /// What a team runs for one iteration of them all.
+    /// The statements of a team for one iteration of these loops.
     pub(super) row: &'a [Stmt],
-    /// The row's one vector loop is cut into pieces of so many elements, and those are shared out too.
+    /// If set, the row's only vector loop is split into pieces of this many elements, which are distributed too.
     pub(super) chunk: Option<(Var, Size, i64)>,
-    /// A block's teams have iterations of the last loop that are so far from each other, and the same piece: memory that lies along
-    /// those is then read by whole lines, though each lane jumps.
+    /// If set, a block's teams process iterations of the last loop at this distance, and the same piece: accesses that are
+    /// contiguous along that loop then use whole cache lines, although each lane is strided.
     pub(super) tiled: Option<i64>,
-    /// Threads of a team.
+    /// The threads of a team.
     pub(super) lanes: u32,
-    /// Teams of a block.
+    /// The teams of a block.
     pub(super) teams: u32,
-    /// Elements that a lane takes at a time in vector loops.
+    /// The number of elements that a lane processes together in vector loops.
     pub(super) width: usize,
 }
 
 impl GridShape<'_> {
-    /// What is shared out, outermost first: loops by their variables, and the pieces, which have none.
+    /// The distributed work, outermost first: loops by their variables, and the pieces, which have none.
     pub(super) fn shared(&self) -> Vec<(Option<Var>, WorkFactor)> {
         let mut all: Vec<_> =
             self.parallel_loops.iter().map(|&(v, size)| (Some(v), WorkFactor { size, chunk: 1 })).collect();
@@ -38,17 +38,17 @@ impl GridShape<'_> {
     }
 }
 
-/// Bytes that the side of a tile should have: two sectors of memory.
+/// The preferred side of a tile in bytes: two memory sectors.
 const SIDE_BYTES: usize = 64;
-/// Bytes of a lane's store in a tile, if elements are smaller.
+/// The bytes of a lane's store in a tile, if elements are smaller.
 const WORD: usize = 4;
-/// Elements beside each other from which a tile is worth it.
+/// The minimum number of adjacent elements for a tile.
 const NEIGHBOURS: i64 = 4;
 
-/// Elements that a lane holds of a row where rows are few.
+/// The number of elements that a lane holds of a row if there are few rows.
 const FEW_ROWS: i64 = 8;
 
-/// Chooses. `waits` says whether the threads of a team wait for each other.
+/// Chooses the distribution. `waits` states whether the threads of a team use barriers.
 pub(super) fn choose<'a>(facts: &IndexAnalysis<'a>, limits: &GridLimits, waits: bool) -> GridShape<'a> {
     let (chain, before, row) = outer_loop_chain(facts, limits);
     let rows = chain.iter().fold(1i64, |n, &(_, s)| n.saturating_mul(facts.size(s).max(0)));
@@ -62,9 +62,9 @@ pub(super) fn choose<'a>(facts: &IndexAnalysis<'a>, limits: &GridLimits, waits: 
         return shape;
     };
     shape.width = vectors.iter().map(|l| width(facts, limits, l)).min().unwrap_or(1);
-    // Wide accesses are for those who have enough to do, unless whole words need them.
+    // Wide accesses are used only with enough work, unless stores of whole words need them.
     let least = vectors.iter().map(|l| lanes_per_store_word(facts, limits, l)).max().unwrap_or(1);
-    // Lanes of a row that is held have so many elements each, at once or one by one.
+    // The lanes of a row in registers hold this many elements each, accessed together or one by one.
     let stays = waits && limits.subgroup_size.is_some() && held_by_block(&shape, longest, limits);
     while !stays
         && shape.width > least
@@ -76,7 +76,7 @@ pub(super) fn choose<'a>(facts: &IndexAnalysis<'a>, limits: &GridLimits, waits: 
     let upto = |most: u32| (steps.min(most as i64) as u32).next_power_of_two().min(most);
     if let Some((v, n)) = chunkable(facts, &shape) {
         shape.lanes = upto(limits.default_threads);
-        // Several pieces for each lane where there is enough for all.
+        // Several pieces for each lane if there is enough work for all.
         let total = rows.saturating_mul(steps);
         let each = (total / limits.saturating_threads.max(1) as i64).clamp(1, 4);
         if let Some(crossing) = best_strided_loop(facts, &shape, v) {
@@ -87,7 +87,7 @@ pub(super) fn choose<'a>(facts: &IndexAnalysis<'a>, limits: &GridLimits, waits: 
         shape.teams = teams_per_block(pieces, shape.lanes, group, limits);
         return shape;
     }
-    // Several rows a block need room for the scratch of them all.
+    // Several rows per block need shared memory for the scratch of all.
     let scratch = scratch_bytes(facts, limits.min_store_bytes);
     let many = rows.saturating_mul(group as i64) >= limits.saturating_threads as i64 / 8
         && scratch.saturating_mul((limits.default_threads / group).max(1) as usize) <= limits.max_shared_bytes;
@@ -96,16 +96,16 @@ pub(super) fn choose<'a>(facts: &IndexAnalysis<'a>, limits: &GridLimits, waits: 
     } else if steps <= group as i64 || (many && steps <= rows_held_in_registers(&shape, group)) {
         upto(group)
     } else if held_by_block(&shape, longest, limits) {
-        // As few lanes as can hold it; or more where the device has lanes to spare: each of the few rows is done sooner.
+        // As few lanes as can hold the row; more if the device is not saturated, so that each of the few rows finishes sooner.
         let each =
             if rows.saturating_mul(longest) < limits.saturating_threads as i64 { FEW_ROWS } else { super::rows::HELD };
         (super::pieces(longest, each) as u32).next_power_of_two().clamp((2 * group).min(limits.threads), limits.threads)
     } else {
-        // Where there are rows enough, several blocks share a multiprocessor: while one waits, another one loads.
+        // With enough rows, several blocks share a multiprocessor: while one waits, another one loads.
         let most = if many { (limits.threads / 2).max(group) } else { limits.threads };
         ((steps / 4).min(most as i64) as u32).next_power_of_two().clamp((2 * group).min(most), most)
     };
-    // Teams that wait must come to each barrier together: that is sure where trip counts are known to all.
+    // Teams with barriers must reach each barrier together, which is certain only if all threads know the trip counts.
     if waits && (shape.lanes > group && limits.subgroup_size.is_some() || has_bounded(row)) {
         shape.lanes = shape.lanes.max(group);
         return shape;
@@ -119,18 +119,18 @@ pub(super) fn choose<'a>(facts: &IndexAnalysis<'a>, limits: &GridLimits, waits: 
     shape
 }
 
-/// Steps of a row that a subgroup takes alone, where there are many rows: as many as its registers hold, if that matters.
+/// The steps of a row that a subgroup processes alone, if there are many rows: as many as fit in its registers, if that matters.
 fn rows_held_in_registers(shape: &GridShape<'_>, group: u32) -> i64 {
     let each = if super::rows::several(shape.row) { super::rows::HELD / shape.width as i64 } else { 32 };
     each * group as i64
 }
 
-/// Whether a block's registers hold a row that is read several times.
+/// Whether the registers of a block can hold a row that is read several times.
 fn held_by_block(shape: &GridShape<'_>, longest: i64, limits: &GridLimits) -> bool {
     super::rows::several(shape.row) && longest <= super::rows::HELD * limits.threads as i64 / 2
 }
 
-/// Bytes of scratch that a row has.
+/// The bytes of scratch of a row.
 fn scratch_bytes(facts: &IndexAnalysis<'_>, word: usize) -> usize {
     let bytes = |(i, b): (usize, &compiler::loops::Buffer)| match b.mode {
         AccessMode::Scratch(0) => {
@@ -142,7 +142,7 @@ fn scratch_bytes(facts: &IndexAnalysis<'_>, word: usize) -> usize {
     facts.kernel.buffers.iter().enumerate().map(bytes).fold(0, usize::saturating_add)
 }
 
-/// How many teams a block has: a full block, or fewer where that gives more blocks work; whole subgroups always.
+/// The number of teams of a block: a full block, or fewer if that gives more blocks work; always whole subgroups.
 fn teams_per_block(rows: i64, lanes: u32, group: u32, limits: &GridLimits) -> u32 {
     let mut teams = (limits.default_threads / lanes).max(1);
     let least = group.div_ceil(lanes);
@@ -154,7 +154,7 @@ fn teams_per_block(rows: i64, lanes: u32, group: u32, limits: &GridLimits) -> u3
 
 type Chain<'a> = (Vec<(Var, Size)>, Vec<&'a Stmt>, &'a [Stmt]);
 
-/// The loops from the outside in that hold nothing but each other and whose iterations are independent.
+/// The perfectly nested loops from the outside in whose iterations are independent.
 fn outer_loop_chain<'a>(facts: &IndexAnalysis<'a>, limits: &GridLimits) -> Chain<'a> {
     let (mut loops, mut before, mut row) = (Vec::new(), Vec::new(), &facts.kernel.body[..]);
     let mut rows = 1i64;
@@ -167,7 +167,7 @@ fn outer_loop_chain<'a>(facts: &IndexAnalysis<'a>, limits: &GridLimits) -> Chain
         });
         let shared = match l.kind {
             LoopKind::Parallel => true,
-            // Enough to do for everyone: what is computed once for all iterations stays so.
+            // With enough parallel work, values that are computed once for all iterations stay outside the loop.
             LoopKind::Serial => {
                 rows < limits.saturating_threads as i64 && l.carried.is_empty() && independent(facts, l)
             }
@@ -184,7 +184,7 @@ fn outer_loop_chain<'a>(facts: &IndexAnalysis<'a>, limits: &GridLimits) -> Chain
     (loops, before, row)
 }
 
-/// Whether no iteration of a loop touches what another one writes.
+/// Whether no iteration of a loop accesses an element that another one writes.
 fn independent(facts: &IndexAnalysis<'_>, l: &Loop) -> bool {
     let within = |s: &&MemoryAccess| s.loops.contains(&l.var);
     facts.accesses.iter().filter(within).filter(|s| s.store).all(|store| {
@@ -193,7 +193,7 @@ fn independent(facts: &IndexAnalysis<'_>, l: &Loop) -> bool {
         }
         let class = facts.alias_classes[store.buf.0 as usize];
         let others = facts.accesses.iter().filter(within).filter(|s| facts.alias_classes[s.buf.0 as usize] == class);
-        // Loads of the very element that is stored are the same iteration's.
+        // Loads of the stored element belong to the same iteration.
         let alone = others
             .filter(|s| !std::ptr::eq(*s, store))
             .all(|s| !s.store && s.loops == store.loops && s.form == store.form && same_size(facts, s.buf, store.buf));
@@ -206,7 +206,7 @@ pub(super) fn same_size(facts: &IndexAnalysis<'_>, a: Buf, b: Buf) -> bool {
     size(a) == size(b)
 }
 
-/// Whether a store goes to another element in each iteration of a loop and those inside of it.
+/// Whether a store writes a different element in each iteration of a loop and its inner loops.
 fn injective(facts: &IndexAnalysis<'_>, l: &Loop, store: &MemoryAccess, form: &Linear) -> bool {
     let from = store.loops.iter().position(|v| *v == l.var).unwrap_or(0);
     let inner = &store.loops[from..];
@@ -235,7 +235,7 @@ fn injective(facts: &IndexAnalysis<'_>, l: &Loop, store: &MemoryAccess, form: &L
     })
 }
 
-/// Whether each iteration writes all of a scratch buffer that it reads, before it does.
+/// Whether each iteration writes all elements of a scratch buffer before it reads them.
 fn is_privatizable(facts: &IndexAnalysis<'_>, l: &Loop, buf: Buf) -> bool {
     let mut sites: Vec<&MemoryAccess> =
         facts.accesses.iter().filter(|s| s.buf == buf && s.loops.contains(&l.var)).collect();
@@ -268,7 +268,7 @@ pub(super) fn vectors(body: &[Stmt]) -> Vec<&Loop> {
     found
 }
 
-/// Whether a loop outside of vector loops runs as often as memory says.
+/// Whether a loop outside vector loops has a trip count that is loaded from memory.
 fn has_bounded(body: &[Stmt]) -> bool {
     body.iter().any(|s| match s {
         Stmt::Loop(l) if l.kind == LoopKind::Vector => false,
@@ -277,7 +277,7 @@ fn has_bounded(body: &[Stmt]) -> bool {
     })
 }
 
-/// A row that is one vector loop which carries nothing may be cut anywhere.
+/// The loop of a row that may be split anywhere: a single vector loop without carried values.
 fn chunkable(facts: &IndexAnalysis<'_>, shape: &GridShape<'_>) -> Option<(Var, Size)> {
     let (Stmt::Loop(l), rest) = shape.row.split_last()? else { return None };
     let Extent::Exact(n) = l.extent else { return None };
@@ -290,19 +290,19 @@ fn chunkable(facts: &IndexAnalysis<'_>, shape: &GridShape<'_>) -> Option<(Var, S
     (l.kind == LoopKind::Vector && l.carried.is_empty() && lets && !scratch).then_some((l.var, n))
 }
 
-/// Iterations of a shared loop along which memory lies that the vector loop jumps through.
+/// Iterations of a distributed loop along which memory is contiguous, while the vector loop is strided.
 struct StridedLoop {
-    /// The loop's place in the chain.
+    /// The position of the loop in the chain.
     place: usize,
-    /// Iterations of it from one neighbour to the next: more than 1 where they are its quotients by that number.
+    /// The number of iterations between adjacent elements: more than 1 if the index is a quotient by that number.
     step: i64,
-    /// Neighbours.
+    /// The number of adjacent elements.
     length: i64,
-    /// Bytes of an element there.
+    /// The bytes of an element.
     size: usize,
 }
 
-/// The one with the most accesses, if there is any.
+/// The loop with the most such accesses, if there is one.
 fn best_strided_loop(facts: &IndexAnalysis<'_>, shape: &GridShape<'_>, along: Var) -> Option<StridedLoop> {
     let stride =
         |s: &MemoryAccess, r: IndexVar| s.form.as_ref().and_then(|f| f.terms.get(&r)).map_or(0, |n| n.unsigned_abs());
@@ -325,8 +325,8 @@ fn best_strided_loop(facts: &IndexAnalysis<'_>, shape: &GridShape<'_>, along: Va
     found.map(|f| f.1)
 }
 
-/// A register that a statement defines as the rest or the quotient of a loop's variable by a number: neighbours of it are so many
-/// iterations apart, and there are so many.
+/// Matches a register that is the remainder or the quotient of a loop's variable by a number: returns the distance of adjacent
+/// values in iterations, and their number.
 fn quotient(shape: &GridShape<'_>, s: &Stmt, v: Var, most: i64) -> Option<(IndexVar, i64, i64)> {
     let lets = || shape.before.iter().copied().chain(shape.row);
     let defined = |r: Reg| {
@@ -347,7 +347,7 @@ fn quotient(shape: &GridShape<'_>, s: &Stmt, v: Var, most: i64) -> Option<(Index
     })
 }
 
-/// A block as a tile: lanes along the vector loop, teams along what its memory lies along.
+/// A block as a tile: lanes along the vector loop, teams along the loop where its memory is contiguous.
 fn tile<'a>(
     facts: &IndexAnalysis<'a>,
     limits: &GridLimits,
@@ -356,7 +356,7 @@ fn tile<'a>(
     (v, n, each): (Var, Size, i64),
 ) -> GridShape<'a> {
     let vector = vectors(shape.row)[0];
-    // Stores of whole words, where the elements allow it; loads that jump are one by one.
+    // Stores of whole words, if the elements allow it; strided loads are single.
     let fits = |w: &usize| facts.size(n) >= 8 * *w as i64 && can_vectorize(facts, vector, *w, true);
     shape.width = [4, 2].into_iter().filter(|w| w * crossing.size <= WORD).find(fits).unwrap_or(1);
     let side = |bytes: usize, most: i64| {
@@ -379,9 +379,9 @@ fn tile<'a>(
     shape
 }
 
-/// Elements that one access of a lane may span in a vector loop.
+/// The number of elements that one access of a lane may have in a vector loop.
 fn width(facts: &IndexAnalysis<'_>, limits: &GridLimits, l: &Loop) -> usize {
-    /// Beyond this the code grows and no access gets wider.
+    /// Beyond this the code grows, but accesses do not become wider.
     const MOST: usize = 8;
     let Some(n) = facts.vars[l.var.0 as usize].trip_count else { return 1 };
     let inside = |s: &&MemoryAccess| s.loops.contains(&l.var);
@@ -398,16 +398,16 @@ fn width(facts: &IndexAnalysis<'_>, limits: &GridLimits, l: &Loop) -> usize {
     if least > 1 && n >= least as i64 && can_vectorize(facts, l, least, false) { least } else { 1 }
 }
 
-/// Elements that a lane must store at a time in a vector loop so that these are whole words.
+/// The number of elements that a lane must store together in a vector loop so that it stores whole words.
 fn lanes_per_store_word(facts: &IndexAnalysis<'_>, limits: &GridLimits, l: &Loop) -> usize {
     let along = |s: &&MemoryAccess| s.form.as_ref().is_some_and(|f| f.terms.contains_key(&IndexVar::Var(l.var)));
     let size = |s: &MemoryAccess| facts.kernel.buffers[s.buf.0 as usize].dtype.size();
-    // Memory that is shared by a block has a word for each element.
+    // Shared memory of a block has a word for each element.
     let stores = facts.accesses.iter().filter(|s| s.store && s.loops.contains(&l.var) && !facts.is_scratch(s.buf));
     stores.filter(along).map(|s| limits.min_store_bytes / size(s).min(limits.min_store_bytes)).max().unwrap_or(1)
 }
 
-/// Whether every access in a vector loop may span so many elements; loads may jump if that is asked for.
+/// Whether every access in a vector loop may have this many elements; with `jumping`, loads may be strided.
 fn can_vectorize(facts: &IndexAnalysis<'_>, l: &Loop, width: usize, jumping: bool) -> bool {
     let Some(n) = facts.vars[l.var.0 as usize].trip_count else { return false };
     let inside = |s: &&MemoryAccess| s.loops.contains(&l.var);
@@ -439,7 +439,7 @@ fn can_vectorize(facts: &IndexAnalysis<'_>, l: &Loop, width: usize, jumping: boo
             _ => jumping && !s.store,
         }
     });
-    // A size that is an argument has no rest that the text could name.
+    // The divisibility of a size argument is not known.
     let even = n % width as i64 == 0 || matches!(l.extent, Extent::Exact(Size::Const(_)));
     fits && even
 }

@@ -1,12 +1,12 @@
-//! What only a rare store needs is computed where that store happens.
+//! Sinks computations that only a masked store needs below its mask.
 //!
-//! A mask that memory decides (where a slice is to be written) is false almost everywhere: then nothing behind it is loaded or
-//! computed. Masks of indices (the ends of rows) are true almost everywhere, and what stands before them stays there, so that
-//! many loads are under way at once.
+//! A mask that is loaded from memory (the position of an updated slice) is usually false almost everywhere: then the
+//! computations below it are skipped. Masks of indices (the ends of rows) are true almost everywhere, and the computations
+//! before them stay, so that many loads are in flight together.
 
 use super::{Buf, GridKernel, Index, Op, Reg, Stmt};
 
-/// Moves what only masked stores need behind their masks. `written` says whether memory is stored to.
+/// Sinks computations that only masked stores need below their masks. `written` states whether memory is stored to.
 pub(super) fn sink(kernel: &mut GridKernel, written: &dyn Fn(Buf) -> bool) {
     let count = kernel.regs.len();
     let mut uses = vec![0usize; count];
@@ -16,7 +16,7 @@ pub(super) fn sink(kernel: &mut GridKernel, written: &dyn Fn(Buf) -> bool) {
     block(&mut kernel.body, &uses, &loaded, written);
 }
 
-/// Which registers depend on what was loaded. Loops' values are taken as if they did not.
+/// The registers that depend on loaded values. Carried values of loops are assumed not to.
 fn from_memory(body: &[Stmt], loaded: &mut [bool]) {
     for s in body {
         match s {
@@ -52,7 +52,7 @@ fn block(body: &mut Vec<Stmt>, uses: &[usize], loaded: &[bool], written: &dyn Fn
     }
 }
 
-/// Moves what the store at `at` alone needs behind its mask; gives where the store is then.
+/// Sinks computations that only the store at `at` needs below its mask; returns the new position of the store.
 fn sink_below_mask(body: &mut Vec<Stmt>, at: usize, mask: Reg, uses: &[usize], written: &dyn Fn(Buf) -> bool) -> usize {
     let mut inside = vec![0usize; uses.len()];
     operands(&body[at], &mut |r| inside[r.0 as usize] += 1);
@@ -94,7 +94,7 @@ fn used(body: &[Stmt], f: &mut dyn FnMut(Reg)) {
     }
 }
 
-/// The registers that a statement reads, without those of the statements in it.
+/// The registers that a statement reads, without those of nested statements.
 fn operands(s: &Stmt, f: &mut dyn FnMut(Reg)) {
     let index = |i: &Index, f: &mut dyn FnMut(Reg)| i.terms.iter().for_each(|(r, _)| f(*r));
     match s {

@@ -1,39 +1,39 @@
-//! Where the threads of a team must wait for each other.
+//! Finds where the threads of a team need barriers.
 //!
-//! Between two barriers no lane may touch what another one writes. Walking over what a team does, one remembers what was touched
-//! since the last barrier; before anything that doesn't go with that stands a barrier.
+//! Between two barriers no lane may access an element that another one writes. The analysis walks over the statements of a team and
+//! records the accesses since the last barrier; a conflicting access needs a barrier before it.
 
 use super::shape::same_size;
 use compiler::loops::index_analysis::{IndexAnalysis, IndexVar, Linear};
 use compiler::loops::{Buf, Extent, Loop, Op, Stmt, Var};
 
-/// What a team does to memory.
+/// A memory access of a team.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct MemoryEffect {
-    /// Which memory; what may be one has one number.
+    /// The alias class of the memory.
     pub(super) class: usize,
     pub(super) write: bool,
     pub(super) who: LaneAccess,
 }
 
-/// Which lane touches which element.
+/// Which lane accesses which element.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum LaneAccess {
     /// Any lane, any element.
     All,
     /// Lane 0.
     Leader,
-    /// The lane that runs an iteration touches that iteration's element.
+    /// The lane that runs an iteration accesses that iteration's element.
     Lane(LaneElement),
 }
 
-/// The element of an iteration. Iterations with equal elements of two loops are run by the same lane if these are equal.
+/// The element of an iteration. Equal elements of two loops are processed by the same lane if these values are equal.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct LaneElement {
     stride: i64,
     rest: Linear,
     bytes: usize,
-    /// Lanes that take several elements at a time take them by the loop's length.
+    /// The trip count, on which the order of lanes with several elements depends.
     trips: Option<i64>,
 }
 
@@ -47,7 +47,8 @@ impl MemoryEffect {
         self.class == other.class && (self.write || other.write) && !same_thread
     }
 
-    /// What it is to later iterations of a loop, or to a team's next row: elements that depend on the iteration may be any.
+    /// The access as seen by later iterations of a loop, or by the next row of a team: elements that depend on the iteration
+    /// become any element.
     fn seen_later(mut self, facts: &IndexAnalysis<'_>, of: Option<Var>) -> MemoryEffect {
         if let LaneAccess::Lane(own) = &self.who
             && own.rest.terms.keys().any(|r| of.is_none_or(|v| facts.inside(*r, v)))
@@ -58,12 +59,12 @@ impl MemoryEffect {
     }
 }
 
-/// What was touched since the last barrier.
+/// The accesses since the last barrier.
 #[derive(Clone, Default)]
 pub(super) struct PendingEffects(Vec<MemoryEffect>);
 
 impl PendingEffects {
-    /// Whether a barrier must stand before these; if so they are all that is pending then.
+    /// Whether these accesses need a barrier before them; if so, only they are pending afterwards.
     pub(super) fn needs_barrier(&mut self, next: &[MemoryEffect]) -> bool {
         let clash = next.iter().any(|n| self.0.iter().any(|p| p.clashes(n)));
         if clash {
@@ -81,7 +82,7 @@ impl PendingEffects {
         self.0.clear();
     }
 
-    /// This, and what the end of a loop's body leaves to its next iteration.
+    /// Adds the accesses at the end of a loop's body, which the next iteration sees.
     pub(super) fn with_back_edge(
         &self,
         end: &PendingEffects,
@@ -98,13 +99,13 @@ impl PendingEffects {
         all
     }
 
-    /// Forgets about all other classes of memory.
+    /// Removes the accesses of all other classes of memory.
     pub(super) fn retain(&mut self, keep: impl Fn(usize) -> bool) {
         self.0.retain(|t| keep(t.class));
     }
 }
 
-/// What one statement outside of loops, or a whole vector loop, touches.
+/// The accesses of one statement outside loops, or of a whole vector loop.
 pub(super) fn touches(facts: &IndexAnalysis<'_>, s: &Stmt, width: usize) -> Vec<MemoryEffect> {
     let mut out = Vec::new();
     let read =

@@ -1,5 +1,5 @@
-//! Several turns of a loop at once, so that many loads are under way before the first one is waited for: all turns load, then all
-//! compute, in order. Sums have the bits they have turn by turn.
+//! Unrolls loops so that the loads of several iterations are issued before the first one is used: all iterations load, then all
+//! compute, in order. Sums have the same bits as without unrolling.
 
 use super::emit::{Copies, Emit};
 use super::rows::At;
@@ -9,19 +9,20 @@ use compiler::loops::{self, Atom, Extent, Op, Reg, Size};
 use ir::{Binary, DType};
 use smallvec::smallvec;
 
-/// Turns of a vector loop that are written as one.
+/// The unroll factor of a vector loop.
 pub(super) const TOGETHER: i64 = 4;
-/// Elements whose loads are under way at once, where a row is written out.
+/// The number of elements whose loads are in flight together, if a row is unrolled.
 pub(super) const ELEMENTS: i64 = 16;
 
-/// One turn: the loop's variable, where its elements are held, and who takes part.
+/// One iteration: the loop's variable, the registers of its elements, and the mask of active lanes.
 pub(super) struct UnrolledIteration {
     pub(super) own: Copies,
     pub(super) at: Option<At>,
     pub(super) mask: Option<Reg>,
 }
 
-/// How many of a loop's first statements may come before those of earlier turns: loads and what they need, nothing that is carried.
+/// The number of a loop's first statements that may move before those of earlier iterations: loads and their operands, without
+/// carried values.
 fn num_hoistable_loads(facts: &IndexAnalysis<'_>, l: &loops::Loop, ordered: bool) -> usize {
     let mut carried: Vec<Reg> = l.carried.iter().map(|c| c.phi).collect();
     let stored = |buf: &loops::Buf| facts.written(*buf);
@@ -37,7 +38,7 @@ fn num_hoistable_loads(facts: &IndexAnalysis<'_>, l: &loops::Loop, ordered: bool
         }
         if let Op::Load { buf, mask, .. } = op {
             reads.extend(mask.map(|m| m.0));
-            // What earlier turns write in their order must be read in it.
+            // Values that earlier iterations write must be read in order.
             if ordered && stored(buf) {
                 break;
             }
@@ -59,13 +60,13 @@ fn flat(l: &loops::Loop) -> bool {
 }
 
 impl Emit<'_, '_> {
-    /// How many turns of a vector loop of this length are one.
+    /// The unroll factor of a vector loop of this length.
     pub(super) fn elements_per_iteration(&self, l: &loops::Loop, n: i64, each: i64) -> i64 {
         let loads = flat(l) && num_hoistable_loads(self.facts, l, false) > 0;
         if loads && n >= TOGETHER * each { TOGETHER } else { 1 }
     }
 
-    /// How many turns of a lane's own loop are one.
+    /// The unroll factor of a loop that a lane runs alone.
     fn together_alone(&self, l: &loops::Loop) -> i64 {
         let Extent::Exact(Size::Const(n)) = l.extent else { return 1 };
         if !flat(l) || num_hoistable_loads(self.facts, l, true) == 0 {
@@ -76,7 +77,7 @@ impl Emit<'_, '_> {
         [8, 4, 5, 2].into_iter().filter(|k| *k <= most).find(fits).unwrap_or(1)
     }
 
-    /// Turns in order, from what is carried to what is carried on.
+    /// Emits iterations in order; maps carried values to their next values.
     pub(super) fn unrolled_iterations(
         &mut self,
         l: &loops::Loop,
@@ -112,7 +113,7 @@ impl Emit<'_, '_> {
         accs
     }
 
-    /// A loop that a lane runs by itself.
+    /// Emits a loop that a lane runs alone.
     pub(super) fn lane_serial(&mut self, l: &loops::Loop) {
         let times = self.together_alone(l);
         let (Extent::Exact(Size::Const(n)), true) = (&l.extent, times > 1) else {

@@ -1,11 +1,11 @@
-//! The verifier of grids: the invariants listed in the module documentation of `grid`.
+//! The verifier of grids: checks the invariants in the module documentation of `grid`.
 
 use super::lower::waits;
 use super::{Access, AddressSpace, Buf, GridKernel, Index, Loop, Op, Reg, Size, Stmt};
 use compiler::loops;
 use ir::DType;
 
-/// What is wrong with a grid.
+/// A violated invariant of a grid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[expect(missing_docs, reason = "the messages are the documentation")]
 pub enum GridError {

@@ -1,4 +1,4 @@
-//! `take_along` and `put_along`: a thread for each element that is taken; what is put goes as a scatter's updates do, from nothing.
+//! `take_along` and `put_along`: one thread per element for take; put is a scatter-add to zeros.
 
 use super::op_expansion::affine;
 use super::scatter::{Sources, scatter_from};
@@ -13,7 +13,7 @@ pub(super) fn take(parts: &mut OpExpansion, op: &TakeAlong, args: &[Type], means
     let size = x.shape[op.axis];
     let zero = Scalar::zero(x.dtype);
     let inner = AxisLines::of(&x.shape, op.axis).stride;
-    // Numbers that are too large for a place wrap to ones that are no place.
+    // Indices that are too large wrap to values that are out of bounds.
     let wide = if means.limits.has_int64 { DType::I64 } else { DType::I32 };
     parts.rows("take_along", ids.numel(), |w, flat| {
         let (from, places) = (w.read(OpValue::Arg(0), x.dtype), w.read(OpValue::Arg(1), ids.dtype));

@@ -1,6 +1,6 @@
-//! `argmax` and `argmin`. Lines that lie in one piece are read by teams: the extremum first, then the first place that has it, which
-//! lanes still hold. Other lines have a lane each, next to their neighbours. Where lines are few, pieces of them come first, and then
-//! the pieces' own extrema.
+//! `argmax` and `argmin`. Contiguous lines are read by teams: first the extremum, then the first index of it, while the lanes
+//! still hold the values. Other lines have one lane each, so that adjacent lanes read adjacent elements. If there are few lines,
+//! they are split into pieces, whose extrema are then reduced.
 
 use super::cumulative::carry;
 use super::op_expansion::affine;
@@ -10,7 +10,7 @@ use compiler::loops::{Reg, Var};
 use ir::ops::ArgReduce;
 use ir::{Binary, Compare, DType, Scalar, Type};
 
-/// Elements of a piece at least.
+/// The minimum number of elements of a piece.
 const LEAST: usize = 256;
 
 pub(super) fn arg_reduce(parts: &mut OpExpansion, op: &ArgReduce, x: &Type, means: &DeviceCaps) -> Option<()> {
@@ -19,7 +19,7 @@ pub(super) fn arg_reduce(parts: &mut OpExpansion, op: &ArgReduce, x: &Type, mean
     }
     let lines = AxisLines::of(&x.shape, op.axis);
     let own = Search { max: op.max, index: op.index, lines };
-    // Enough lanes for the whole device, as far as there is enough for each.
+    // Enough lanes for the whole device, if each has enough work.
     let lanes = if lines.stride == 1 { lines.count.saturating_mul(32) } else { lines.count };
     let pieces = (means.limits.saturating_threads as usize / lanes.max(1)).min(lines.length / LEAST).max(1);
     let from = ArgExtremum { value: (OpValue::Arg(0), x.dtype), at: None };
@@ -38,7 +38,7 @@ pub(super) fn arg_reduce(parts: &mut OpExpansion, op: &ArgReduce, x: &Type, mean
     Some(())
 }
 
-/// What values are compared as: the same order, in a type that every device computes with.
+/// The dtype in which values are compared: the same order, in a dtype that every device supports.
 fn key(d: DType) -> DType {
     match d {
         DType::F64 | DType::I64 | DType::U64 | DType::U32 => d,
@@ -47,7 +47,7 @@ fn key(d: DType) -> DType {
     }
 }
 
-/// Values, and where each was found if that isn't where it lies.
+/// Values, and their indices if they are not positions.
 #[derive(Clone, Copy)]
 struct ArgExtremum {
     value: (OpValue, DType),
@@ -62,7 +62,7 @@ struct Search {
 }
 
 impl Search {
-    /// The extremum of each piece of each line: its place, and its value if that is asked for.
+    /// Finds the extremum of each piece of each line: its index, and its value if requested.
     fn run(
         &self,
         parts: &mut OpExpansion,
@@ -82,12 +82,12 @@ impl Search {
         if self.max { "argmax" } else { "argmin" }
     }
 
-    /// Less than every number, or more.
+    /// The identity: less than every number for a maximum, more for a minimum.
     fn reduction_identity(&self, d: DType) -> Scalar {
         if self.max { Scalar::lowest(d) } else { Scalar::highest(d) }
     }
 
-    /// A team for each piece of a line.
+    /// Uses a team for each piece of a line.
     fn teams(
         &self,
         parts: &mut OpExpansion,
@@ -130,7 +130,7 @@ impl Search {
             let at = w.joined(each, last, Binary::Min, |w, k| {
                 let (step, there) = there(w, k);
                 let v = load(w, k, there);
-                // Where a value is no number, so is the best, and equals nothing.
+                // With a NaN, the best value is NaN, which is not equal to anything.
                 let mut same = w.compare(Compare::Eq, v, best);
                 if let Some(nan) = w.nan(v) {
                     same = w.either(same, nan);
@@ -151,7 +151,7 @@ impl Search {
         });
     }
 
-    /// A lane for each piece of a line, neighbours side by side.
+    /// Uses a lane for each piece of a line, with adjacent lines on adjacent lanes.
     fn lanes(
         &self,
         parts: &mut OpExpansion,
@@ -185,7 +185,7 @@ impl Search {
                         None => w.load(x, from.clone()),
                     };
                     let v = w.to(key, v);
-                    // The first of its kind wins, so an equal value does only where nothing was found yet.
+                    // The first extremum wins, so an equal value is taken only if nothing was found yet.
                     let order = if self.max { Compare::Gt } else { Compare::Lt };
                     let better = w.compare(order, v, best);
                     let untouched = w.compare(Compare::Eq, at, none);

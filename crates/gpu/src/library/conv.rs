@@ -1,5 +1,5 @@
-//! Convolution: the windows of the input as a matrix, and a matrix product; or a thread for each result where groups leave little to
-//! multiply, or the device has no products of the type.
+//! Convolution: im2col and a matrix product; or one thread per result if the groups are small
+//! or the device has no matrix products of the dtype.
 
 use super::cumulative::carry;
 use super::op_expansion::affine;
@@ -9,11 +9,11 @@ use compiler::program::Matmul;
 use ir::ops::Conv;
 use ir::{Binary, DType, Scalar, Type};
 
-/// Bytes of windows that are written out at a time.
+/// The maximum bytes of the im2col matrix.
 const WINDOWS: usize = 512 << 20;
-/// Groups that have a product each.
+/// The maximum number of groups with a separate product each.
 const GROUPS: usize = 16;
-/// Columns from which on a product for each image pays.
+/// The minimum number of columns for a separate product per image.
 const COLUMNS: usize = 64;
 
 struct Sizes<'a> {
@@ -21,7 +21,7 @@ struct Sizes<'a> {
     x: &'a Type,
     k: &'a Type,
     out: &'a Type,
-    /// Images of a group, its features, features of the input that it sees, places of a window and of the result.
+    /// The images of a group, its features, its input features, and the numbers of window elements and of result positions.
     rows: usize,
     outs: usize,
     ins: usize,
@@ -68,7 +68,7 @@ pub(super) fn conv(parts: &mut OpExpansion, op: &Conv, args: &[Type], out: &Type
 }
 
 impl Sizes<'_> {
-    /// A thread for each result.
+    /// Computes one result per thread.
     fn direct(&self, parts: &mut OpExpansion) {
         let (op, d) = (self.op, self.x.dtype);
         parts.rows("convolve", self.out.numel(), |w, flat| {
@@ -101,7 +101,8 @@ impl Sizes<'_> {
         });
     }
 
-    /// The windows of some images as `[image, feature and place in the window, place]`, or folded with images after the features.
+    /// The im2col matrix of some images as `[image, feature and window element, position]`, or folded with images after the
+    /// features.
     fn unfold(&self, parts: &mut OpExpansion, to: OpValue, group: usize, (first, rows): (usize, usize), folded: bool) {
         let (op, d) = (self.op, self.x.dtype);
         let depth = self.ins * self.window;
@@ -109,7 +110,7 @@ impl Sizes<'_> {
         shape.extend(&self.out.shape[2..]);
         let numel = shape.iter().product();
         let sx = strides(&self.x.shape);
-        // Either the features or the images of a group begin further on.
+        // The group's first feature or first image.
         let (feature, image) = if op.groups > 1 { (group * self.ins, 0) } else { (0, group * self.rows) };
         parts.rows("windows of images", numel, |w, flat| {
             let (x, to) = (w.read(OpValue::Arg(0), d), w.write(to, d));

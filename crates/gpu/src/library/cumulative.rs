@@ -1,6 +1,6 @@
-//! Running sums, products and extrema: short lines and many lines one thread each, few long ones by blocks whose totals are run over
-//! first. A block's own running value is joined with what stands before it, so the error of a sum grows with the length of a block and
-//! with their number, not with that of the line.
+//! Cumulative sums, products and extrema: one thread per line for short or many lines; few long lines are split into blocks,
+//! whose totals are scanned first. The running value of a block is combined with the prefix of the block, so the error of a sum
+//! grows with the length of a block and with the number of blocks, not with the length of the line.
 
 use super::op_expansion::affine;
 use super::sort::AxisLines;
@@ -9,9 +9,9 @@ use compiler::loops::{Carried, Extent, Loop, LoopKind, Reg, Size, Stmt, Var};
 use ir::ops::{Cumulative, ReduceKind};
 use ir::{Binary, Compare, DType, Scalar, Type};
 
-/// Elements of a block.
+/// The number of elements of a block.
 const BLOCK: usize = 32;
-/// Lines that keep a device busy, each with a thread of its own.
+/// The number of lines that saturates a device, with one thread each.
 const MANY: usize = 1 << 14;
 
 pub(super) fn cumulative(parts: &mut OpExpansion, op: &Cumulative, x: &Type, means: &DeviceCaps) -> Option<()> {
@@ -20,15 +20,15 @@ pub(super) fn cumulative(parts: &mut OpExpansion, op: &Cumulative, x: &Type, mea
         return Some(());
     }
     let acc = accumulator(x.dtype, op.kind.combine(), means)?;
-    // Products of floats are not reassociated: a part's may overflow where the whole doesn't.
+    // Products of floats are not reassociated: a partial product may overflow even if the whole does not.
     let whole = x.dtype.is_float() && op.kind == ReduceKind::Prod;
     let run = Run { kind: op.kind, acc, reverse: op.reverse, whole };
     run.over(parts, (OpValue::Arg(0), x.dtype), (OpValue::Out(0), x.dtype), lines);
     Some(())
 }
 
-/// What sums and products are kept in: rounded once where the device can. None for products that only f64 keeps from overflowing on the
-/// way to a small one.
+/// The accumulator dtype of sums and products: rounded once if the device supports it. None for products that need f64 to avoid
+/// intermediate overflow.
 pub(super) fn accumulator(d: DType, f: Binary, means: &DeviceCaps) -> Option<DType> {
     match (f, means.limits.has_f64) {
         (Binary::Add | Binary::Mul, true) if d.is_float() => Some(DType::F64),
@@ -50,7 +50,7 @@ impl Run {
         self.kind.identity(self.acc)
     }
 
-    /// A serial loop of `n` that carries one value from `init`.
+    /// Emits a serial loop of `n` iterations with one carried value.
     fn carry_loop(
         &self,
         w: &mut KernelWriter,
@@ -61,7 +61,7 @@ impl Run {
         carry(w, n, &[init], |w, v, phi| vec![body(w, v, phi[0])])[0]
     }
 
-    /// The place of a step along a line, in elements from its start.
+    /// The offset of a step along a line, in elements from its start.
     fn place(&self, w: &mut KernelWriter, step: Reg, lines: AxisLines) -> Reg {
         let s = lines.stride as i64;
         match self.reverse {
@@ -84,7 +84,7 @@ impl Run {
         self.blocks(parts, from, to, Some(before), lines);
     }
 
-    /// A thread for each line, block by block.
+    /// One thread per line, block by block.
     fn serial_scan(&self, parts: &mut OpExpansion, from: (OpValue, DType), to: (OpValue, DType), lines: AxisLines) {
         let n = lines.length;
         parts.rows(self.kind.name(), lines.count, |w, line| {
@@ -114,7 +114,7 @@ impl Run {
         });
     }
 
-    /// A thread for each block: its total, or with what stands before each block its running values.
+    /// One thread per block: computes its total, or from the prefix of each block its running values.
     fn blocks(
         &self,
         parts: &mut OpExpansion,
@@ -159,7 +159,7 @@ impl Run {
     }
 }
 
-/// A serial loop that carries values, and what they are after it.
+/// Emits a serial loop with carried values, and returns their final values.
 pub(super) fn carry(
     w: &mut KernelWriter,
     n: usize,
@@ -169,7 +169,7 @@ pub(super) fn carry(
     carry_bounded(w, Extent::Exact(Size::Const(n as i64)), init, body)
 }
 
-/// The same, as often as an extent says.
+/// The same with a dynamic trip count.
 pub(super) fn carry_bounded(
     w: &mut KernelWriter,
     extent: Extent,

@@ -1,8 +1,8 @@
-//! Library ops as kernels and products, for any device.
+//! Library ops as kernels and matrix products, for any device.
 //!
-//! [`expand`] replaces the library steps of a program that it [`takes`] by kernels of `loops` and matrix products over the same
-//! places, with temporary values behind the program's arena. From there on they are steps like any others: lowered to grids,
-//! checked by `grid::eval`, printed, timed, recorded. Nothing here depends on time: two runs give the same bits.
+//! [`expand`] replaces the library steps of a program that it [`supports`] by kernels of `loops` and matrix products over the same
+//! buffers, with temporary values after the program's arena. These are ordinary steps: lowered to grids,
+//! checked by `grid::eval`, printed, timed, captured. The result is deterministic: two runs give the same bits.
 
 mod along;
 mod arg_reduce;
@@ -22,26 +22,26 @@ use compiler::program::{Buffer, BufferId, BufferKind, BufferSlice, LoopStep, Pro
 use ir::{DType, Op, Type};
 use smallvec::SmallVec;
 
-/// Where temporary values begin: at multiples of this.
+/// The alignment of temporary values.
 const ALIGN: usize = 256;
 
-/// What a device can do, as far as library ops ask.
+/// The capabilities of a device that library ops depend on.
 #[derive(Clone, Copy, Debug)]
 pub struct DeviceCaps {
-    /// What its kernels may be.
+    /// The limits of its kernels.
     pub limits: GridLimits,
-    /// Types of its matrix products.
+    /// The dtypes of its matrix products.
     pub matmul_dtypes: &'static [DType],
-    /// Bytes that a temporary value may have.
+    /// The maximum bytes of a temporary value.
     pub max_temporary_bytes: usize,
 }
 
-/// Whether an op becomes kernels and products.
+/// Whether an op is expanded to kernels and products.
 pub fn supports(op: &Op, args: &[Type], means: &DeviceCaps) -> bool {
     expand_op(op, args, means).is_some()
 }
 
-/// What an op becomes; none if it is left to the host.
+/// The expansion of an op; none if it runs on the host.
 fn expand_op(op: &Op, args: &[Type], means: &DeviceCaps) -> Option<OpExpansion> {
     let lacks = |d: DType| match d {
         DType::F64 => !means.limits.has_f64,
@@ -49,7 +49,7 @@ fn expand_op(op: &Op, args: &[Type], means: &DeviceCaps) -> Option<OpExpansion> 
         _ => false,
     };
     let outs = op.infer(args).ok()?;
-    // Places along a line, and winners of windows, are numbers of 32 bits; so are sums on the way to an index where there are no others.
+    // Indices along a line and of window elements have 32 bits; so have intermediate sums of indices if the device has no int64.
     let most = if means.limits.has_int64 { i32::MAX as usize } else { 1 << 29 };
     let small = |t: &Type| t.numel() < most;
     if args.iter().chain(&outs).any(|t| lacks(t.dtype) || !small(t)) {
@@ -65,7 +65,7 @@ fn expand_op(op: &Op, args: &[Type], means: &DeviceCaps) -> Option<OpExpansion> 
         Op::WindowGather(w) => window::gather(&mut parts, w, args, &outs[0])?,
         Op::WindowScatter(w) => window::scatter(&mut parts, w, args)?,
         Op::Conv(c) => conv::conv(&mut parts, c, args, &outs[0], means)?,
-        // Nothing to compute, and no sizes to divide by.
+        // There is nothing to compute, and sizes of zero must not be divisors.
         Op::TakeAlong(_) | Op::RaggedDot(_) if outs[0].numel() == 0 => {}
         Op::TakeAlong(t) => along::take(&mut parts, t, args, means)?,
         Op::PutAlong(p) => along::put(&mut parts, p, args, means)?,
@@ -77,14 +77,14 @@ fn expand_op(op: &Op, args: &[Type], means: &DeviceCaps) -> Option<OpExpansion> 
     fits.then_some(parts)
 }
 
-/// The program with library ops that the device takes as kernels and products. `keep` says which ops the device has something
-/// better for.
+/// The program with supported library ops expanded to kernels and products. `keep` states which ops the device implements
+/// better itself.
 pub fn expand(program: Program, means: &DeviceCaps, keep: &dyn Fn(&Op, &[Type]) -> bool) -> Program {
     let mut program = program.into_parts();
     let mut expander =
         Expander { means, keep, base: program.arena_bytes.next_multiple_of(ALIGN), most: 0, buffers: Vec::new() };
     expander.buffers = std::mem::take(&mut program.buffers);
-    // Where each of the old steps begins now.
+    // The new position of each old step.
     let mut starts = Vec::with_capacity(program.steps.len() + 1);
     let mut steps = Vec::with_capacity(program.steps.len());
     for s in std::mem::take(&mut program.steps) {
@@ -109,7 +109,7 @@ pub fn expand(program: Program, means: &DeviceCaps, keep: &dyn Fn(&Op, &[Type]) 
 struct Expander<'a> {
     means: &'a DeviceCaps,
     keep: &'a dyn Fn(&Op, &[Type]) -> bool,
-    /// Where temporary values begin in the arena: each op has all of that to itself, since steps follow each other.
+    /// The start of temporary values in the arena; ops reuse the same memory, since steps run in order.
     base: usize,
     most: usize,
     buffers: Vec<Buffer>,
@@ -154,7 +154,7 @@ impl Expander<'_> {
         }
     }
 
-    /// Gives the parts of an op their memory.
+    /// Assigns memory to the steps of an op.
     fn place(
         &mut self,
         parts: OpExpansion,

@@ -1,4 +1,4 @@
-//! What a library op becomes, and how its kernels are written.
+//! The expansion of a library op, and the writer of its kernels.
 
 use compiler::loops::{
     AccessMode, Atom, Buf, Carried, Extent, Index, Kernel, KernelBuilder, Loop, LoopKind, Reg, Size, Stmt, Var,
@@ -22,19 +22,19 @@ pub(crate) enum OpValue {
 #[derive(Clone, Copy)]
 enum KernelOperand {
     Mem(OpValue),
-    /// Bytes of scratch.
+    /// Scratch of this many bytes.
     Scratch(usize),
 }
 
 enum OpStep {
     Kernel(Kernel, Vec<KernelOperand>),
-    /// A product, its operands and its result: values and bytes from their beginning.
+    /// A matrix product, its operands and its result: values and byte offsets.
     Product(Box<Matmul>, [(OpValue, i64); 3]),
-    /// A copy of so many bytes.
+    /// A copy of this many bytes.
     Copy(OpValue, OpValue, usize),
 }
 
-/// Kernels and products, one after another, and the temporary values between them.
+/// Kernels and products in order, and their temporary values.
 #[derive(Default)]
 pub(crate) struct OpExpansion {
     pub(super) temps: Vec<Type>,
@@ -73,7 +73,7 @@ impl OpExpansion {
         self.all.push(OpStep::Kernel(w.b.finish(), w.given));
     }
 
-    /// The steps of a program, with `place` for where values are.
+    /// The steps of a program; `place` returns the buffer slices of values.
     pub(super) fn steps(self, place: &dyn Fn(OpValue) -> BufferSlice, out: &mut Vec<Step>) {
         let at = |(m, bytes): (OpValue, i64)| {
             let mut p = place(m);
@@ -103,7 +103,7 @@ impl OpExpansion {
     }
 }
 
-/// Writes one kernel: a builder that knows what its buffers are.
+/// A kernel builder that knows the values of its buffers.
 pub(crate) struct KernelWriter {
     b: KernelBuilder,
     given: Vec<KernelOperand>,
@@ -158,7 +158,7 @@ impl KernelWriter {
         self.b.index(affine(terms, offset))
     }
 
-    /// An i64 divided by a positive number, and what is left.
+    /// Divides an i64 by a positive number; returns quotient and remainder.
     pub(super) fn split(&mut self, x: Reg, by: usize) -> (Reg, Reg) {
         if by == 1 {
             let zero = self.int(DType::I64, 0);
@@ -168,12 +168,12 @@ impl KernelWriter {
         (self.b.binary(Binary::Div, x, n), self.b.binary(Binary::Rem, x, n))
     }
 
-    /// Where along each axis of a row-major shape an element is.
+    /// The coordinates of an element along each axis of a row-major shape.
     pub(super) fn coordinates(&mut self, flat: Var, shape: &[usize]) -> Vec<Reg> {
         let mut left = self.var_value(flat);
         let mut found = Vec::with_capacity(shape.len());
         for (a, &n) in shape.iter().enumerate().rev() {
-            // What is left at the first axis is its coordinate.
+            // The remaining quotient is the coordinate of the first axis.
             if a == 0 {
                 found.push(left);
             } else {
@@ -198,14 +198,14 @@ impl KernelWriter {
         self.b.unary(ir::Unary::Not, a)
     }
 
-    /// `x < n`, `x >= n` and so on against a number.
+    /// Compares a register with a number.
     pub(super) fn compare_to(&mut self, op: Compare, x: Reg, n: i64) -> Reg {
         let d = self.b.dtype(x);
         let n = self.int(d, n);
         self.b.compare(op, x, n)
     }
 
-    /// The number nearest to x from 0 to n - 1, as an index.
+    /// Clamps x to the range 0 to n - 1, as an index.
     pub(super) fn clamped(&mut self, x: Reg, n: usize) -> Reg {
         let d = self.b.dtype(x);
         let (zero, last) = (self.int(d, 0), self.int(d, n.max(1) as i64 - 1));
@@ -214,12 +214,12 @@ impl KernelWriter {
         if d == DType::I64 { x } else { self.b.cast(DType::I64, x) }
     }
 
-    /// Whether a value is no number.
+    /// Whether a value is NaN.
     pub(super) fn nan(&mut self, x: Reg) -> Option<Reg> {
         self.b.dtype(x).is_float().then(|| self.b.compare(Compare::Ne, x, x))
     }
 
-    /// A vector loop that carries nothing.
+    /// A vector loop without carried values.
     pub(super) fn each_lane(&mut self, n: usize, body: impl FnOnce(&mut KernelWriter, Var)) {
         let var = self.b.var();
         self.b.begin();
@@ -229,7 +229,7 @@ impl KernelWriter {
         self.b.push(Stmt::Loop(Loop { var, extent, kind: LoopKind::Vector, carried: Vec::new(), body }));
     }
 
-    /// A vector loop that joins a value of each step.
+    /// A vector loop that reduces a value of each iteration.
     pub(super) fn joined(
         &mut self,
         n: usize,
@@ -250,7 +250,7 @@ impl KernelWriter {
         out
     }
 
-    /// A value in another type, if it has another one.
+    /// Casts a value to another dtype, if it has a different one.
     pub(super) fn to(&mut self, d: DType, x: Reg) -> Reg {
         if self.b.dtype(x) == d { x } else { self.b.cast(d, x) }
     }

@@ -1,5 +1,5 @@
-//! `ragged_dot`: where each group begins and how many rows it has, once; then a team for each row of the result, a lane for each of
-//! its elements.
+//! `ragged_dot`: first computes the start and the number of rows of each group; then uses a team for each row of the result, and
+//! a lane for each of its elements.
 
 use super::cumulative::{carry, carry_bounded};
 use super::op_expansion::affine;
@@ -22,7 +22,7 @@ pub(super) fn ragged_dot(parts: &mut OpExpansion, op: &RaggedDot, args: &[Type],
         batch,
         rows: of(a, 0),
         groups: of(offsets, 0) - 1,
-        // Rows of the result in a batch, and how wide they are.
+        // The rows of the result in a batch, and their width.
         inner: of(a, 1),
         width: of(b, b.rank() - n - 1),
     };
@@ -48,7 +48,7 @@ struct Sizes<'a> {
 }
 
 impl Sizes<'_> {
-    /// Where groups begin and how long they are: offsets that rise, from some row to some row.
+    /// Computes the start and the length of each group from ascending offsets within the rows.
     fn places(&self, parts: &mut OpExpansion, d: DType, starts: OpValue, counts: OpValue) {
         parts.rows("where groups are", self.batch, |w, batch| {
             let from = w.read(OpValue::Arg(2), d);
@@ -57,7 +57,7 @@ impl Sizes<'_> {
             let (bounds, most) = (self.groups as i64 + 1, self.rows as i64);
             let place = |w: &mut KernelWriter, at: Reg, last: Reg| {
                 let o = w.load(from, affine(&[(batch, bounds), (at, 1)], 0));
-                // In the offsets' own type first: a large one must not wrap.
+                // Clamped in the offsets' own dtype first, because a large one must not wrap.
                 let (low, high) = (w.int(d, 0), w.int(d, most));
                 let o = w.binary(Binary::Max, o, low);
                 let o = w.binary(Binary::Min, o, high);
@@ -79,7 +79,7 @@ impl Sizes<'_> {
         });
     }
 
-    /// Each row by its group's matrix; rows of no group are 0.
+    /// Multiplies each row by its group's matrix; rows in no group are 0.
     fn by_rows(&self, parts: &mut OpExpansion, starts: OpValue, counts: OpValue) {
         let (m, k, n, groups) = (self.rows as i64, self.inner as i64, self.width as i64, self.groups as i64);
         parts.rows("ragged_dot", self.batch * self.rows, |w, number| {
@@ -116,7 +116,7 @@ impl Sizes<'_> {
                     );
                     vec![self.add(w, sum[0], x, y)]
                 })[0];
-                // Rows of no group are not read: what isn't a number there must not show.
+                // Rows in no group are not read, so that NaNs there have no effect.
                 let sum = w.select(there, sum, zero);
                 let sum = w.to(self.op.out, sum);
                 w.store(out, affine(&[(number, n)], 0).add_var(j, 1), sum);
@@ -124,7 +124,7 @@ impl Sizes<'_> {
         });
     }
 
-    /// Each group's sum over its rows.
+    /// Sums over the rows of each group.
     fn by_groups(&self, parts: &mut OpExpansion, starts: OpValue, counts: OpValue) {
         let (rows, m, n) = (self.rows as i64, self.inner as i64, self.width as i64);
         parts.rows("ragged_dot", self.batch * self.groups * self.inner, |w, number| {

@@ -1,7 +1,7 @@
-//! `scatter`: updates are put in order of where they go, those of one place in their own order; then a thread for each place applies
-//! them one after another, as the reference does.
+//! `scatter`: sorts updates stably by their destination; then one thread per destination applies
+//! its updates one after another, like the reference.
 //!
-//! What is put in order are whole slices where no two of them overlap in parts, and single elements elsewhere.
+//! The sorted entries are whole slices if no two of them partially overlap, and single elements otherwise.
 
 use super::cumulative::{accumulator, carry, carry_bounded};
 use super::op_expansion::affine;
@@ -13,7 +13,7 @@ use ir::ops::Scatter;
 use ir::ops::scatter::ScatterMode;
 use ir::{Binary, Compare, DType, Scalar, Type};
 
-/// Where a scatter's operands are; without a table it begins with zeros, and sums are rounded once.
+/// The operands of a scatter; without a table it starts from zeros, and sums are rounded once.
 #[derive(Clone, Copy)]
 pub(super) struct Sources {
     pub(super) table: Option<OpValue>,
@@ -24,17 +24,17 @@ pub(super) struct Sources {
 struct Sizes<'a> {
     op: &'a Scatter,
     from: Sources,
-    /// What values are combined in.
+    /// The dtype in which values are combined.
     acc: DType,
     operand: &'a Type,
     indices: &'a Type,
-    /// Axes of the updates that number slices, and their sizes.
+    /// The axes of the updates that index slices, and their sizes.
     batch_axes: Vec<usize>,
     batch: Vec<usize>,
-    /// Axes of the operand along which slices go, and a slice's sizes there.
+    /// The axes of the operand that slices extend along, and a slice's sizes there.
     walked: Vec<usize>,
     slice: Vec<usize>,
-    /// A slice's size along each axis of the operand.
+    /// The slice size along each axis of the operand.
     sizes: Vec<usize>,
     updates: Vec<i64>,
 }
@@ -52,7 +52,7 @@ pub(super) fn scatter_from(
     means: &DeviceCaps,
 ) -> Option<()> {
     let [operand, indices, updates] = args else { return None };
-    // Numbers from 2³¹ on would be negative places.
+    // Unsigned numbers from 2³¹ on would become negative indices.
     let ids = match indices.dtype {
         DType::U64 => return None,
         DType::U32 | DType::I64 if !means.limits.has_int64 => return None,
@@ -76,7 +76,7 @@ pub(super) fn scatter_from(
     let rank = operand.rank();
     let sizes = op.dims.slice_sizes(rank, &updates.shape).to_vec();
     if (0..rank).any(|a| sizes[a] > operand.shape[a]) {
-        // Nothing fits anywhere.
+        // No slice fits in the operand.
         return Some(());
     }
     let absent = |a: &usize| op.dims.collapsed.contains(a) || op.dims.operand_batch.contains(a);
@@ -95,7 +95,7 @@ pub(super) fn scatter_from(
         sizes,
         updates: strides(&updates.shape),
     };
-    // Equal or disjoint: slices begin at different places only along axes where they have one element.
+    // Slices are equal or disjoint if their starts differ only along axes where they have one element.
     let disjoint = op.dims.index_map.iter().all(|&a| s.sizes[a] == 1);
     let entries = if disjoint { s.batch.iter().product() } else { updates.numel() };
     let width = updates.numel() / entries;
@@ -109,7 +109,7 @@ pub(super) fn scatter_from(
     Some(())
 }
 
-/// A result of zeros.
+/// Fills a result with zeros.
 fn zeros(parts: &mut OpExpansion, ty: &Type) {
     parts.rows("zeros", ty.numel(), |w, flat| {
         let to = w.write(OpValue::Out(0), ty.dtype);
@@ -119,7 +119,7 @@ fn zeros(parts: &mut OpExpansion, ty: &Type) {
 }
 
 impl Sizes<'_> {
-    /// The operand's element where the slice with these batch coordinates begins, and whether it is inside.
+    /// The element of the operand where the slice with these batch coordinates starts, and whether the slice is inside.
     fn start(
         &self,
         w: &mut KernelWriter,
@@ -153,7 +153,7 @@ impl Sizes<'_> {
         (terms, inside)
     }
 
-    /// Where each slice, or each element, goes; -1 for those that go nowhere.
+    /// The destination of each slice, or each element; -1 for dropped ones.
     fn targets(
         &self,
         parts: &mut OpExpansion,
@@ -191,7 +191,7 @@ impl Sizes<'_> {
         });
     }
 
-    /// For each entry in order: how many go where it goes, if it is the first of them, else 0.
+    /// For each entry in sorted order: the number of entries with the same destination, if it is the first of them, else 0.
     fn counts(&self, parts: &mut OpExpansion, targets: OpValue, order: OpValue, entries: usize) -> OpValue {
         let counts = parts.temp(DType::I32, entries);
         parts.rows("how many go there", entries, |w, flat| {
@@ -212,7 +212,7 @@ impl Sizes<'_> {
             let first = w.either(start, new);
             let somewhere = w.compare_to(Compare::Ge, target, 0);
             let first = w.both(first, somewhere);
-            // The first place after this one that goes elsewhere is in (low, high].
+            // The first entry after this one with another destination is in (low, high].
             let low = w.cast(DType::I32, place);
             let high = w.int(DType::I32, entries as i64);
             let rounds = entries.ilog2() as usize + 1;
@@ -238,7 +238,7 @@ impl Sizes<'_> {
         counts
     }
 
-    /// Which element of the updates the element `within` of an entry is.
+    /// The element of the updates that is element `within` of an entry.
     fn update(&self, w: &mut KernelWriter, entry: Reg, within: &[Reg], disjoint: bool) -> Reg {
         if !disjoint {
             return entry;
@@ -325,7 +325,7 @@ impl Sizes<'_> {
                     let any = w.compare_to(Compare::Gt, many, 0);
                     goes = w.both(goes, any);
                     match f {
-                        // The last one stays.
+                        // The last update determines the value.
                         None => {
                             let many = w.clamped(many, entries + 1);
                             let last = w.sum(&[(place, 1), (many, 1)], -1);

@@ -1,9 +1,9 @@
-//! `sort` and `top_k`: lines are put in order by a network of comparisons.
+//! `sort` and `top_k`: sorts lines with a sorting network.
 //!
-//! What is sorted are the keys and each element's place, which breaks ties: so no two elements are equal, every network gives the one
-//! stable order, and other operands are fetched by place at the end. All comparisons of the network put the smaller element
-//! first (each merge begins with one against the mirrored half), so elements beyond the line's end count as larger than all others without
-//! being anywhere. Chunks are sorted, and finished after each merge, in memory that the threads of a block share.
+//! The network sorts keys with each element's index, which breaks ties: so no two elements are equal, the result is stable
+//! for every network, and other operands are gathered by index at the end. All comparisons of the network put the smaller element
+//! first (each merge starts with a comparison against the mirrored half), so elements after the end of the line count as larger
+//! than all others and need no memory. Chunks are sorted, and finished after each merge, in shared memory.
 
 use super::op_expansion::affine;
 use super::{DeviceCaps, KernelWriter, OpExpansion, OpValue};
@@ -11,7 +11,7 @@ use compiler::loops::{Buf, Extent, LoopKind, Reg, Size};
 use ir::ops::{Sort, TopK};
 use ir::{Binary, Compare, DType, DTypeKind, Scalar, Type};
 
-/// Elements of a chunk at most.
+/// The maximum number of elements of a chunk.
 const CHUNK: usize = 4096;
 
 /// Lines along an axis.
@@ -19,7 +19,7 @@ const CHUNK: usize = 4096;
 pub(super) struct AxisLines {
     pub(super) count: usize,
     pub(super) length: usize,
-    /// Elements from one of a line to the next.
+    /// The distance between adjacent elements of a line.
     pub(super) stride: usize,
 }
 
@@ -29,7 +29,7 @@ impl AxisLines {
         AxisLines { count: shape[..axis].iter().product::<usize>() * stride, length: shape[axis], stride }
     }
 
-    /// The first element of a line whose number is an i64.
+    /// The first element of a line with this index.
     pub(super) fn start(&self, w: &mut KernelWriter, line: Reg, length: usize) -> Reg {
         let (outer, inner) = w.split(line, self.stride);
         match self.stride {
@@ -71,7 +71,7 @@ pub(super) fn top_k(parts: &mut OpExpansion, op: &TopK, args: &[Type], means: &D
     Some(())
 }
 
-/// The first `take` elements of each line, in order.
+/// Gathers the first `take` elements of each line, in order.
 fn fetch(
     parts: &mut OpExpansion,
     (from, to): (OpValue, OpValue),
@@ -101,7 +101,7 @@ pub(super) fn close(w: &mut KernelWriter, var: compiler::loops::Var, kind: LoopK
     w.push(compiler::loops::Stmt::Loop(compiler::loops::Loop { var, extent, kind, carried: Vec::new(), body }));
 }
 
-/// What keys of a type are compared as: whole words, which any thread may store.
+/// The dtype in which keys are compared: whole words, which any thread can store.
 fn compared(d: DType) -> DType {
     match d.kind() {
         _ if d.size() == 8 => d,
@@ -111,7 +111,7 @@ fn compared(d: DType) -> DType {
     }
 }
 
-/// The places of each line's elements in order, line by line.
+/// The indices of each line's elements in sorted order, line by line.
 pub(super) fn argsort_lines(
     parts: &mut OpExpansion,
     keys: &[(OpValue, DType)],
@@ -133,7 +133,7 @@ pub(super) fn argsort_lines(
         sort_chunks(parts, keys, &by, lines, n.next_power_of_two(), (order, &[]));
         return Some(order);
     }
-    // A chunk's worth of one is a network in memory alone: too many launches to be worth it.
+    // Chunks that are too small would need too many launches.
     if chunk < 64 {
         return None;
     }
@@ -152,13 +152,13 @@ pub(super) fn argsort_lines(
     Some(order)
 }
 
-/// What comes first.
+/// The sort order.
 struct SortOrder<'a> {
     types: &'a [DType],
     descending: bool,
 }
 
-/// An element on its way: its keys and its place.
+/// An element in registers: its keys and its index.
 struct Element {
     keys: Vec<Reg>,
     place: Reg,
@@ -191,7 +191,7 @@ impl SortOrder<'_> {
         swap
     }
 
-    /// Compares two elements of memory, where `there` says that the second one exists, and exchanges them if they are out of order.
+    /// Compares two elements in memory and swaps them if they are out of order; `there` states whether the second one exists.
     fn compare_exchange(&self, w: &mut KernelWriter, (keys, places): (&[Buf], Buf), [i, j]: [Reg; 2], there: Reg) {
         let element = |w: &mut KernelWriter, at: Reg| {
             let none = |d: DType| Scalar::from_i64(d, 0);
@@ -210,8 +210,8 @@ impl SortOrder<'_> {
         w.store_masked(places, j, a.place, swap);
     }
 
-    /// Comparisons inside a chunk of which the first `limit` (i32) elements exist: from merges of `merged` elements that are `distance`
-    /// at first, for so many rounds.
+    /// Emits the comparisons inside a chunk whose first `limit` (i32) elements exist: from merges of `merged` elements,
+    /// initially at distance `distance`, for this many rounds.
     fn sorting_network(
         &self,
         w: &mut KernelWriter,
@@ -278,9 +278,9 @@ impl SortOrder<'_> {
 /// A chunk of a line, in a kernel over all chunks of all lines.
 struct Chunk {
     line: Reg,
-    /// Where in the line it begins.
+    /// Its start in the line.
     at: Reg,
-    /// How many of its elements exist, as an i32.
+    /// The number of its elements that exist, as an i32.
     limit: Reg,
 }
 
@@ -328,7 +328,7 @@ fn store(w: &mut KernelWriter, buf: Buf, index: compiler::loops::Index, value: R
     }
 }
 
-/// Sorts each chunk of each line. Keys are kept where there is memory for them.
+/// Sorts each chunk of each line. Sorted keys are stored if there is memory for them.
 fn sort_chunks(
     parts: &mut OpExpansion,
     keys: &[(OpValue, DType)],
@@ -370,7 +370,7 @@ fn sort_chunks(
     });
 }
 
-/// Compares elements that are a chunk apart or more.
+/// Compares elements at a distance of at least a chunk.
 fn compare_distant(
     parts: &mut OpExpansion,
     by: &SortOrder<'_>,
@@ -403,7 +403,7 @@ fn compare_distant(
     });
 }
 
-/// Compares elements that are less than a chunk apart, down to neighbours.
+/// Compares elements at distances below a chunk, down to adjacent ones.
 fn finish_chunks(
     parts: &mut OpExpansion,
     by: &SortOrder<'_>,
@@ -426,7 +426,7 @@ fn finish_chunks(
             let v = load(w, places, index(t), there, DType::I32);
             w.store(own_places, t, v);
         });
-        // No merge here begins with a mirrored half: `merged` is never twice `distance`.
+        // No merge here starts with a mirrored half: `merged` is never twice `distance`.
         by.sorting_network(w, (&scratch, own_places), chunk, own.limit, (4 * chunk, chunk / 2, chunk.ilog2()));
         own.each(w, lines, chunk, |w, t, there| {
             for (k, to) in keys.iter().enumerate() {

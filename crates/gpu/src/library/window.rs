@@ -1,5 +1,5 @@
-//! Pooling: reductions over windows, and the linear maps behind the largest and the smallest of each. A thread for each result, which
-//! walks over its window in order.
+//! Pooling: reductions over windows, and the linear maps of max and min pooling. One thread per result, which
+//! iterates over its window in order.
 
 use super::cumulative::{accumulator, carry};
 use super::op_expansion::affine;
@@ -16,7 +16,7 @@ pub(super) fn strides(shape: &[usize]) -> Vec<i64> {
     all
 }
 
-/// Where element `k` of window `o` is in a base along one axis, and whether it is there.
+/// The position of element `k` of window `o` in a base along one axis, and whether it is inside.
 pub(super) fn source(
     w: &mut KernelWriter,
     windows: &WindowConfig,
@@ -28,7 +28,7 @@ pub(super) fn source(
     let (s, d) = (windows.strides[a] as i64, windows.window_dilation[a] as i64);
     let place = w.sum(&[(o, s), (k, d)], -windows.low[a]);
     if windows.low[a] <= 0 && windows.high[a] <= 0 && windows.base_dilation[a] == 1 {
-        // No padding: every element is there.
+        // Without padding every element is inside.
         return (place, None);
     }
     let mut there = w.compare_to(Compare::Ge, place, 0);
@@ -43,14 +43,14 @@ pub(super) fn source(
     (place, Some(w.both(there, below)))
 }
 
-/// Which element of the base one of a window is, whether it is there, and which of the window it is.
+/// An element of a window: its element of the base, whether it is inside, and its position in the window.
 pub(super) struct Element {
     pub(super) at: Reg,
     pub(super) there: Option<Reg>,
     pub(super) within: Reg,
 }
 
-/// A walk over the elements of the window at `o`, in order.
+/// An iteration over the elements of the window at `o`, in order.
 pub(super) struct Walk<'a> {
     pub(super) windows: &'a WindowConfig,
     pub(super) window: &'a [usize],
@@ -58,7 +58,7 @@ pub(super) struct Walk<'a> {
     pub(super) o: &'a [Reg],
 }
 
-/// Sums on the way to an element.
+/// Intermediate sums of the index of an element.
 #[derive(Default)]
 struct Sums {
     at: Vec<(Reg, i64)>,
@@ -122,7 +122,7 @@ pub(super) fn load(w: &mut KernelWriter, buf: compiler::loops::Buf, e: &Element,
     }
 }
 
-/// Nothing to walk over: the host does it.
+/// None if there is nothing to iterate over; the host then runs the op.
 pub(super) fn is_empty_walk(shapes: &[&[usize]]) -> Option<()> {
     (!shapes.iter().any(|s| s.contains(&0) || s.is_empty())).then_some(())
 }
@@ -161,7 +161,7 @@ fn argmax_windows(w: &mut KernelWriter, keys: compiler::loops::Buf, dtype: DType
         let v = load(w, keys, &e, Scalar::zero(dtype));
         let order = if max { Compare::Gt } else { Compare::Lt };
         let mut beats = match dtype {
-            // Bools are numbers here.
+            // Bools are compared as numbers.
             DType::Bool => {
                 let (x, y) = (w.cast(DType::I32, v), w.cast(DType::I32, best[1]));
                 w.compare(order, x, y)
@@ -212,7 +212,7 @@ pub(super) fn scatter(parts: &mut OpExpansion, op: &WindowScatter, args: &[Type]
         let at = argmax_windows(w, own, keys.dtype, op.max, &walk);
         w.store(to, flat, at);
     });
-    // Each element of the base asks the windows that it is in, in their order: those where it is the last element of the window come
+    // Each element of the base visits the windows that contain it, in order: those where it is the last element of the window come
     // first.
     parts.rows("add to winners", keys.numel(), |w, flat| {
         let (won, from) = (w.read(winners, DType::I32), w.read(OpValue::Arg(1), y.dtype));
@@ -236,7 +236,7 @@ pub(super) fn scatter(parts: &mut OpExpansion, op: &WindowScatter, args: &[Type]
     Some(())
 }
 
-/// A walk over the windows that an element of the base is in.
+/// An iteration over the windows that contain an element of the base.
 struct Back<'a> {
     op: &'a WindowScatter,
     count: &'a [usize],
@@ -260,7 +260,7 @@ impl Back<'_> {
         let (windows, n) = (&self.op.windows, self.op.window[a]);
         let stride = strides(self.count)[a];
         carry(w, n, init, |w, v, phis| {
-            // Backwards, so that windows come in order.
+            // In reverse, so that windows are in order.
             let k = w.index(compiler::loops::Index { offset: n as i64 - 1, ..Default::default() }.add_var(v, -1));
             let (d, b) = (windows.window_dilation[a] as i64, windows.base_dilation[a] as i64);
             let place = w.sum(&[(self.p[a], b), (k, -d)], windows.low[a]);

@@ -1,11 +1,11 @@
-//! The prelude by functions: a kernel gets those that it needs.
+//! The functions of the prelude: a kernel includes those that it needs.
 
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::sync::OnceLock;
 
 static PRELUDE: &str = include_str!("prelude.wgsl");
 
-/// A function: its text, and which functions it calls, by their number.
+/// A function: its source, and the indices of the functions that it calls.
 struct Function {
     text: &'static str,
     calls: Vec<usize>,
@@ -37,7 +37,7 @@ fn words(text: &str) -> impl Iterator<Item = &str> {
     text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_')).filter(|w| !w.is_empty())
 }
 
-/// The functions that a text calls, and those that they call, in the order of the prelude.
+/// The functions that a source calls, directly or indirectly, in the order of the prelude.
 pub(super) fn needed(text: &str) -> String {
     let all = library();
     let mut seen = FxHashSet::default();

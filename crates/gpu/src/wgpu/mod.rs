@@ -1,14 +1,15 @@
-//! WebGPU: the text of grids in WGSL, and the runtime: [`Wgpu`].
+//! WebGPU: the WGSL source of grids, and the runtime: [`Wgpu`].
 //!
-//! # Text
+//! # Source
 //!
-//! A kernel's memory is words of 32 bits. What is one memory of a program (its arena, its constants, an input, an output) is bound
-//! once, as a whole; where in it each argument starts comes in a uniform block of parameters.
+//! A kernel's memory consists of 32-bit words. Each allocation of a program (its arena, its constants, an input, an output) is
+//! bound once, as a whole; the offset of each argument in it is in a uniform block of parameters.
 //!
 //! # Runtime
 //!
-//! A device has one queue. A program is encoded into one command buffer and submitted once, but for what has to be read on the
-//! way: trip counts, branches, ops that run on the host. In a page the device is JavaScript's (`runtime/page`), and nothing waits.
+//! A device has one queue. A program is encoded into one command buffer and submitted once, except where the host must read
+//! values in between: trip counts, branches, ops that run on the host. In the browser the device belongs to JavaScript
+//! (`runtime/browser`), and nothing blocks.
 
 mod functions;
 mod print;

@@ -1,9 +1,9 @@
-//! Grids as WGSL.
+//! Prints grids as WGSL.
 //!
-//! Registers are `bool`, `i32`, `u32` or `f32`; narrower types are numbers in their range (see the prelude). Memory is words: an
-//! element of 8 or 16 bits is cut out of its word. Where a thread stores whole words nothing else happens to them; where it stores a
-//! part of one, it exchanges its own bits atomically, so that the thread of the other part loses nothing and the order
-//! doesn't matter.
+//! Registers are `bool`, `i32`, `u32` or `f32`; narrower types are numbers in their range (see the prelude). Memory consists of
+//! words: an element of 8 or 16 bits is extracted from its word. A thread that stores whole words uses ordinary stores; one that
+//! stores a part of a word changes its own bytes atomically, so that concurrent stores to the other part are preserved and the
+//! order does not matter.
 
 use super::functions::needed;
 use super::values::{
@@ -15,19 +15,19 @@ use ir::scalar::finite_max;
 use ir::{Binary, DType, DTypeKind, Scalar, Unary};
 use std::fmt::Write;
 
-/// A kernel's text: one compute shader with the entry point `main`.
+/// The source of a kernel: one compute shader with the entry point `main`.
 ///
-/// Its bindings are group 0. Group 1 has one uniform block: where each `Global` and `Spill` memory starts in its binding, in
-/// elements; then the sizes. All are words of 32 bits.
+/// Its bindings are group 0. Group 1 has one uniform block: the offset of each `Global` and `Spill` memory in its binding, in
+/// elements; then the sizes. All are 32-bit words.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ShaderSource {
     /// The source.
     pub source: String,
-    /// What is bound.
+    /// The bindings.
     pub bindings: Vec<Binding>,
-    /// Words of the block of parameters.
+    /// The number of words of the parameter block.
     pub params: usize,
-    /// Bytes of memory that a workgroup shares.
+    /// The bytes of workgroup memory.
     pub shared: usize,
 }
 
@@ -38,7 +38,7 @@ pub struct Binding {
     pub writable: bool,
 }
 
-/// The text of a kernel whose memory lies in these bindings, one number for each memory (shared arrays have none).
+/// Prints a kernel with the given binding of each memory (shared arrays have none).
 pub fn print(k: &GridKernel, homes: &[usize]) -> ShaderSource {
     let count = homes.iter().zip(&k.memory).filter(|(_, m)| !matches!(m.space, AddressSpace::Shared(_)));
     let count = count.map(|(h, _)| h + 1).max().unwrap_or(0);
@@ -57,7 +57,7 @@ pub fn print(k: &GridKernel, homes: &[usize]) -> ShaderSource {
             atomic[home] = true;
         }
     }
-    // Where lanes pass data to each other through memory that is not shared.
+    // Whether lanes communicate through memory that is not shared.
     let passes = !k.noalias
         || k.memory.iter().any(|m| matches!(m.space, AddressSpace::Spill(_)))
         || k.memory.iter().any(|m| m.space == AddressSpace::Global(Access::ReadWrite));
@@ -84,7 +84,7 @@ pub fn print(k: &GridKernel, homes: &[usize]) -> ShaderSource {
     ShaderSource { source, bindings, params, shared }
 }
 
-/// The number of each memory's parameter.
+/// The index of each memory's parameter.
 fn parameters(k: &GridKernel) -> Vec<usize> {
     let mut next = 0;
     let number = |m: &crate::grid::Memory| {
@@ -95,7 +95,7 @@ fn parameters(k: &GridKernel) -> Vec<usize> {
     k.memory.iter().map(number).collect()
 }
 
-/// Finds memory of which parts of words are stored.
+/// Finds memory with stores of partial words.
 fn parts(k: &GridKernel, body: &[Stmt], whole: &mut [bool]) {
     for s in body {
         match s {
@@ -115,15 +115,15 @@ fn parts(k: &GridKernel, body: &[Stmt], whole: &mut [bool]) {
 struct Printer<'a> {
     k: &'a GridKernel,
     homes: &'a [usize],
-    /// Bindings whose words are exchanged atomically.
+    /// The bindings whose words are changed atomically.
     atomic: Vec<bool>,
     passes: bool,
     out: String,
-    /// Registers that are constants.
+    /// The values of registers that are constants.
     consts: Vec<Option<i64>>,
-    /// Registers that are float constants.
+    /// The values of registers that are float constants.
     floats: Vec<Option<Scalar>>,
-    /// Of registers that are products or quotients of floats, or sums with one: what is multiplied, and what that is a product of.
+    /// The factors of registers that are products or quotients of floats, or sums with one, including nested products.
     factors: Vec<Vec<Reg>>,
     params: Vec<usize>,
 }
@@ -154,13 +154,13 @@ impl Printer<'_> {
              own_block: vec3<u32>, @builtin(num_workgroups) own_blocks: vec3<u32>) {{",
             k.threads
         );
-        // There is one row of workgroups, but no compiler knows.
+        // There is one row of workgroups, but compilers do not know that.
         self.line(1, "let nothing: u32 = own_blocks.y - 1u;");
         self.block(&k.body, 1);
         self.out.push_str("}\n");
     }
 
-    /// How a memory is reached: an array, or functions over the words of its binding.
+    /// Declares the access to a memory: an array, or functions over the words of its binding.
     fn memory(&mut self, i: usize) {
         let m = self.k.memory[i];
         let (d, t, bytes) = (m.dtype, ty(m.dtype), m.dtype.size());
@@ -287,7 +287,7 @@ impl Printer<'_> {
         if dst.len() > 1 {
             lines.push(format!("let a{name} = {at};"));
         }
-        // Shared bools are words: a driver was seen to lose others'.
+        // Shared bools are words, because a driver was observed to lose concurrent stores to others.
         let whole = if d == DType::Bool { " != 0u" } else { "" };
         let each = 4 / d.size();
         if by_words {
@@ -347,7 +347,7 @@ impl Printer<'_> {
             [one] if self.shared(buf) => self.line(inner, &format!("b{buf}[{at}] = {};", kept(one))),
             [one] => self.line(inner, &format!("st{buf}({at}, r{});", one.0)),
             many => {
-                // In a block of its own: a register may be stored several times.
+                // In a nested block, because a register may be stored several times.
                 self.line(inner, "{");
                 self.line(inner + 1, &format!("let a{name} = {at};"));
                 if d.size() < 4 && bytes.is_multiple_of(4) && !self.shared(buf) {
@@ -385,7 +385,7 @@ impl Printer<'_> {
         let (v, from, to, step) = (l.var.0, l.from.0, l.to.0, l.step.0);
         self.line(depth, &format!("for (var r{v}: {t} = r{from}; r{v} < r{to}; r{v} += r{step}) {{"));
         self.block(&l.body, depth + 1);
-        // All at once: a `next` may be another value's `phi`.
+        // All are read before any is written: a `next` may be the `phi` of another value.
         let crossed = l.carried.iter().any(|c| l.carried.iter().any(|o| o.phi == c.next && o.phi != c.phi));
         for c in &l.carried {
             match crossed {
@@ -416,7 +416,7 @@ impl Printer<'_> {
     }
 
     fn index(&self, i: &Index) -> String {
-        // In the order in which the lowering proved that sums fit.
+        // In the order for which the lowering proved that sums fit.
         let mut parts = Vec::new();
         if i.offset != 0 || (i.terms.is_empty() && i.offset_args.is_empty()) {
             parts.push(integer(i.offset));
@@ -451,21 +451,21 @@ impl Printer<'_> {
             Unary(op, x) => self.unary(*op, *x),
             Binary(op, a, b) => self.binary(*op, *a, *b),
             Compare(op, a, b) => match (self.d(*a), op) {
-                // WGSL has no order of bools.
+                // WGSL cannot order bools.
                 (DType::Bool, op) => bools(*op, &r(a), &r(b)),
-                // NaN is unlike itself: not every compiler's `!=` says so, nor its `==`.
+                // NaN is not equal to itself, but not every compiler implements `!=` and `==` this way.
                 (d, ir::Compare::Ne) if d.is_float() => {
                     let nans = self.may_be_nan(a, b).map(|r| format!(" || nan_of(r{})", r.0));
                     format!("!(r{} == r{}){}", a.0, b.0, nans.collect::<String>())
                 }
-                // A compiler that thinks of no NaN may turn `x <= 0` into `!(x > 0)`.
+                // A compiler that ignores NaN may turn `x <= 0` into `!(x > 0)`.
                 (d, op) if d.is_float() => {
                     let nans = self.may_be_nan(a, b).map(|r| format!(" && !nan_of(r{})", r.0));
                     format!("r{} {} r{}{}", a.0, compare(*op), b.0, nans.collect::<String>())
                 }
                 (_, op) => format!("r{} {} r{}", a.0, compare(*op), b.0),
             },
-            // A choice between what is compared would be taken for its minimum, which has another zero.
+            // A selection between compared values could be turned into a minimum, which may return another zero.
             Select(c, a, b) if self.d(*a).is_float() => {
                 format!("pick(r{}, hidden(r{}, nothing), r{})", c.0, a.0, b.0)
             }
@@ -495,12 +495,12 @@ impl Printer<'_> {
         }
     }
 
-    /// Those of two registers that aren't numbers for certain.
+    /// Those of two registers that may be NaN.
     fn may_be_nan(&self, a: &Reg, b: &Reg) -> impl Iterator<Item = Reg> {
         [*a, *b].into_iter().filter(|r| self.floats[r.0 as usize].is_none_or(|c| c.to_f64().is_nan()))
     }
 
-    /// These and everything that they are products of.
+    /// These registers and all their factors.
     fn product_closure(&self, all: &[Reg]) -> Vec<Reg> {
         let mut found: Vec<Reg> =
             all.iter().flat_map(|r| [*r].into_iter().chain(self.factors[r.0 as usize].clone())).collect();
@@ -509,15 +509,15 @@ impl Printer<'_> {
         found
     }
 
-    /// What is added to a product; hidden where they share a factor: a compiler may take `a·b + a·c` for `a·(b + c)`, which is another
-    /// number where one of the products is none.
+    /// A summand of a product; hidden if they share a factor: a compiler may turn `a·b + a·c` into `a·(b + c)`, which differs
+    /// if one of the products is NaN.
     fn addend(&self, r: Reg, others: &[Reg]) -> String {
         let (own, others) = (self.product_closure(&[r]), self.product_closure(others));
         let shared = own.iter().any(|f| others.contains(f));
         if shared { format!("hidden(r{}, nothing)", r.0) } else { format!("r{}", r.0) }
     }
 
-    /// A register as an argument of one of our own functions, which are right for every number: those of a constant are made for it.
+    /// A register as an argument of a prelude function, which is correct for every number; functions of constants are specialized.
     fn argument_of(&self, r: Reg) -> String {
         self.floats[r.0 as usize].map_or_else(|| format!("r{}", r.0), constant)
     }
@@ -587,7 +587,7 @@ impl Printer<'_> {
                     DTypeKind::Signed => format!("{}", d.bits()),
                     _ => format!("{}u", d.bits()),
                 };
-                // Known divisors, as indices have them, need no care.
+                // A known positive divisor, as in indices, needs no special cases.
                 let known = self.consts[b.0 as usize].is_some_and(|n| n > 0);
                 match op {
                     Add => wrapped(d, format!("{x} + {y}")),
@@ -612,7 +612,7 @@ impl Printer<'_> {
     }
 }
 
-/// A word of the block of parameters.
+/// A word of the parameter block.
 fn parameter(n: usize) -> String {
     format!("params.v[{}].{}", n / 4, ["x", "y", "z", "w"][n % 4])
 }

@@ -1,9 +1,9 @@
-//! What programs for WebGPU look like.
+//! The compiler target for WebGPU.
 
 use compiler::target::{KernelLimits, LoopSchedule, MatmulTarget, RecomputePolicy, SplitReduction, Target};
 use ir::DType;
 
-/// Types without an f64 or 64-bit integers: WGSL has neither.
+/// The dtypes, without f64 and 64-bit integers, which WGSL lacks.
 const DTYPES: &[DType] = &[
     DType::Bool,
     DType::I8,
@@ -19,7 +19,7 @@ const DTYPES: &[DType] = &[
     DType::F32,
 ];
 
-/// Programs for an adapter whose kernels can have so many storage buffers, of so many bytes each.
+/// The target for an adapter whose kernels can have this many storage buffers of this many bytes each.
 pub fn target(buffers: usize, binding: usize) -> Target {
     let buffers = buffers.clamp(8, 24);
     Target {
@@ -32,10 +32,10 @@ pub fn target(buffers: usize, binding: usize) -> Target {
             max_operands: buffers - 1,
             max_results: buffers,
             max_binding_bytes: binding,
-            // Each piece would be a dispatch.
+            // Each part would be a dispatch.
             max_space_splits: 0,
             min_launch_elements: 1 << 16,
-            // A row that the threads of a workgroup can share.
+            // A row that the threads of a workgroup can keep in shared memory.
             row_scratch_bytes: 8 << 10,
         },
         recompute: RecomputePolicy { max_duplicate_cost: 24, max_recompute_cost: 64, min_distance: 6 },

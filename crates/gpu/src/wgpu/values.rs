@@ -1,8 +1,8 @@
-//! Values of registers as WGSL: types, constants, casts.
+//! The WGSL form of register values: types, constants, casts.
 //!
-//! Drivers compute with what they know as if there were no NaN, no infinity and one zero: they take `x · 0` for 0, `x - x` for 0,
-//! `x · b` of a bool for a choice, `(x + c) - c` for x. So no number that could let them is one that they know: constants, numbers
-//! made of bools and integers, and signs go through `hidden` and `negated`, with a 0 (`nothing`) that only the launch decides.
+//! Drivers optimize known values as if there were no NaN, no infinity and only one zero: they replace `x · 0` by 0, `x - x` by 0,
+//! `x · b` of a bool by a selection, `(x + c) - c` by x. So no value that permits this is known to them: constants, numbers
+//! derived from bools and integers, and signs pass through `hidden` and `negated`, with a 0 (`nothing`) that is a launch parameter.
 
 use crate::grid::Reg;
 use ir::{Compare, DType, DTypeKind, Scalar};
@@ -17,17 +17,17 @@ pub(super) fn ty(d: DType) -> &'static str {
     }
 }
 
-/// Whether values are f32 numbers that a narrower format has.
+/// Whether values are stored as f32 numbers of a narrower format.
 pub(super) fn narrow(d: DType) -> bool {
     d.is_float() && d != DType::F32
 }
 
-/// A number rounded to a dtype.
+/// Rounds a number to a dtype.
 pub(super) fn rounded(d: DType, x: String) -> String {
     if narrow(d) { format!("round_{}({x})", d.name()) } else { x }
 }
 
-/// A number cut to the bits of an integer type.
+/// Truncates a number to the bits of an integer type.
 pub(super) fn wrapped(d: DType, x: String) -> String {
     match d {
         DType::I8 => format!("wrap_i8({x})"),
@@ -38,7 +38,7 @@ pub(super) fn wrapped(d: DType, x: String) -> String {
     }
 }
 
-/// The bits of a value, as a word whose upper part is nothing.
+/// The bits of a value, as a word whose upper bits are zero.
 pub(super) fn encoded(d: DType, x: &str) -> String {
     match d {
         DType::Bool => format!("select(0u, 1u, {x})"),
@@ -51,7 +51,7 @@ pub(super) fn encoded(d: DType, x: &str) -> String {
     }
 }
 
-/// A value of its bits; the word's upper part is nothing.
+/// A value from its bits; the upper bits of the word are zero.
 pub(super) fn decoded(d: DType, w: &str) -> String {
     match d {
         DType::Bool => format!("(({w}) & 1u) != 0u"),
@@ -102,11 +102,11 @@ pub(super) fn cast(from: DType, to: DType, r: &str, dst: Reg) -> String {
         (DTypeKind::Bool, DTypeKind::Float) => format!("hidden(select(0.0f, 1.0f, {r}), {none})"),
         (DTypeKind::Bool, DTypeKind::Signed) => format!("select(0, 1, {r})"),
         (DTypeKind::Bool, DTypeKind::Unsigned) => format!("select(0u, 1u, {r})"),
-        // What a wider format of the same kind holds already is rounded to itself.
+        // A value that the target represents exactly is rounded to itself.
         (DTypeKind::Float, DTypeKind::Float) => rounded(to, r.to_string()),
         (DTypeKind::Float, _) => format!("to_{}({r})", to.name()),
         (_, DTypeKind::Float) if to == DType::F32 => format!("hidden(f32({r}), {none})"),
-        // Up to 16 bits f32 holds them all; others are rounded once too.
+        // f32 represents all values of up to 16 bits; other types are also rounded once.
         (_, DTypeKind::Float) if from.size() <= 2 => rounded(to, format!("hidden(f32({r}), {none})")),
         (_, DTypeKind::Float) => rounded(to, format!("hidden(odd_{}({r}), {none})", ty(from))),
         (_, _) if ty(from) == ty(to) => wrapped(to, r.to_string()),
@@ -131,12 +131,12 @@ pub(super) fn integer(n: i64) -> String {
     }
 }
 
-/// A register's own 0: a choice between two constants must not be one of known numbers, plus a 0 that they share.
+/// The zero of a register: a selection between two constants must not become a selection between known numbers plus a common zero.
 fn nothing(dst: Reg) -> String {
     format!("nothing * {}u", u64::from(dst.0) + 2)
 }
 
-/// A constant, floats hidden.
+/// A constant; floats are hidden from the compiler.
 pub(super) fn opaque_constant(s: Scalar, dst: Reg) -> String {
     let text = constant(s);
     if s.dtype().is_float() { format!("hidden({text}, {})", nothing(dst)) } else { text }
@@ -152,9 +152,9 @@ pub(super) fn constant(s: Scalar) -> String {
             let x = s.to_f64() as f32;
             if x.is_finite() && (x == 0.0 || x.is_normal()) {
                 match x {
-                    // Not the negation of a constant: the sign of zero counts.
+                    // Not a negated constant, because the sign of zero must be preserved.
                     x if x == 0.0 && x.is_sign_negative() => "real(0x80000000u)".into(),
-                    // Its shortest decimals are beyond it, which browsers refuse.
+                    // Its shortest decimal exceeds it, which browsers reject.
                     x if x.abs() == f32::MAX => format!("({:e}f)", x as f64),
                     x if x < 0.0 => format!("({x:?}f)"),
                     x => format!("{x:?}f"),

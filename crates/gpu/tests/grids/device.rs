@@ -1,4 +1,4 @@
-//! A device that programs are compiled for and never run on.
+//! A device that programs are compiled for but never run on.
 
 use compiler::target::{KernelLimits, LoopSchedule, MatmulTarget, SplitReduction, Target};
 use compiler::{Backend, DeviceBuffer, Error, Executable, Program, Result};
@@ -10,7 +10,7 @@ use std::sync::Arc;
 pub(crate) struct Device(Target);
 
 impl Device {
-    /// One that runs rows in parallel.
+    /// A device that runs rows in parallel.
     pub(crate) fn grid() -> Device {
         let mut target = cpu::Cpu::with_target(1, None).target().clone();
         target.schedule = LoopSchedule::Grid;
@@ -18,7 +18,7 @@ impl Device {
         Device(target)
     }
 
-    /// One that runs rows in parallel as a GPU does, or one that chunks them for workers as a CPU does.
+    /// A device that runs rows in parallel as a GPU does, or one that splits them into chunks for workers as a CPU does.
     pub(crate) fn random(rng: &mut Rng) -> Device {
         let mut target = cpu::Cpu::with_target(1, None).target().clone();
         if rng.bernoulli(0.75) {

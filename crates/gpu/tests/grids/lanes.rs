@@ -1,11 +1,11 @@
-//! A model of what lanes compute: the reference evaluator, but for vector loops, whose carried values are kept for each lane and
-//! joined as the grid's documentation says. It knows nothing of threads and memory.
+//! A model of the results of lanes: the reference interpreter, except that vector loops keep the carried values of each lane, and
+//! reduce them as the grid's documentation specifies. It does not model threads and memory.
 
 use compiler::loops::{Atom, Extent, Index, Kernel, Loop, LoopKind, Op, Size, Stmt};
 use gpu::grid::{self, GridLimits};
 use ir::{Binary, DType, Scalar};
 
-/// How a team works.
+/// The configuration of a team.
 pub(crate) struct Lanes {
     pub(crate) count: usize,
     pub(crate) width: usize,
@@ -19,7 +19,7 @@ impl Lanes {
     }
 }
 
-/// The most elements that one access spans.
+/// The maximum number of elements of one access.
 pub(crate) fn width(body: &[grid::Stmt]) -> usize {
     let of = |s: &grid::Stmt| match s {
         grid::Stmt::Load { dst, .. } => dst.len(),
@@ -31,7 +31,7 @@ pub(crate) fn width(body: &[grid::Stmt]) -> usize {
     body.iter().map(of).max().unwrap_or(1)
 }
 
-/// Whether a vector loop carries something whose bits depend on the order.
+/// Whether a vector loop has carried values whose bits depend on the order.
 pub(crate) fn reassociates(k: &Kernel) -> bool {
     fn any(k: &Kernel, body: &[Stmt]) -> bool {
         body.iter().any(|s| match s {
@@ -148,7 +148,7 @@ impl Machine<'_, '_> {
             let fold = |v: Vec<Scalar>| v.into_iter().reduce(|a, b| op.eval(a, b)).unwrap();
             let mut each: Vec<Scalar> = a.into_iter().map(fold).collect();
             match self.lanes.subgroup {
-                // Neighbours first, in each subgroup; then subgroups in order.
+                // Adjacent lanes first, in each subgroup; then subgroups in order.
                 Some(g) => {
                     let tree = |mut v: Vec<Scalar>| {
                         while v.len() > 1 {
@@ -159,7 +159,7 @@ impl Machine<'_, '_> {
                     each = each.chunks(g.min(lanes)).map(|v| tree(v.to_vec())).collect();
                     each = vec![fold(each)];
                 }
-                // The upper half onto the lower one.
+                // Adds the upper half to the lower one.
                 None => {
                     while each.len() > 1 {
                         let upper = each.split_off(each.len() / 2);

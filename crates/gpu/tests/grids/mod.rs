@@ -1,4 +1,4 @@
-//! Kernels of programs through the grid, against the reference evaluator and a model of lanes.
+//! Compares kernels of programs on grids with the reference interpreter and a model of lanes.
 
 #![allow(dead_code, reason = "each test uses a part of it")]
 
@@ -13,7 +13,7 @@ use gpu::grid::{self, GridLimits, Launch, LaunchInfo, View};
 use ir::{DType, Graph, Scalar, Type};
 use oracle::{FillKind, Rng};
 
-/// A kernel with where its arguments are: a region and an offset, or scratch of so many bytes.
+/// A kernel with its arguments: a region and an offset, or scratch of this many bytes.
 pub(crate) struct Case {
     pub(crate) kernel: Kernel,
     pub(crate) args: Vec<Arg>,
@@ -34,7 +34,7 @@ pub(crate) fn cases(program: &Program) -> Vec<Case> {
     out
 }
 
-/// Compiles a graph and takes its kernels.
+/// Compiles a graph and returns its kernels.
 pub(crate) fn kernels(graph: &Graph, backend: &dyn Backend, donate: Vec<(usize, usize)>) -> Result<Vec<Case>, String> {
     let options = Options { donate, ..Options::default() };
     let program = compiler::compile(graph, backend, &options).map_err(|e| e.to_string())?;
@@ -57,7 +57,7 @@ fn steps(program: &Program, list: &[Step], out: &mut Vec<Case>) {
     }
 }
 
-/// The arena is region 0; every other buffer is one of its own.
+/// The arena is region 0; every other buffer is a separate region.
 fn case(program: &Program, kernel: &Kernel, args: &[KernelArg]) -> Case {
     let mut regions = vec![program.arena_bytes];
     let mut homes = Vec::new();
@@ -84,7 +84,7 @@ fn case(program: &Program, kernel: &Kernel, args: &[KernelArg]) -> Case {
         let offset = p.offset.max(0) as usize;
         View { region, offset: at + offset, bytes: program.buffers[id].ty.bytes().saturating_sub(offset) }
     };
-    // Regions are taken to start at multiples of this.
+    // The assumed alignment of regions.
     let given = grid::launch_info(program, kernel, args, 256);
     let args = args
         .iter()
@@ -148,7 +148,7 @@ pub(crate) fn general(k: &Kernel) -> (Kernel, Vec<i64>) {
     (k, sizes)
 }
 
-/// Targets of every kind, small ones above all, so that small kernels meet every border.
+/// Limits of every kind, mostly small ones, so that small kernels test every boundary.
 pub(crate) fn limits(rng: &mut Rng) -> GridLimits {
     if rng.bernoulli(0.05) {
         return *rng.pick(&[GridLimits::CUDA, GridLimits { has_int64: true, has_f64: true, ..GridLimits::WEBGPU }]);
@@ -171,7 +171,7 @@ pub(crate) fn limits(rng: &mut Rng) -> GridLimits {
     }
 }
 
-/// What was seen of the grids that were judged.
+/// Statistics of the grids that were compared.
 #[derive(Default, Debug)]
 pub(crate) struct Seen {
     pub(crate) kernels: usize,
@@ -195,14 +195,14 @@ pub(crate) struct Prepared {
     pub(crate) grid: grid::GridKernel,
 }
 
-/// Lowers a kernel, perhaps with its sizes as arguments; nothing if it has sizes of its own.
+/// Lowers a kernel, optionally with its sizes as arguments; none if it already has size arguments.
 pub(crate) fn prepare(case: &Case, limits: GridLimits, rng: &mut Rng) -> Result<Option<Prepared>, String> {
     let (kernel, sizes) = if rng.bernoulli(0.4) { general(&case.kernel) } else { (case.kernel.clone(), Vec::new()) };
     if kernel.sizes as usize != sizes.len() {
         return Ok(None);
     }
     let k = &kernel;
-    // Data for what is read, in each one's dtype.
+    // Data for all buffers that are read, in their dtypes.
     let mut regions: Vec<Vec<u8>> = case.regions.iter().map(|n| vec![0x5A; *n]).collect();
     for (b, a) in k.buffers.iter().zip(&case.args) {
         if let (AccessMode::Read | AccessMode::ReadWrite, Arg::Memory(v)) = (b.mode, a) {
@@ -223,8 +223,8 @@ pub(crate) fn prepare(case: &Case, limits: GridLimits, rng: &mut Rng) -> Result<
     Ok(Some(Prepared { sizes, limits, given, regions, views, grid: g, kernel }))
 }
 
-/// Lowers and evaluates one kernel on random data: the bits must be those of the model of lanes; with one lane, or where nothing
-/// is reassociated, those of the reference.
+/// Lowers and evaluates one kernel on random data: the bits must equal those of the model of lanes; with one lane, or without
+/// reassociation, also those of the reference.
 pub(crate) fn agrees(case: &Case, rng: &mut Rng, seen: &mut Seen) -> Result<(), String> {
     let limits = limits(rng);
     let Some(prepared) = prepare(case, limits, rng)? else { return Ok(()) };
@@ -242,7 +242,7 @@ pub(crate) fn agrees(case: &Case, rng: &mut Rng, seen: &mut Seen) -> Result<(), 
     };
     let mut reference = own(&regions);
     let mut model = own(&regions);
-    // Steps of a loop that never runs may have no memory.
+    // Steps of a loop that never runs may have no valid memory.
     if loops::eval(k, &mut slices(&mut reference), &sizes).is_err() {
         seen.skipped += 1;
         return Ok(());

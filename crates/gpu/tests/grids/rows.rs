@@ -1,6 +1,6 @@
 //! Random kernels whose rows pass data through scratch and through memory that they read and write: every order of loads and
-//! stores, in loops and out of them, by one lane and by all. What barriers are missing, the evaluator finds; what they let
-//! through, the numbers.
+//! stores, inside and outside loops, by one lane and by all. The grid interpreter finds missing barriers; the results show
+//! other errors.
 
 use super::{Arg, Case};
 use compiler::loops::{AccessMode, Buf, Extent, Index, KernelBuilder, LoopKind, Reg, Size, Var};
@@ -12,11 +12,11 @@ struct Writer<'r> {
     b: KernelBuilder,
     rng: &'r mut Rng,
     input: Buf,
-    /// Memory that a row passes data through, and whether it starts at the row's place in a larger buffer.
+    /// Memory that a row passes data through, and whether it is a row of a larger buffer.
     rows: Vec<(Buf, bool)>,
     parallel: Option<Var>,
     length: i64,
-    /// No vector loop runs against another one's direction, so that accesses may be wide.
+    /// Whether all vector loops run in the same direction, so that accesses may be wide.
     straight: bool,
     /// Registers of the team, innermost scope last.
     values: Vec<Reg>,
@@ -30,7 +30,7 @@ impl Writer<'_> {
         }
     }
 
-    /// Some element of a row: that of the vector's variable, one across from it, or a fixed one.
+    /// An element of a row: at the vector's variable, mirrored, or at a fixed index.
     fn element(&mut self, v: Option<Var>) -> Index {
         match (self.rng.below(4), v) {
             (0 | 1, Some(v)) => v.into(),
@@ -52,7 +52,7 @@ impl Writer<'_> {
         self.b.binary(op, a, b)
     }
 
-    /// A loop over the row: it stores to one memory, loads from others, and from that one what it stores.
+    /// A loop over the row: it stores to one memory, loads from others, and from that one only the element that it stores.
     fn vector(&mut self, whole: Option<(Buf, bool)>) {
         let n = if whole.is_some() || self.rng.bernoulli(0.7) {
             self.length
@@ -78,11 +78,11 @@ impl Writer<'_> {
         for _ in 0..self.rng.below(3) {
             let from = *self.rng.pick(&self.rows.clone());
             let stored = |i: Index| if across { Index { offset: n - 1, ..Index::default() }.add_var(v, -1) } else { i };
-            // At first nothing holds anything.
+            // Initially no memory is initialized.
             if whole.is_some() {
                 continue;
             }
-            // Of what it stores to it may load the element that it stores.
+            // From the memory that it stores to, it may only load the element that it stores.
             let i = if Some(from) == target { stored(v.into()) } else { self.element(Some(v)) };
             let i = self.at(from, i);
             let x = self.b.load(from.0, i);
@@ -183,7 +183,7 @@ pub(crate) fn random_kernel(rng: &mut Rng) -> Case {
     }
     let count = 2 + w.rng.below(5);
     w.statements(count, 2);
-    // Everything that a row holds goes into the result.
+    // All memory of a row contributes to the result.
     let v = w.b.var();
     w.b.begin();
     let mut sum = w.b.constant_from_f64(DType::F32, 0.0);

@@ -1,4 +1,5 @@
-//! Routines as programs of the host: their text compiled by the host's C++ compiler, with headers of CUDA's and Hopper's words.
+//! Runs launch sequences on the host: their source is compiled by the host's C++ compiler, with headers that emulate CUDA and
+//! Hopper.
 
 use gpu::cuda::{LaunchSequence, PRELUDE, TemplateArg, TemplateLaunch};
 use ir::{Builder, Graph, GraphBuilder, Literal, Op, Type};
@@ -19,14 +20,14 @@ pub(crate) fn compiler() -> Option<String> {
     found
 }
 
-/// A routine with its operands and the types of its results.
+/// A launch sequence with its operands and the types of its results.
 pub(crate) struct Run {
     pub(crate) routine: LaunchSequence,
     pub(crate) operands: Vec<Literal>,
     pub(crate) results: Vec<Type>,
 }
 
-/// Compiles all kernels into one program, runs the routines, and gives their results.
+/// Compiles all kernels into one program, runs the sequences, and returns their results.
 pub(crate) fn host(cxx: &str, name: &str, runs: &[Run]) -> Vec<Vec<Literal>> {
     let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
     let tests = format!("{}/tests", env!("CARGO_MANIFEST_DIR"));
@@ -37,7 +38,7 @@ pub(crate) fn host(cxx: &str, name: &str, runs: &[Run]) -> Vec<Vec<Literal>> {
             continue;
         }
         text += &c.source;
-        // What each pointer is doesn't matter to the machine.
+        // The pointer types do not matter to the machine.
         let args: Vec<String> = (0..c.args.len()).map(|n| format!("Any{{a[{n}]}}")).collect();
         let sizes: Vec<String> = (0..c.sizes.len()).map(|n| format!("s[{n}]")).collect();
         let all = [args, sizes].concat().join(", ");

@@ -1,4 +1,4 @@
-//! Activations and gated activations. Backward computes from the inputs alone.
+//! Activations and gated activations. The backward pass needs only the inputs.
 
 use super::{BatchRole, CompositeBuilder, ParamList, Params, arity_mismatch, composite, operand_mismatch};
 use crate::attr::Attr;
@@ -67,12 +67,12 @@ fn one<'a>(name: &str, types: &'a [Type]) -> Result<&'a Type> {
     }
 }
 
-/// Which form of gelu.
+/// The variant of gelu.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Gelu {
-    /// `x·Φ(x)` by the error function; PyTorch's default.
+    /// `x·Φ(x)` with the error function; PyTorch's default.
     Erf,
-    /// The approximation by a hyperbolic tangent; JAX's default and GPT-2's `gelu_new`.
+    /// The approximation with tanh; JAX's default and GPT-2's `gelu_new`.
     Tanh,
 }
 
@@ -105,11 +105,11 @@ impl Gelu {
     }
 }
 
-/// A function of one value with its slope there; a slope that isn't used is dropped with the dead nodes.
+/// A unary function with its derivative; an unused derivative is removed as dead code.
 type Curve = fn(&mut Builder, Value) -> Result<(Value, Value)>;
 
 fn relu_curve(b: &mut Builder, x: Value) -> Result<(Value, Value)> {
-    // `x ≤ 0` and not `x > 0`: a NaN stays one, and the slope at 0 is 0 as in PyTorch.
+    // `x ≤ 0` and not `x > 0`: NaN is preserved, and the derivative at 0 is 0 as in PyTorch.
     let (zero, one) = (b.full_like(x, 0.0)?, b.full_like(x, 1.0)?);
     let off = b.compare(Compare::Le, x, zero)?;
     Ok((b.select(off, zero, x)?, b.select(off, zero, one)?))
@@ -120,7 +120,7 @@ fn relu2_curve(b: &mut Builder, x: Value) -> Result<(Value, Value)> {
     Ok((b.mul(r, r)?, b.scale(r, 2.0)?))
 }
 
-/// `x·s` with `s = logistic(x)`; slope `s·(1 + x·(1 - s))`.
+/// `x·s` with `s = logistic(x)`; derivative `s·(1 + x·(1 - s))`.
 fn silu_curve(b: &mut Builder, x: Value) -> Result<(Value, Value)> {
     let s = b.unary(Unary::Logistic, x)?;
     let y = b.mul(x, s)?;
@@ -131,9 +131,9 @@ fn silu_curve(b: &mut Builder, x: Value) -> Result<(Value, Value)> {
     Ok((y, b.mul(s, inner)?))
 }
 
-/// `x·Φ(x)`; slope `Φ(x) + x·φ(x)`.
+/// `x·Φ(x)`; derivative `Φ(x) + x·φ(x)`.
 fn gelu_erf(b: &mut Builder, x: Value) -> Result<(Value, Value)> {
-    // Φ(x) = erfc(-x/√2)/2: 1 + erf would lose its digits left of 0.
+    // Φ(x) = erfc(-x/√2)/2, because 1 + erf loses precision for negative x.
     let z = b.scale(x, -FRAC_1_SQRT_2)?;
     let e = b.unary(Unary::Erfc, z)?;
     let cdf = b.scale(e, 0.5)?;
@@ -146,8 +146,8 @@ fn gelu_erf(b: &mut Builder, x: Value) -> Result<(Value, Value)> {
     Ok((y, b.add(cdf, xp)?))
 }
 
-/// `x·h` with `h = (1 + tanh(u))/2 = logistic(2u)`, which keeps its digits left of 0, and `u = √(2/π)·(x + 0.044715·x³)`;
-/// slope `h + x·h·(1 - h)·2u'`.
+/// `x·h` with `h = (1 + tanh(u))/2 = logistic(2u)`, which is precise for negative x, and `u = √(2/π)·(x + 0.044715·x³)`;
+/// derivative `h + x·h·(1 - h)·2u'`.
 fn gelu_tanh(b: &mut Builder, x: Value) -> Result<(Value, Value)> {
     const CUBIC: f64 = 0.044715;
     let c = 2.0 * (2.0 / PI).sqrt();
@@ -194,7 +194,7 @@ fn pointwise(name: &str, params: ParamList, x: &Type, f: Curve) -> Result<Compos
 fn gated(name: &str, params: ParamList, operands: &[&Type], f: Curve) -> Result<Composite> {
     let acc = operands[0].dtype.accumulator();
     let dtype = operands[0].dtype;
-    // Reads gate and up in the wide dtype.
+    // Converts gate and up to the accumulator dtype.
     let halves = |b: &mut Builder, v: &[Value]| -> Result<(Value, Value)> {
         let (gate, up) = match v {
             [gate, up] => (*gate, *up),

@@ -1,4 +1,4 @@
-//! Convolution of two signals along the last axis, which a backend may take through a Fourier transform.
+//! Convolution of two signals along the last axis, which a backend may compute by FFT.
 
 use super::{BatchRole, CompositeBuilder, arity_mismatch, composite, operand_mismatch};
 use crate::build::{Builder, GraphBuilder};
@@ -24,8 +24,8 @@ pub(super) const FFT_CONVOLVE: CompositeBuilder = CompositeBuilder {
 
 /// `z[k] = Σ x[i]·y[k - i]` for `[.., m]` and `[.., n]`: the full convolution, `[.., m + n - 1]`, summed in f64.
 ///
-/// A backend may compute it through a transform: errors are then relative to the largest element of a row, and an
-/// element that isn't finite spoils its whole row.
+/// A backend may use an FFT: errors are then relative to the largest element of a row, and a non-finite element affects
+/// its whole row.
 pub fn fft_convolve(x: &Type, y: &Type) -> Result<Composite> {
     let plain = without_rule(x, y)?;
     let z = plain.body.output_types().remove(0);
@@ -39,8 +39,8 @@ pub fn fft_convolve(x: &Type, y: &Type) -> Result<Composite> {
     Ok(Composite { derivative: Derivative::Vjp(Arc::new(vjp)), ..plain })
 }
 
-/// The composite, differentiated through its body. It stands in the reverse rule, which would otherwise hold a rule of
-/// its own, and so on.
+/// The composite, differentiated through its body. It is used in the reverse rule, because a composite with a reverse rule there
+/// would recurse without end.
 fn without_rule(x: &Type, y: &Type) -> Result<Composite> {
     let rank = x.rank();
     if rank == 0 || x.dtype != y.dtype || !x.dtype.is_float() || rank != y.rank() {
@@ -59,7 +59,7 @@ fn without_rule(x: &Type, y: &Type) -> Result<Composite> {
     Ok(composite(NAME, Vec::new(), b.finish(&[out]), 1, None))
 }
 
-/// Rows as the groups of one windowed convolution. Its kernel runs forwards, so it is reversed.
+/// Computes the rows as the groups of one convolution op, with the kernel reversed.
 fn direct(b: &mut Builder, x: Value, y: Value, z: &Type) -> Result<Value> {
     let last = z.rank() - 1;
     let (m, n) = (b.ty(x).shape[last], b.ty(y).shape[last]);
@@ -76,7 +76,7 @@ fn direct(b: &mut Builder, x: Value, y: Value, z: &Type) -> Result<Value> {
     b.cast(v, z.dtype)
 }
 
-/// `Σ g[i + j]·y[j]` for the `keep` places that have all of `y` under `g`: `(g * reversed y)[i + n - 1]`.
+/// `Σ g[i + j]·y[j]` for the `keep` positions where `y` fully overlaps `g`: `(g * reversed y)[i + n - 1]`.
 fn correlate(b: &mut Builder, g: Value, y: Value, keep: usize) -> Result<Value> {
     let last = b.ty(y).rank() - 1;
     let n = b.ty(y).shape[last];

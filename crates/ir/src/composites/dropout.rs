@@ -1,4 +1,4 @@
-//! Dropout by random bits that come as an operand, so that the graph stays pure and backward drops the same places.
+//! Dropout with random bits as an operand, so that the graph is pure and backward drops the same elements.
 
 use super::{BatchRole, CompositeBuilder, arity_mismatch, composite, float_param, operand_mismatch};
 use crate::build::{Builder, GraphBuilder};
@@ -20,8 +20,8 @@ pub(super) const DROPOUT: CompositeBuilder = CompositeBuilder {
     saves: (&[1], &[]),
 };
 
-/// `x / (1 - rate)` where the place is kept, else 0. A place is kept where its `bits` (u32, uniform) are at least
-/// `rate · 2³²`; a bool operand instead of bits says so directly.
+/// `x / (1 - rate)` for kept elements, else 0. An element is kept if its `bits` (u32, uniform) are at least
+/// `rate · 2³²`; a bool operand instead of bits is the mask itself.
 pub fn dropout(x: &Type, bits: &Type, rate: f64) -> Result<Composite> {
     if !(0.0..=1.0).contains(&rate) {
         return Err(Error::Invalid(format!("dropout needs a rate between 0 and 1, got {rate}")));

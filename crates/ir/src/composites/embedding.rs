@@ -1,4 +1,4 @@
-//! Rows of a table by integer ids.
+//! Embedding lookup: rows of a table by integer indices.
 
 use super::rows::broadcast_along_row;
 use super::{BatchRole, CompositeBuilder, arity_mismatch, composite, operand_mismatch};
@@ -27,11 +27,11 @@ pub(super) const EMBEDDING: CompositeBuilder = CompositeBuilder {
     saves: (&[1], &[]),
 };
 
-/// `table[ids]` for a table `[V, D]` and integer ids `[..]`: `[.., D]`. An id outside of the table gives NaN, as a wrong
-/// label does in a loss, and has no gradient: a wrong id must not pass for another. The row `padding_idx` is read like any
+/// `table[ids]` for a table `[V, D]` and integer indices `[..]`: `[.., D]`. An index out of range gives NaN, as an invalid
+/// label does in a loss, and has no gradient, so that the error is visible. The row `padding_idx` is read like any
 /// other, but has no gradient.
 ///
-/// The gradient of the table is summed in f32 or wider: many places may hold one id.
+/// The gradient of the table is summed in f32 or wider, because many positions may have one index.
 pub fn embedding(table: &Type, ids: &Type, padding_idx: Option<usize>) -> Result<Composite> {
     const NAME: &str = "embedding";
     if table.rank() != 2 || !table.dtype.is_float() || !ids.dtype.is_int() {
@@ -77,11 +77,11 @@ pub fn embedding(table: &Type, ids: &Type, padding_idx: Option<usize>) -> Result
     Ok(composite(NAME, params.into_iter().collect(), body, 1, Some(vjp)))
 }
 
-/// Whether each id is this row.
+/// Whether each index is this row.
 fn equals_row(b: &mut Builder, ids: Value, row: usize) -> Result<Value> {
     let ty = b.ty(ids);
     if row as u64 > ty.dtype.int_max() {
-        // No id reaches the row: nothing is padding.
+        // The index dtype cannot represent the row: nothing is padding.
         return b.compare(Compare::Ne, ids, ids);
     }
     let row = b.constant(Literal::scalar(Scalar::from_bits(ty.dtype, row as u64)))?;

@@ -35,18 +35,18 @@ pub(super) const CROSS_ENTROPY: CompositeBuilder = CompositeBuilder {
 pub struct CrossEntropyOptions {
     /// Rows with this label have loss 0 and gradient 0.
     pub ignore_index: Option<i64>,
-    /// The share of the target that is spread over all classes.
+    /// The fraction of the target that is distributed over all classes.
     pub label_smoothing: f64,
-    /// Adds `z_loss · lse²`, which keeps the log-sum-exp near 0.
+    /// The coefficient of `lse²` in the loss, which keeps the log-sum-exp near 0.
     pub z_loss: f64,
 }
 
 /// The loss of every row of `logits` (`[.., V]`) for integer `labels` (`[..]`):
 /// `lse - (1 - ε)·x[label] - ε·mean(x) + z·lse²`, in f32 or wider, with the two parts of the log-sum-exp as
-/// private results. All is computed behind the row's maximum.
+/// private results. Everything is computed after subtraction of the row maximum.
 ///
-/// A label outside `0..V` that isn't ignored gives NaN, in the loss and in the row's gradient: a wrong label must not
-/// pass for a small loss. Reduction is the caller's: a mean over valid rows divides by their number.
+/// A label outside `0..V` that is not ignored gives NaN, in the loss and in the row's gradient, so that an invalid label is
+/// visible. The caller reduces the losses: a mean over valid rows divides by their number.
 pub fn cross_entropy(logits: &Type, labels: &Type, options: CrossEntropyOptions) -> Result<Composite> {
     const NAME: &str = "cross_entropy";
     let axis = last_axis(NAME, logits)?;
@@ -68,7 +68,7 @@ pub fn cross_entropy(logits: &Type, labels: &Type, options: CrossEntropyOptions)
     let mut b = Builder::new();
     let (xv, lv) = (b.graph.input(logits.clone()), b.graph.input(labels.clone()));
     let xa = b.cast(xv, acc)?;
-    // The row's maximum cancels: without it the loss keeps its digits, however far from 0 the logits are.
+    // The row maximum cancels: without it the loss is precise even if the logits are far from 0.
     let LogSumExp { max, log, shifted } = row_logsumexp(&mut b, xa)?;
     let hit = rows.is_label(&mut b, lv, xa)?;
     let at = b.zero_unless(hit, shifted)?;
@@ -113,7 +113,7 @@ pub fn cross_entropy(logits: &Type, labels: &Type, options: CrossEntropyOptions)
     let g = rows.mask_invalid_rows(&mut b, lv, g)?;
     let g = broadcast_along_row(&mut b, g, d)?;
     let dx = b.mul(g, d)?;
-    // An ignored row has gradient 0 whatever its logits are.
+    // The gradient of an ignored row is 0 for all logits.
     let dx = rows.clear_ignored(&mut b, lv, dx)?;
     let dx = b.cast(dx, logits.dtype)?;
     let vjp = b.finish(&[dx]).without_dead_nodes();
@@ -130,17 +130,17 @@ pub fn cross_entropy(logits: &Type, labels: &Type, options: CrossEntropyOptions)
     Ok(composite(NAME, params, body, 1, Some(vjp)))
 }
 
-/// What the labels of the rows say.
+/// The masks of rows that follow from their labels.
 struct LabelMasks {
     options: CrossEntropyOptions,
     classes: usize,
-    /// What labels and classes are compared as.
+    /// The dtype in which labels and classes are compared.
     dtype: DType,
 }
 
 impl LabelMasks {
-    /// i32 where it holds every label and every class: some devices have nothing wider. Else i64; a u64 beyond it turns negative and so
-    /// stays invalid.
+    /// i32 if it can represent every label and every class, because some devices have no wider type. Otherwise i64; a u64 beyond it
+    /// becomes negative and so stays invalid.
     fn integers(labels: DType, classes: usize, ignored: Option<i64>) -> DType {
         let narrow = !matches!(labels, DType::I64 | DType::U64 | DType::U32);
         let fits = i32::try_from(classes).is_ok() && ignored.is_none_or(|i| i32::try_from(i).is_ok());
@@ -157,7 +157,7 @@ impl LabelMasks {
         b.splat(c, &shape)
     }
 
-    /// Whether each place of `x` is its row's label.
+    /// Whether the class at each position of `x` is its row's label.
     fn is_label(&self, b: &mut Builder, labels: Value, x: Value) -> Result<Value> {
         let labels = self.labels(b, labels)?;
         let ty = b.ty(x);
@@ -166,7 +166,7 @@ impl LabelMasks {
         b.compare(Compare::Eq, class, wide)
     }
 
-    /// A row's number as it is for a valid label, 0 for an ignored one, else NaN.
+    /// Keeps a row's number if its label is valid; 0 if it is ignored, else NaN.
     fn mask_invalid_rows(&self, b: &mut Builder, labels: Value, x: Value) -> Result<Value> {
         let l = self.labels(b, labels)?;
         let (low, high) = (self.all(b, l, 0)?, self.all(b, l, self.classes as i64)?);
@@ -177,7 +177,7 @@ impl LabelMasks {
         self.clear_ignored(b, labels, x)
     }
 
-    /// 0 in ignored rows.
+    /// Sets ignored rows to 0.
     fn clear_ignored(&self, b: &mut Builder, labels: Value, x: Value) -> Result<Value> {
         let Some(i) = self.options.ignore_index else {
             return Ok(x);

@@ -1,10 +1,10 @@
-//! The library of composites: functions that people know by name and backends may claim whole.
+//! The library of composites: well-known functions that backends may implement with their own kernels.
 //!
-//! Each family's file has the functions that build it and its line in [`FAMILIES`]. A composite is rebuilt from its
-//! name, parameters and operand types when it is batched, so leading axes of its row operands must be free.
+//! The file of each composite has the functions that build it; [`COMPOSITES`] has its entry. A composite is rebuilt from its
+//! name, parameters and operand types when it is batched, so it must accept any leading axes of its row operands.
 //!
-//! Statistics (means, deviations, log-sum-exps, losses) are computed in [`DType::accumulator`] of the operands and so
-//! are f32 for the narrow floats; results that stand for the operands have the operands' dtype.
+//! Statistics (means, deviations, log-sum-exps, losses) are computed in [`DType::accumulator`] of the operands, which
+//! is f32 for the low-precision floats; results that correspond to operands have the operands' dtype.
 //!
 //! [`DType::accumulator`]: crate::DType::accumulator
 
@@ -29,31 +29,31 @@ pub mod rope;
 mod rows;
 pub mod softmax;
 
-/// How a composite takes an operand.
+/// The relation of an operand to the batch axes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BatchRole {
     /// Leading axes are batch axes.
     Rows,
     /// The same for all rows.
     Shared,
-    /// Has this many axes of its own; further ones in front are the first batch axes of the rows. Without any it is
+    /// Has this many trailing axes; further leading axes are the first batch axes of the rows. Without leading axes it is
     /// the same for all rows.
     Prefix(usize),
 }
 
-/// A composite that can be built from data.
+/// The entry of a composite that can be built from its name and parameters.
 pub struct CompositeBuilder {
     /// The composite's name.
     pub name: &'static str,
-    /// Roles of the operands; the last one repeats for further operands.
+    /// The batch roles of the operands; the last one repeats for further operands.
     pub roles: fn(&Params<'_>) -> Vec<BatchRole>,
     /// Builds it for operand types.
     pub build: fn(&Params<'_>, &[Type]) -> Result<Composite>,
-    /// What PyTorch would keep for backward: operands, results.
+    /// The operands and results that PyTorch would save for backward.
     pub saves: (&'static [usize], &'static [usize]),
 }
 
-/// All families.
+/// All composites.
 pub const COMPOSITES: &[CompositeBuilder] = &[
     activation::RELU,
     activation::RELU2,
@@ -139,8 +139,8 @@ pub fn build(name: &str, params: &[(String, Attr)], types: &[Type]) -> Result<Co
     (family.build)(&Params { name, params }, types)
 }
 
-/// How a library composite takes a batch: whether each operand must be given the batch axis, or `None` where the
-/// composite can't take the batch as such (it is no library composite, or a shared operand is batched).
+/// Decides for each operand whether it must have the batch axis when a library composite is batched. `None` if the
+/// composite cannot be batched directly (it is not a library composite, or a shared operand is batched).
 pub(crate) fn batch_axes(name: &str, params: &[(String, Attr)], types: &[Type], batched: &[bool]) -> Option<Vec<bool>> {
     let roles = (family(name)?.roles)(&Params { name, params });
     let last = *roles.last()?;
@@ -156,7 +156,7 @@ pub(crate) fn batch_axes(name: &str, params: &[(String, Attr)], types: &[Type], 
         .collect()
 }
 
-/// What PyTorch would keep for backward.
+/// The values that PyTorch would save for backward.
 pub(crate) fn saves(name: &str, operands: usize) -> SavedForBackward {
     match family(name) {
         Some(f) => {
@@ -167,7 +167,7 @@ pub(crate) fn saves(name: &str, operands: usize) -> SavedForBackward {
     }
 }
 
-/// A composite of the library from its graphs.
+/// Builds a composite of the library from its graphs.
 fn composite(name: &str, params: ParamList, body: Graph, public: usize, vjp: Option<Graph>) -> Composite {
     Composite {
         name: name.into(),
@@ -183,7 +183,7 @@ fn float_param(name: &str, x: f64) -> (String, Attr) {
     (name.into(), Attr::Scalar(Scalar::from_f64(DType::F64, x)))
 }
 
-/// Operands that don't fit, with what was expected.
+/// The error for operands that do not fit, with the expected types.
 fn operand_mismatch(name: &str, operands: &[&Type], expected: impl Into<String>) -> Error {
     Error::Type(Box::new(TypeError {
         op: name.into(),
@@ -193,7 +193,7 @@ fn operand_mismatch(name: &str, operands: &[&Type], expected: impl Into<String>)
     }))
 }
 
-/// The error of a wrong number of operands.
+/// The error for a wrong number of operands.
 fn arity_mismatch(name: &str, operands: &[Type], expected: &str) -> Error {
     let found: Vec<&Type> = operands.iter().collect();
     operand_mismatch(name, &found, format!("takes {expected}, got {} operands", operands.len()))

@@ -1,4 +1,4 @@
-//! Normalisations over the last axis.
+//! Normalizations over the last axis.
 
 use super::rows::{broadcast_along_row, broadcast_over_rows, last_axis, row_mean, sum_rows};
 use super::{BatchRole, CompositeBuilder, arity_mismatch, composite, float_param, operand_mismatch};
@@ -61,7 +61,7 @@ fn check_weight(name: &str, what: &str, x: &Type, w: &Type) -> Result<()> {
     Ok(())
 }
 
-/// `x̂·w` and the factor `r = rsqrt(mean(x²) + eps)`, with `x̂ = x·r`, in the wide dtype.
+/// `x̂·w` and the factor `r = rsqrt(mean(x²) + eps)`, with `x̂ = x·r`, in the accumulator dtype.
 fn rms_forward(b: &mut Builder, x: Value, w: Option<Value>, eps: f64) -> Result<(Value, Value)> {
     let sq = b.mul(x, x)?;
     let mean = row_mean(b, sq)?;
@@ -87,7 +87,7 @@ fn rms_backward(b: &mut Builder, x: Value, w: Option<Value>, rstd: Value, g: Val
     Ok((dx, sum_rows(b, gh)?))
 }
 
-/// `x` times a weight of the last axis, if there is one.
+/// `x` times a weight along the last axis, if there is one.
 fn scaled(b: &mut Builder, x: Value, w: Option<Value>) -> Result<Value> {
     match w {
         Some(w) => {
@@ -164,7 +164,7 @@ pub fn layernorm(x: &Type, w: Option<&Type>, bias: Option<&Type>, eps: f64) -> R
     let mean = row_mean(&mut b, xa)?;
     let m = broadcast_along_row(&mut b, mean, xa)?;
     let centred = b.sub(xa, m)?;
-    // The two-pass variance: E[x²] - E[x]² would lose its digits for a large mean.
+    // The two-pass variance, because E[x²] - E[x]² loses precision for a large mean.
     let sq = b.mul(centred, centred)?;
     let var = row_mean(&mut b, sq)?;
     let shifted = b.offset(var, eps)?;
@@ -205,8 +205,8 @@ pub fn layernorm(x: &Type, w: Option<&Type>, bias: Option<&Type>, eps: f64) -> R
     Ok(composite("layernorm", vec![float_param("eps", eps)], body, 1, Some(vjp)))
 }
 
-/// `(residual + x, rmsnorm(residual + x, w))`, the step between two blocks of a pre-norm transformer. The norm is of
-/// the sum as rounded to the operands' dtype.
+/// `(residual + x, rmsnorm(residual + x, w))`, the step between two blocks of a pre-norm transformer. The norm is computed from
+/// the sum after rounding to the operands' dtype.
 pub fn fused_residual_rmsnorm(residual: &Type, x: &Type, w: &Type, eps: f64) -> Result<Composite> {
     const NAME: &str = "fused_residual_rmsnorm";
     check_weight(NAME, "weight", x, w)?;
@@ -237,8 +237,8 @@ pub fn fused_residual_rmsnorm(residual: &Type, x: &Type, w: &Type, eps: f64) -> 
     Ok(composite(NAME, vec![float_param("eps", eps)], body, 2, Some(vjp)))
 }
 
-/// `(rmsnorm(q, wq), rmsnorm(k, wk))` over the head dimension, the last axis of each; `q` and `k` may differ in all
-/// other axes.
+/// `(rmsnorm(q, wq), rmsnorm(k, wk))` over the head dimension, the last axis of each; all other axes of `q` and `k` may
+/// differ.
 pub fn qk_norm(q: &Type, k: &Type, wq: &Type, wk: &Type, eps: f64) -> Result<Composite> {
     check_weight("qk_norm", "query weight", q, wq)?;
     check_weight("qk_norm", "key weight", k, wk)?;

@@ -19,13 +19,13 @@ pub(super) const ROPE: CompositeBuilder = CompositeBuilder {
     saves: (&[1, 2], &[]),
 };
 
-/// Which elements of a head are rotated with each other.
+/// The pairs of elements of a head that are rotated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RopeLayout {
-    /// `i` with `i + R/2`: HuggingFace's Llama, GPT-NeoX.
+    /// `i` with `i + R/2`, as in HuggingFace's Llama and GPT-NeoX.
     #[default]
     Halves,
-    /// `2i` with `2i + 1`: GPT-J, Meta's Llama.
+    /// `2i` with `2i + 1`, as in GPT-J and Meta's Llama.
     Interleaved,
 }
 
@@ -34,7 +34,7 @@ pub enum RopeLayout {
 pub struct RopeOptions {
     /// The layout of pairs.
     pub layout: RopeLayout,
-    /// Whether a head axis stands between positions and features: `[.., T, H, D]` and not `[.., T, D]`.
+    /// Whether there is a head axis between positions and features: `[.., T, H, D]` instead of `[.., T, D]`.
     pub has_head_axis: bool,
 }
 
@@ -54,12 +54,12 @@ impl RopeOptions {
     }
 }
 
-/// Rotates pairs of features by their position's angles: `(a, b)` becomes `(a·cos - b·sin, b·cos + a·sin)`.
+/// Rotates pairs of features by the angles of their position: `(a, b)` becomes `(a·cos - b·sin, b·cos + a·sin)`.
 ///
-/// `x` is `[.., T, D]`, or `[.., T, H, D]` with `heads_inside`. `cos` and `sin` are `[T, R/2]`, or have the first of
-/// `x`'s leading axes in front where positions differ between sequences (decoding). The first `R ≤ D` features are
-/// rotated, the others pass. The tables may be of a wider dtype than `x`; arithmetic is in the wider of the two and in
-/// f32 at least. Backward is the rotation back: the same composite with `-sin`.
+/// `x` is `[.., T, D]`, or `[.., T, H, D]` with `has_head_axis`. `cos` and `sin` are `[T, R/2]`, or also have the first of
+/// `x`'s leading axes if positions differ between sequences (decoding). The first `R ≤ D` features are
+/// rotated, the others are unchanged. The tables may have a wider dtype than `x`; arithmetic is in the wider of the two and in
+/// f32 at least. Backward is the inverse rotation: the same composite with `-sin`.
 pub fn rope(x: &Type, cos: &Type, sin: &Type, options: RopeOptions) -> Result<Composite> {
     let shape = Layout::new(x, cos, sin, options)?;
     let mut b = Builder::new();
@@ -72,7 +72,7 @@ pub fn rope(x: &Type, cos: &Type, sin: &Type, options: RopeOptions) -> Result<Co
     let v = [x, cos, sin, x, x].map(|t| b.graph.input(t.clone()));
     let (xv, g) = (v[0], v[4]);
     let back = b.neg(v[2])?;
-    // The rotation back, as a composite that a backend may claim; without a derivative of its own it ends there.
+    // The inverse rotation, as a composite that a backend may support; it has no reverse rule, so the recursion ends here.
     let inverse = composite("rope", shape.params(), body.clone(), 1, None);
     let dx = b.one(inverse.into(), &[g, v[1], back])?;
     let (xa, ga) = (shape.wide(&mut b, xv)?, shape.wide(&mut b, g)?);
@@ -90,12 +90,12 @@ pub fn rope(x: &Type, cos: &Type, sin: &Type, options: RopeOptions) -> Result<Co
     Ok(composite("rope", shape.params(), body, 1, Some(vjp)))
 }
 
-/// Where things are.
+/// The axes and sizes of a rotation.
 struct Layout<'a> {
     x: &'a Type,
     cos: &'a Type,
     options: RopeOptions,
-    /// Rotated features.
+    /// The number of rotated features.
     rotated: usize,
 }
 
@@ -141,7 +141,7 @@ impl<'a> Layout<'a> {
         b.cast(v, if a.size() >= c.size() { a } else { c })
     }
 
-    /// The axes of `x` that those of a table stand at.
+    /// The axes of `x` that correspond to those of a table.
     fn table_axes(&self, table: &Type) -> Vec<usize> {
         let rank = self.x.rank();
         let position = rank - if self.options.has_head_axis { 3 } else { 2 };
@@ -173,7 +173,7 @@ impl<'a> Layout<'a> {
         }
     }
 
-    /// The inverse of [`Layout::split`].
+    /// The inverse of `split`.
     fn join(&self, b: &mut Builder, first: Value, second: Value) -> Result<Value> {
         let axis = self.x.rank() - 1;
         match self.options.layout {

@@ -1,4 +1,4 @@
-//! A tensor as rows along its last axis: the steps that norms, softmaxes and losses share.
+//! Row operations along the last axis, which norms, softmaxes and losses share.
 
 use super::operand_mismatch;
 use crate::build::{Builder, GraphBuilder};
@@ -15,13 +15,13 @@ pub(super) fn last_axis(name: &str, x: &Type) -> Result<usize> {
     x.rank().checked_sub(1).ok_or_else(|| operand_mismatch(name, &[x], "works along the last axis and needs one"))
 }
 
-/// Repeats a row statistic along the last axis of `like`.
+/// Broadcasts a row statistic along the last axis of `like`.
 pub(super) fn broadcast_along_row(b: &mut Builder, stat: Value, like: Value) -> Result<Value> {
     let ty = b.ty(like);
     b.expand_reduced(stat, &ty.shape, &[ty.rank() - 1])
 }
 
-/// Repeats a vector over the last axis for every row of `like`.
+/// Broadcasts a vector along the last axis to every row of `like`.
 pub(super) fn broadcast_over_rows(b: &mut Builder, w: Value, like: Value) -> Result<Value> {
     let ty = b.ty(like);
     b.broadcast(w, &ty.shape, &[ty.rank() - 1])
@@ -46,7 +46,7 @@ pub(super) fn row_max(b: &mut Builder, x: Value) -> Result<Value> {
     b.reduce(ReduceKind::Max, x, &[axis])
 }
 
-/// The sum over all rows: one vector.
+/// The sum over all rows, a vector.
 pub(super) fn sum_rows(b: &mut Builder, x: Value) -> Result<Value> {
     let rows: Vec<usize> = (0..b.ty(x).rank() - 1).collect();
     b.sum(x, &rows)

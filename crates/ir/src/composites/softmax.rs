@@ -1,7 +1,7 @@
 //! Softmax, its logarithm and the log-sum-exp, along the last axis.
 //!
-//! All subtract the row's maximum first. It is a constant to the derivative: the results don't depend on it. A row of
-//! -inf alone has no softmax (NaN, as in PyTorch and JAX), but its log-sum-exp is -inf, with gradient 0.
+//! All subtract the row's maximum first, which is a constant for differentiation because the results do not depend on it. A row of
+//! only -inf has no softmax (NaN, as in PyTorch and JAX), but its log-sum-exp is -inf, with gradient 0.
 
 use super::rows::{broadcast_along_row, last_axis, row_max, row_sum};
 use super::{BatchRole, CompositeBuilder, arity_mismatch, composite};
@@ -42,7 +42,7 @@ pub(super) const LOGSUMEXP: CompositeBuilder = CompositeBuilder {
     saves: (&[0], &[1, 2]),
 };
 
-/// The row maximum as a constant; where it isn't finite, 0.
+/// The row maximum as a constant; 0 if it is not finite.
 fn finite_max(b: &mut Builder, x: Value) -> Result<Value> {
     let m = row_max(b, x)?;
     let m = b.one(StopGradient.into(), &[m])?;
@@ -50,8 +50,8 @@ fn finite_max(b: &mut Builder, x: Value) -> Result<Value> {
     b.zero_unless(finite, m)
 }
 
-/// The log-sum-exp of every row in two parts whose sum it is: the row's maximum, and the logarithm of the sum behind it.
-/// A large maximum takes the digits of the other, so what can keeps them separate. With them `x - max`.
+/// The log-sum-exp of every row as two summands: the row maximum, and the logarithm of the sum after its subtraction. A large
+/// maximum would absorb the logarithm, so functions keep them separate where they can. Also contains `x - max`.
 pub(super) struct LogSumExp {
     pub(super) max: Value,
     pub(super) log: Value,
@@ -64,7 +64,7 @@ pub(super) fn row_logsumexp(b: &mut Builder, x: Value) -> Result<LogSumExp> {
     let shifted = b.sub(x, wide)?;
     let e = b.unary(Unary::Exp, shifted)?;
     let sum = row_sum(b, e)?;
-    // The logarithm of 0 is taken nowhere, so that its derivative is 0 and not NaN.
+    // log(0) is never evaluated, so that its derivative is 0 and not NaN.
     let (zero, one, lowest) = (b.full_like(sum, 0.0)?, b.full_like(sum, 1.0)?, b.full_like(sum, f64::NEG_INFINITY)?);
     let empty = b.compare(Compare::Eq, sum, zero)?;
     let safe = b.select(empty, one, sum)?;
@@ -83,7 +83,7 @@ fn shifted_exp(b: &mut Builder, x: Value) -> Result<(Value, Value, Value)> {
     Ok((shifted, row_sum(b, e)?, e))
 }
 
-/// The two graphs of a function whose backward reads the result and its cotangent alone.
+/// The forward and backward graphs of a function whose backward needs only the result and its cotangent.
 fn from_output(
     name: &str,
     x: &Type,
@@ -151,7 +151,7 @@ pub fn log_softmax(x: &Type) -> Result<Composite> {
     )
 }
 
-/// `log Σ exp(x)`; the last axis disappears. Private results are its two parts (see `LogSumExp`).
+/// `log Σ exp(x)` over the last axis, which is removed. Its two parts are private results (see `LogSumExp`).
 pub fn logsumexp(x: &Type) -> Result<Composite> {
     last_axis("logsumexp", x)?;
     let acc = x.dtype.accumulator();
@@ -177,7 +177,7 @@ pub fn logsumexp(x: &Type) -> Result<Composite> {
     Ok(composite("logsumexp", Vec::new(), body, 1, Some(vjp)))
 }
 
-/// `exp(x - max - log)` for the parts of a row's log-sum-exp: its softmax, and 0 where the row is -inf alone.
+/// `exp(x - max - log)` for the parts of a row's log-sum-exp: its softmax, and 0 where the row is only -inf.
 pub(super) fn exp_normalized(b: &mut Builder, x: Value, max: Value, log: Value) -> Result<Value> {
     let lowest = b.full_like(log, f64::NEG_INFINITY)?;
     let empty = b.compare(Compare::Eq, log, lowest)?;

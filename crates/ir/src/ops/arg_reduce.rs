@@ -1,18 +1,18 @@
-//! `argmax` and `argmin`: where an axis has its extremum.
+//! `argmax` and `argmin`: the index of the extremum along an axis.
 
 use super::window_gather::is_better;
 use super::*;
 use crate::dtype::DType;
 use crate::scalar::Scalar;
 
-/// The index of the first extremum along an axis, which disappears; the first NaN comes before all numbers.
+/// The index of the first extremum along an axis, which is removed; the first NaN comes before all numbers.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ArgReduce {
-    /// Of the largest element; else of the smallest.
+    /// Whether it finds the largest element; otherwise the smallest.
     pub max: bool,
     /// The axis.
     pub axis: usize,
-    /// i32 or i64.
+    /// The dtype of the result: i32 or i64.
     pub index: DType,
 }
 

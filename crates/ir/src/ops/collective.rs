@@ -1,11 +1,11 @@
-//! Collectives: what ranks along named axes of a mesh compute together.
+//! Collectives: computations of all ranks along named axes of a mesh.
 //!
-//! A value *varies* over an axis if its ranks may hold different ones (`vary.rs` says which do). `psum` ends that; `pvary`
-//! begins it and costs nothing. They are each other's transpose: the cotangent of a value that all ranks share is one that
-//! all ranks share, so it is the sum of what each rank's use of it gives. In pairs too: `all_gather` and `psum_scatter`;
-//! `all_gather {same}` and `ppart`.
+//! A value *varies* over an axis if its ranks may hold different values (`varying_axes.rs` infers it). The result of `psum` does
+//! not vary; `pvary` marks a value as varying and costs nothing. They are each other's transpose: the cotangent of a replicated
+//! value is replicated too, so it is the sum of the contributions of all ranks. Further pairs of transposes: `all_gather` and
+//! `psum_scatter`; `all_gather {same}` and `ppart`.
 //!
-//! An op knows the sizes of its axes. Reductions take ranks in the order of their number along the axes, so every transport
+//! An op knows the sizes of its axes. Reductions process ranks in the order of their index along the axes, so every transport
 //! and the interpreter give the same bits.
 
 use super::*;
@@ -14,59 +14,59 @@ use crate::dtype::DType;
 use crate::mesh::MeshAxis;
 use crate::scalar::{Compare, Scalar};
 
-/// What a collective does.
+/// The kind of a collective.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum CollectiveKind {
-    /// The sum, the same on all.
+    /// The sum, replicated on all ranks.
     Sum,
-    /// The largest, the same on all.
+    /// The maximum, replicated on all ranks.
     Max,
-    /// The smallest, the same on all.
+    /// The minimum, replicated on all ranks.
     Min,
-    /// The value itself, from now on each rank's own.
+    /// The value itself, marked as varying.
     PVary,
-    /// Everyone's values side by side along `dim`. With `same` the result counts as one that all share; without, each rank
-    /// has a copy of its own, whose cotangents are summed.
+    /// The values of all ranks, concatenated along `dim`. With `same` the result is replicated; without, each rank
+    /// has a separate copy, and the cotangents of the copies are summed.
     AllGather {
-        /// Where they are joined.
+        /// The axis along which they are concatenated.
         dim: usize,
-        /// Whether it is one value for all.
+        /// Whether the result is replicated.
         same: bool,
-        /// Distinguishes gathers of one value that are to happen again rather than be kept.
+        /// Distinguishes gathers of one value that must be repeated instead of merged.
         turn: usize,
     },
-    /// The sum's part along `dim` that is the rank's.
+    /// The rank's shard of the sum along `dim` (reduce-scatter).
     ReduceScatter {
-        /// Where it is cut.
+        /// The sharded axis.
         dim: usize,
     },
-    /// The rank's part along `dim` of a value that all share.
+    /// The rank's shard of a replicated value along `dim`.
     ShardSlice {
-        /// Where it is cut.
+        /// The sharded axis.
         dim: usize,
     },
-    /// Part `i` along `split` goes to rank `i`; what comes is joined along `join`.
+    /// Sends part `i` along `split` to rank `i`, and concatenates the received parts along `join`.
     AllToAll {
-        /// Where it is cut.
+        /// The axis that is split.
         split: usize,
-        /// Where it is joined.
+        /// The axis of concatenation.
         join: usize,
     },
-    /// The value of rank `from` goes to rank `to`, for each pair; who gets none has zeros.
+    /// Sends the value of rank `from` to rank `to`, for each pair; ranks that receive nothing have zeros.
     Permute {
-        /// (from, to), by number along the axes.
+        /// (from, to), as indices along the axes.
         pairs: Vec<(usize, usize)>,
     },
-    /// The rank's number along the axes, an i32.
+    /// The rank's index along the axes, an i32.
     AxisIndex,
 }
 
-/// A collective over axes of a mesh, inside of a `shard_map`.
+/// A collective over axes of a mesh, inside a `shard_map`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Collective {
-    /// What it does.
+    /// The kind of the collective.
     pub kind: CollectiveKind,
-    /// The axes, the last of which runs fastest.
+    /// The axes, in row-major order.
     pub axes: Vec<MeshAxis>,
 }
 
@@ -78,17 +78,17 @@ impl Collective {
         Collective { kind, axes: axes.to_vec() }
     }
 
-    /// How many ranks take part.
+    /// The number of ranks that take part.
     pub fn ranks(&self) -> usize {
         self.axes.iter().map(|a| a.size).product()
     }
 
-    /// Whether ranks talk to each other; the others are local.
+    /// Whether ranks communicate; other kinds are local.
     pub fn communicates(&self) -> bool {
         !matches!(self.kind, PVary | AxisIndex | ShardSlice { .. })
     }
 
-    /// Bytes that each rank sends for an operand of so many: what the best ring does too.
+    /// The bytes that each rank sends for an operand of this size, with the best ring algorithm.
     pub fn sent_bytes(&self, operand: usize) -> usize {
         let n = self.ranks();
         match &self.kind {
@@ -215,7 +215,7 @@ impl Rules for Collective {
         if !matches!(self.kind, Max | Min) {
             return Ok(vec![Some(cx.one(self.clone().into(), &[d])?)]);
         }
-        // Ranks that hold the extremum share its tangent in equal parts.
+        // Ranks that hold the extremum share its tangent equally.
         let own = cx.one(self.with(PVary), &[y[0]])?;
         let at = cx.compare(Compare::Eq, x[0], own)?;
         let dtype = cx.ty(x[0]).dtype;
@@ -267,7 +267,7 @@ impl Rules for Collective {
 
     fn autocast_rule(&self) -> AutocastRule {
         match self.kind {
-            // Partial sums of narrow products are added in f32, as those inside of a product are.
+            // Partial sums of low-precision products are added in f32, like those inside a product.
             Sum | ReduceScatter { .. } | AxisIndex => AutocastRule::Fp32,
             Max | Min | PVary | AllGather { .. } | ShardSlice { .. } | AllToAll { .. } | Permute { .. } => {
                 AutocastRule::Promote
@@ -282,7 +282,7 @@ impl Rules for Collective {
         }
     }
 
-    /// One rank alone can compute it only where it is alone.
+    /// The interpreter computes it only for a group of one rank.
     fn eval(&self, args: &[Literal]) -> Result<Vec<Literal>> {
         if self.ranks() != 1 {
             let axes: Vec<String> = self.axes.iter().map(|a| format!("`{}`", a.name)).collect();

@@ -1,10 +1,10 @@
-//! `composite`: a named graph of primitives that a backend may claim whole, and that may bring its own derivative.
+//! `composite`: a named graph of primitives that a backend may implement with its own kernel, and that may have its own derivative.
 //!
-//! A composite's own reverse rule is a graph from (inputs, outputs, cotangents of the public outputs) to cotangents of
-//! the float inputs. What backward needs beyond the visible results (a norm's inverse deviation, attention's
-//! log-sum-exp) is a further output of the body: so forward computes it once, claimed or not. Forward mode always goes
-//! through the body. Between the two stands [`CustomLinear`]: linear in its tangents, evaluated through the body's jvp,
-//! transposed by the composite's own graph.
+//! A composite's reverse rule is a graph from (inputs, outputs, cotangents of the public outputs) to cotangents of
+//! the float inputs. Residuals that are not visible results (a norm's inverse deviation, attention's
+//! log-sum-exp) are private outputs of the body: so forward computes them once, with any implementation. Forward mode always
+//! uses the body. [`CustomLinear`] connects the two modes: it is linear in its tangents, evaluated through the body's jvp,
+//! and transposed by the composite's reverse rule.
 
 use super::*;
 use crate::attr::Attr;
@@ -14,7 +14,7 @@ use crate::composites;
 /// How a composite is differentiated.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Derivative {
-    /// Through its body.
+    /// By differentiating its body.
     Body,
     /// Reverse mode by this graph: (inputs, outputs, cotangents of public float outputs) to cotangents of float inputs.
     Vjp(Arc<Graph>),
@@ -22,16 +22,16 @@ pub enum Derivative {
     Jvp(Arc<Graph>),
 }
 
-/// A named function that a backend may claim; results after the first `public` are for its derivative.
+/// A named function that a backend may implement; results after the public ones are for its derivative.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Composite {
-    /// What backends know it by.
+    /// The name by which backends recognize it.
     pub name: String,
     /// Its parameters, as the backend and the batching rule need them.
     pub params: Vec<(String, Attr)>,
-    /// What it computes.
+    /// Its definition.
     pub body: Arc<Graph>,
-    /// How many outputs users see; those after exist for the derivative alone.
+    /// The number of public outputs; private outputs are only for the derivative.
     pub num_public_outputs: usize,
     /// How it is differentiated.
     pub derivative: Derivative,
@@ -158,7 +158,7 @@ impl Rules for Composite {
                     num_public_outputs: self.num_public_outputs,
                     active,
                 };
-                // What neither direction reads needn't be kept: a constant stands in, and `split` doesn't save those.
+                // Values that neither mode reads are not saved: a constant replaces them, which `partial_eval` does not save.
                 let read = op.reads();
                 let mut args = Vec::with_capacity(read.len() + dx.len());
                 for (&v, read) in x.iter().chain(y).zip(read) {
@@ -188,7 +188,8 @@ impl Rules for Composite {
         batched: &[bool],
         size: usize,
     ) -> Result<Vec<(Value, bool)>> {
-        // Into the composite's own batch axes where its shared operands are not batched: so a claim survives vmap.
+        // If its shared operands are not batched, use the composite's own batch axes, so that backends still recognize it after
+        // vmap.
         let narrow: Vec<Type> = self.body.input_types();
         if let Some(wanted) = composites::batch_axes(&self.name, &self.params, &narrow, batched) {
             let mut args = Vec::with_capacity(x.len());
@@ -269,7 +270,7 @@ impl Rules for Composite {
     }
 }
 
-/// The reverse graph of a batch: the cotangent of an operand that the batch shares is summed over it.
+/// The reverse graph of a batch: the cotangent of an unbatched operand is summed over the batch.
 fn batched_vjp(
     cx: &mut dyn GraphTransforms,
     vjp: &Graph,
@@ -296,17 +297,17 @@ fn batched_vjp(
 /// `custom_linear(x.., y.., dx..)`: the linear part of a composite with its own vjp, between forward mode and that rule; linear in `dx`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct CustomLinear {
-    /// The composite it came from.
+    /// The name of the composite.
     pub name: String,
-    /// Forward evaluation: `(x.., dx..) -> dy..` of all float outputs, the public ones first.
+    /// The forward graph: `(x.., dx..) -> dy..` of all float outputs, the public ones first.
     pub forward: Arc<Graph>,
     /// The composite's reverse graph.
     pub vjp: Arc<Graph>,
-    /// Types of all outputs of the composite.
+    /// The types of all outputs of the composite.
     pub outputs: Vec<Type>,
-    /// How many of them are public.
+    /// The number of public outputs.
     pub num_public_outputs: usize,
-    /// Which operands of the composite have a tangent here.
+    /// Which operands of the composite have a tangent.
     pub active: Vec<bool>,
 }
 
@@ -315,7 +316,7 @@ impl CustomLinear {
         self.active.len()
     }
 
-    /// The reverse graph, with the cotangents of the operands that have a tangent here.
+    /// The reverse graph, restricted to the cotangents of operands with a tangent.
     fn active_vjp(&self) -> Graph {
         let mut wanted = (*self.vjp).clone();
         let grads = floats(&self.forward.input_types()[..self.inputs()]);
@@ -328,7 +329,7 @@ impl CustomLinear {
         wanted
     }
 
-    /// Which inputs and outputs of the composite are read at all, for the operands that have a tangent here.
+    /// The inputs and outputs of the composite that are read, given the operands with a tangent.
     fn reads(&self) -> Vec<bool> {
         let n = self.inputs();
         let (mut reads, forward) = (self.active_vjp().used_inputs(), self.forward.used_inputs());
@@ -337,7 +338,7 @@ impl CustomLinear {
         reads
     }
 
-    /// The forward graph over this op's own operands.
+    /// The forward graph over this op's operands.
     fn as_graph(&self) -> Graph {
         let n = self.inputs();
         let types = self.forward.input_types();
@@ -422,8 +423,8 @@ impl Rules for CustomLinear {
         for (slot, g) in (fixed..).zip(cx.rule(&self.name, self.active_vjp(), &operands)?) {
             result[slot] = args[slot].is_linear().then_some(g);
         }
-        // A private output has a cotangent only where the reverse graph itself is differentiated. The composite's own
-        // rule says nothing about it, so that part goes through the body.
+        // A private output has a cotangent only if the reverse graph itself is differentiated. The composite's
+        // rule does not define it, so that part is differentiated through the body.
         let public = floats(&self.outputs[..self.num_public_outputs]).len();
         if ct[public..].iter().any(Option::is_some) {
             let n = self.inputs();
@@ -447,7 +448,7 @@ impl Rules for CustomLinear {
         batched: &[bool],
         size: usize,
     ) -> Result<Vec<(Value, bool)>> {
-        // Tangents and outputs are batched whenever an operand is: bring everything of the composite to one form.
+        // If any operand is batched, tangents and outputs are batched: batch all values of the composite.
         let n = self.inputs();
         let fixed = n + self.outputs.len();
         let active: Vec<usize> = (0..n).filter(|&i| self.active[i]).collect();

@@ -1,7 +1,7 @@
-//! `cond`: one of several branches, chosen by an index.
+//! `cond`: one of several branches, selected by an index.
 //!
 //! Operands are `index, operands..`; every branch maps `operands..` to the same result types. The index is an i32 of
-//! rank 0 and is clamped to the branches there are. An `if` is the case of two: branch 0 is taken for false, 1 for true.
+//! rank 0 and is clamped to the valid range. An `if` has two branches: branch 0 for false, 1 for true.
 
 use super::scan::true_indices;
 use super::*;
@@ -13,22 +13,22 @@ use crate::scalar::Compare;
 /// `cond(index, x..)`: runs the branch that the first operand names, clamped.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Cond {
-    /// At least one; all with the same operands and results.
+    /// The branches: at least one, all with the same operands and results.
     pub branches: Vec<Arc<Graph>>,
 }
 
 impl Cond {
-    /// A choice among branches.
+    /// A `cond` with these branches.
     pub fn new(branches: impl IntoIterator<Item = Graph>) -> Cond {
         Cond { branches: branches.into_iter().map(Arc::new).collect() }
     }
 
-    /// One result from every branch.
+    /// Calls a function for every branch.
     fn each<T>(&self, mut f: impl FnMut(&Graph) -> Result<T>) -> Result<Vec<T>> {
         self.branches.iter().map(|b| f(b)).collect()
     }
 
-    /// Values and tangents from one op.
+    /// Computes values and tangents with one op.
     fn value_and_jvp(
         &self,
         cx: &mut dyn GraphTransforms,
@@ -36,7 +36,7 @@ impl Cond {
         dx: &[Option<Value>],
     ) -> Result<(Vec<Value>, Tangents)> {
         let active: Vec<bool> = dx[1..].iter().map(Option::is_some).collect();
-        // A result that has a tangent in one branch has one, perhaps zero, in all.
+        // A result that has a tangent in one branch has one, possibly zero, in all.
         let n = self.branches[0].outputs().len();
         let none = vec![false; n];
         let found = self.each(|b| Ok(cx.jvp_of(b, &active, &none)?.1))?;
@@ -52,20 +52,20 @@ impl Cond {
     }
 }
 
-/// Which flags are set in some row.
+/// The elementwise or of flags.
 fn union(rows: &[Vec<bool>]) -> Vec<bool> {
     let n = rows.first().map_or(0, Vec::len);
     (0..n).map(|i| rows.iter().any(|r| r[i])).collect()
 }
 
-/// The residuals of all branches in one list: only one branch runs, so residuals of one type share a place.
+/// The residuals of all branches in one list: only one branch runs, so residuals of one type share a slot.
 #[derive(Default)]
 struct ResidualSlots {
     types: Vec<Type>,
 }
 
 impl ResidualSlots {
-    /// Places for residuals of these types, each used once.
+    /// Slots for residuals of these types, each used once.
     fn place(&mut self, types: &[Type]) -> Vec<usize> {
         let mut taken = vec![false; self.types.len()];
         types
@@ -85,14 +85,14 @@ impl ResidualSlots {
     }
 }
 
-/// One branch divided. All branches give the same outputs early.
+/// The partial evaluation of one branch. All branches have the same known outputs.
 struct BranchPartialEval {
     split: PartialEvalGraphs,
-    /// For each residual that is not an operand anyway, its place.
+    /// The slot of each residual that is not an operand.
     places: Vec<usize>,
 }
 
-/// Outputs of a division's known half that must be stored: residuals that are not operands.
+/// The outputs of the known part that must be stored: residuals that are not operands.
 fn stored(split: &PartialEvalGraphs) -> Vec<usize> {
     let first = split.known.outputs().len() - split.residuals;
     let residuals = (0..split.residuals).filter(|&r| split.forwarded[r].is_none());
@@ -100,7 +100,7 @@ fn stored(split: &PartialEvalGraphs) -> Vec<usize> {
 }
 
 impl BranchPartialEval {
-    /// The branch of the known half: known outputs, then all places.
+    /// The branch of the known part: known outputs, then all slots.
     fn known_branch(&self, slots: &ResidualSlots) -> Result<Graph> {
         let known = &self.split.known;
         let mut b = Builder::new();
@@ -120,7 +120,7 @@ impl BranchPartialEval {
         Ok(b.finish(&outs))
     }
 
-    /// The branch of the later half, from operands that are kept anyway, all places and the unknown operands.
+    /// The branch of the unknown part, from saved operands, all slots and the unknown operands.
     fn unknown_branch(&self, kept: &[(usize, Type)], slots: &ResidualSlots, unknown: &[Type]) -> Result<Graph> {
         let mut b = Builder::new();
         let kept_in: Vec<Value> = kept.iter().map(|(_, t)| b.graph.input(t.clone())).collect();
@@ -192,7 +192,7 @@ impl Rules for Cond {
         }
         let known_args: Vec<usize> = true_indices(known).collect();
         let unknown_args: Vec<usize> = (0..known.len()).filter(|&i| !known[i]).collect();
-        // Known operands that some branch needs later, by their place among the branch's known operands.
+        // Known operands that some branch needs later, by their position among the branch's known operands.
         let kept: Vec<(usize, Type)> = (0..known_args.len() - 1)
             .filter(|k| divided.iter().any(|d| d.split.forwarded.contains(&Some(*k))))
             .map(|k| (k, args[known_args[k + 1]].clone()))
@@ -268,7 +268,7 @@ impl Rules for Cond {
             let results = cx.emit(Cond::new(branches).into(), x)?;
             return Ok(results.into_iter().zip(out).collect());
         }
-        // Elements take different branches: all run, and each element keeps its own.
+        // The index differs between elements of the batch: all branches run, and each element selects its result.
         let all = vec![true; outputs];
         let mut chosen: Option<Vec<Value>> = None;
         for (k, branch) in self.branches.iter().enumerate() {
@@ -276,7 +276,7 @@ impl Rules for Cond {
             let outs = cx.inline(&wide, &x[1..])?;
             chosen = Some(match chosen {
                 None => outs,
-                // The index is clamped: everything from k on takes this branch unless a later one is chosen.
+                // The index is clamped: indices from k on select this branch unless a later one is selected.
                 Some(before) => {
                     let at = cx.full_like(x[0], k as f64)?;
                     let here = cx.compare(Compare::Ge, x[0], at)?;

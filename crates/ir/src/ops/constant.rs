@@ -1,11 +1,11 @@
-//! Values that need no operands: constants and index ramps.
+//! Ops without operands: constants and iota.
 
 use super::*;
 use crate::dtype::DType;
 use crate::literal::Literal;
 use crate::scalar::Scalar;
 
-/// The rules that every leaf shares: there is nothing to differentiate, transpose or batch.
+/// The rules that all ops without operands share: there is nothing to differentiate, transpose or batch.
 macro_rules! leaf_rules {
     () => {
         no_tangent!();
@@ -61,11 +61,11 @@ impl Rules for Const {
 /// The index along one axis, of any number dtype.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Iota {
-    /// Element type.
+    /// The element type.
     pub dtype: DType,
-    /// Result shape.
+    /// The result shape.
     pub shape: Shape,
-    /// The axis that counts.
+    /// The axis along which the index increases.
     pub axis: usize,
 }
 

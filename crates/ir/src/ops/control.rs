@@ -1,4 +1,4 @@
-//! `call`: a function as an op, inlined when compiled; and what every op with one body shares.
+//! `call`: a function as an op, inlined when compiled; and the rules that all ops with one body share.
 
 use super::*;
 use crate::build::PartialEvalGraphs;
@@ -16,7 +16,7 @@ pub(crate) fn infer_body(body: &Graph, args: &[Type]) -> Infer {
     Ok(body.output_types())
 }
 
-/// The values and tangents of an op with a body, where `wrap` makes the op from the body's jvp.
+/// Computes values and tangents of an op with a body; `wrap` creates the op from the body's jvp.
 pub(crate) fn value_and_jvp_body(
     body: &Graph,
     cx: &mut dyn GraphTransforms,
@@ -34,7 +34,7 @@ pub(crate) fn value_and_jvp_body(
     Ok((results[..no].to_vec(), tangents))
 }
 
-/// The tangents alone, for an op whose values come from elsewhere.
+/// Computes only the tangents, for an op whose values are computed elsewhere.
 pub(crate) fn jvp_body(
     body: &Graph,
     cx: &mut dyn GraphTransforms,
@@ -45,7 +45,7 @@ pub(crate) fn jvp_body(
     Ok(value_and_jvp_body(body, cx, x, dx, wrap)?.1)
 }
 
-/// The cotangents of an op with a body, where `wrap` makes the op from the transposed body.
+/// Computes the cotangents of an op with a body; `wrap` creates the op from the transposed body.
 pub(crate) fn transpose_body(
     body: &Graph,
     cx: &mut dyn GraphTransforms,
@@ -73,7 +73,7 @@ pub(crate) fn transpose_body(
     Ok(out)
 }
 
-/// A batch of an op with a body, where `wrap` makes the op from the batched body.
+/// Batches an op with a body; `wrap` creates the op from the batched body.
 pub(crate) fn batch_body(
     body: &Graph,
     cx: &mut dyn GraphTransforms,
@@ -87,7 +87,7 @@ pub(crate) fn batch_body(
     Ok(results.into_iter().zip(outs).collect())
 }
 
-/// Where outputs come from when each half gives its own in order.
+/// The source of each output if both parts return their outputs in order.
 pub(crate) fn known_then_unknown(known: &[bool]) -> Vec<OutputSource> {
     let (mut k, mut u) = (0, 0);
     let place = |&is_known: &bool| {
@@ -108,7 +108,7 @@ pub(crate) fn known_indices(flags: &[bool], want: bool) -> Vec<usize> {
 /// Calls a graph; inlined when compiled.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Call {
-    /// What is called.
+    /// The graph.
     pub body: Arc<Graph>,
 }
 
@@ -118,7 +118,7 @@ impl Call {
         Call { body: Arc::new(body) }
     }
 
-    /// Values and tangents from one op.
+    /// Computes values and tangents with one op.
     fn value_and_jvp(
         &self,
         cx: &mut dyn GraphTransforms,

@@ -1,7 +1,7 @@
-//! `conv(x, kernel)`: convolution over any number of spatial axes, as deep learning means it (the kernel isn't flipped).
+//! `conv(x, kernel)`: convolution over any number of spatial axes, as in deep learning (the kernel is not flipped).
 //!
-//! One layout: `x` is `[N, C, spatial..]`, the kernel `[O, C/groups, spatial..]`, the result `[N, O, spatial..]`. Other
-//! layouts are permutations, which are views. The transposes in both operands are convolutions again.
+//! There is one layout: `x` is `[N, C, spatial..]`, the kernel `[O, C/groups, spatial..]`, the result `[N, O, spatial..]`. Other
+//! layouts are permutations, which are views. The transposes with respect to both operands are convolutions again.
 
 use super::*;
 use crate::dtype::DType;
@@ -11,16 +11,16 @@ use crate::types::{for_each_index, offset};
 /// `conv(x, kernel)`: a convolution of `[N, C, ..]` by `[O, C/groups, ..]`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Conv {
-    /// How the kernel slides over the spatial axes.
+    /// The window configuration of the kernel over the spatial axes.
     pub windows: WindowConfig,
-    /// Features in and out are divided into this many groups; a group sees only itself.
+    /// The number of feature groups; each group of outputs depends only on its group of inputs.
     pub groups: usize,
-    /// The batch is divided into this many groups, and group `i` makes the `i`-th part of the output features. This is
-    /// what the kernel's gradient of a grouped convolution is. Not together with `groups`.
+    /// The number of batch groups; batch group `i` computes the `i`-th part of the output features. It is needed
+    /// for the kernel gradient of a grouped convolution. Not together with `groups`.
     pub batch_groups: usize,
-    /// Dtype in which products are summed.
+    /// The accumulator dtype.
     pub acc: DType,
-    /// Dtype of the result.
+    /// The dtype of the result.
     pub out: DType,
 }
 
@@ -30,7 +30,7 @@ impl Conv {
         Conv { windows, groups: 1, batch_groups: 1, acc: dtype.accumulator(), out: dtype }
     }
 
-    /// How many parts the output features are divided into, by either kind of group.
+    /// The number of parts of the output features, for either kind of group.
     fn parts(&self) -> usize {
         self.groups * self.batch_groups
     }
@@ -51,7 +51,7 @@ impl Conv {
         Ok(())
     }
 
-    /// ∂x: the cotangent, spread by the stride, under the flipped kernel with its features exchanged.
+    /// ∂x: the cotangent, dilated by the stride, convolved with the flipped kernel with exchanged features.
     fn transpose_input(&self, cx: &mut dyn GraphTransforms, ct: Value, kernel: Value, x: &Type) -> Result<Value> {
         let (k, y, parts) = (cx.ty(kernel), cx.ty(ct), self.parts());
         let spatial = 2..k.rank();
@@ -63,14 +63,14 @@ impl Conv {
         let flipped = cx.flip(swapped, &spatial.collect::<Vec<_>>())?;
         let back = Conv { windows, groups: parts, batch_groups: 1, acc: self.acc, out: x.dtype };
         let v = cx.one(back.into(), &[ct, flipped])?;
-        // Batch groups came out as feature groups: [N/b, b·C] to [b·N/b, C].
+        // Batch groups became feature groups: [N/b, b·C] to [b·N/b, C].
         let rows = x.shape[0] / self.batch_groups;
         let split = cx.reshape(v, &with_tail(&[rows, self.batch_groups, x.shape[1]], &x.shape[2..]))?;
         let front = cx.move_axis(split, 1, 0)?;
         cx.reshape(front, &x.shape)
     }
 
-    /// ∂kernel: the input under the cotangent as its kernel, batch and features exchanged.
+    /// ∂kernel: the input convolved with the cotangent as its kernel, batch and features exchanged.
     fn transpose_kernel(&self, cx: &mut dyn GraphTransforms, ct: Value, x: Value, kernel: &Type) -> Result<Value> {
         let (xt, y) = (cx.ty(x), cx.ty(ct));
         let windows = self.windows.for_window(&xt.shape[2..], &kernel.shape[2..], &y.shape[2..])?;
@@ -149,7 +149,7 @@ impl Rules for Conv {
             _ => return not_linear(self),
         };
         let mut cts = vec![None, None];
-        // An empty tensor has no last element to count padding from, and no gradient goes through it.
+        // An empty tensor has no last element to compute padding from, and its gradient is zero.
         cts[at] = Some(if [of.numel(), cx.ty(other).numel(), cx.ty(c).numel()].contains(&0) {
             cx.zeros(of)?
         } else {
@@ -185,7 +185,7 @@ impl Rules for Conv {
         let (mut input, mut kernel) = (x[0], x[1]);
         match (batched[0], batched[1]) {
             (true, true) => {
-                // Each batch is a group of its own: of the kind that the convolution has already.
+                // Each element of the batch becomes a group, of the kind that the convolution already uses.
                 if self.batch_groups > 1 {
                     wide.batch_groups = self.batch_groups.saturating_mul(size);
                     input = cx.reshape(input, &with_tail(&[size * n, c], xs))?;
@@ -250,7 +250,7 @@ impl Rules for Conv {
             for c in 0..ins {
                 let at_x = n * sx[0] + (group * ins + c) * sx[1];
                 let at_k = i[1] * sk[0] + c * sk[1];
-                // Padding is zeros like any others, and they are multiplied: under an infinite weight they give NaN.
+                // Padding is multiplied like other zeros: with an infinite weight it gives NaN.
                 self.windows.visit_all(&xt.shape[2..], &kt.shape[2..], &i[2..], |p, q| {
                     let a = p.map_or(Scalar::zero(xt.dtype), |p| x.get(at_x + offset(p, &sx[2..])));
                     let b = k.get(at_k + offset(q, &sk[2..]));

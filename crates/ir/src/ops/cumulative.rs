@@ -1,4 +1,4 @@
-//! Running sums, products, maxima and minima along an axis.
+//! Cumulative sums, products, maxima and minima along an axis.
 
 use super::*;
 use crate::build::{Builder, GraphBuilder};
@@ -8,11 +8,11 @@ use crate::scalar::{Binary, Compare, Scalar};
 /// Each element of the result combines all elements up to it along an axis, or, `reverse`, from it on.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Cumulative {
-    /// How elements are combined.
+    /// The reduction operator.
     pub kind: ReduceKind,
     /// The axis.
     pub axis: usize,
-    /// From the last element to the first.
+    /// Whether it runs from the last element to the first.
     pub reverse: bool,
 }
 
@@ -28,8 +28,8 @@ fn cumulative_name(kind: ReduceKind) -> &'static str {
 }
 
 impl Cumulative {
-    /// The tangent of running products by the recurrence (p, dp) ← (p·x, dp·x + p·dx), every step of it kept: it needs no
-    /// division and so takes zeros.
+    /// The tangent of cumulative products by the recurrence (p, dp) ← (p·x, dp·x + p·dx), with all steps: it needs no
+    /// division, so zeros are allowed.
     fn product_tangent(&self, cx: &mut dyn GraphTransforms, x: Value, d: Value) -> Result<Value> {
         let (xs, ds) = (cx.move_axis(x, self.axis, 0)?, cx.move_axis(d, self.axis, 0)?);
         let ty = cx.ty(xs);
@@ -46,13 +46,14 @@ impl Cumulative {
         cx.move_axis(outs[2], 0, self.axis)
     }
 
-    /// The tangent where the running extremum was last reached: of equal elements the later one counts, as in PyTorch.
+    /// The tangent at the element where the cumulative extremum was last reached: of equal elements the later one counts, as in
+    /// PyTorch.
     fn extremum_tangent(&self, cx: &mut dyn GraphTransforms, x: Value, d: Value, y: Value) -> Result<Value> {
         let ty = cx.ty(x);
         let n = ty.shape[self.axis];
         let dtype = if i32::try_from(n).is_ok() { DType::I32 } else { DType::I64 };
         let place = cx.iota(dtype, &ty.shape, self.axis)?;
-        // A NaN is unequal to itself, reaches every later extremum, and counts where it stands.
+        // NaN is not equal to itself, propagates to every later extremum, and is its own position.
         let equal = cx.compare(Compare::Eq, x, y)?;
         let nan = cx.compare(Compare::Ne, x, x)?;
         let reached = cx.binary(Binary::Or, equal, nan)?;
@@ -86,7 +87,7 @@ impl Rules for Cumulative {
         Ok(vec![match self.kind {
             ReduceKind::Sum => Some(cx.one(self.clone().into(), &[d])?),
             ReduceKind::Prod => Some(self.product_tangent(cx, x[0], d)?),
-            // An axis without elements has none to take.
+            // An axis without elements has no extremum.
             ReduceKind::Max | ReduceKind::Min if cx.ty(d).numel() == 0 => Some(d),
             ReduceKind::Max | ReduceKind::Min => Some(self.extremum_tangent(cx, x[0], d, y[0])?),
             ReduceKind::Any | ReduceKind::All => None,
@@ -114,7 +115,7 @@ impl Rules for Cumulative {
             ReduceKind::Prod => {
                 SavedForBackward { outputs: SmallVec::from_slice(&[0]), ..SavedForBackward::inputs(&[0]) }
             }
-            // PyTorch keeps the indices of the extrema, a result of its own.
+            // PyTorch saves the indices of the extrema, which are a separate result.
             _ => SavedForBackward::none(),
         }
     }
@@ -132,7 +133,7 @@ impl Rules for Cumulative {
         let n = ty.shape[self.axis];
         let inner: usize = ty.shape[self.axis + 1..].iter().product();
         let (f, identity) = (self.kind.combine(), self.kind.identity(ty.dtype));
-        // As in `reduce`: sums and products of floats are accumulated in f64.
+        // Like `reduce`: sums and products of floats are accumulated in f64.
         let wide = ty.dtype.is_float() && matches!(f, Binary::Add | Binary::Mul);
         let start = if wide { Scalar::from_f64(DType::F64, identity.to_f64()) } else { identity };
         let mut items = vec![identity; ty.numel()];

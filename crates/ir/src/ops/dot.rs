@@ -6,17 +6,17 @@ use crate::dtype::DType;
 /// `dot(a, b)`: a contraction. Result axes are the batch axes, then the free axes of the left operand, then those of the right, each in order.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Dot {
-    /// Batch axes of the left operand.
+    /// The batch axes of the left operand.
     pub lhs_batch: Shape,
-    /// Batch axes of the right operand, in the same order.
+    /// The batch axes of the right operand, in the same order.
     pub rhs_batch: Shape,
-    /// Contracted axes of the left operand.
+    /// The contracted axes of the left operand.
     pub lhs_contract: Shape,
-    /// Contracted axes of the right operand, in the same order.
+    /// The contracted axes of the right operand, in the same order.
     pub rhs_contract: Shape,
-    /// Dtype in which products are summed.
+    /// The accumulator dtype.
     pub acc: DType,
-    /// Dtype of the result.
+    /// The dtype of the result.
     pub out: DType,
 }
 
@@ -39,7 +39,7 @@ impl Dot {
         }
     }
 
-    /// `[.., k] · [n, k]`ᵀ: the last axis of each, no batch.
+    /// `[.., k] · [n, k]`ᵀ: contracts the last axis of each, no batch.
     pub fn last_axes(dtype: DType, lhs_rank: usize, rhs_rank: usize) -> Dot {
         Dot {
             lhs_batch: Shape::new(),
@@ -72,7 +72,7 @@ impl Dot {
         }
     }
 
-    /// The same sums with the operands in the other order.
+    /// The same contraction with the operands exchanged.
     fn swapped(self) -> Dot {
         Dot {
             lhs_batch: self.rhs_batch,
@@ -83,8 +83,8 @@ impl Dot {
         }
     }
 
-    /// The cotangent of one operand: contract `ct` with the other operand over the other's free axes, and put the
-    /// axes in the operand's order.
+    /// The cotangent of one operand: contracts `ct` with the other operand over the other's free axes, and permutes the
+    /// axes to the operand's order.
     fn transpose_side(
         &self,
         cx: &mut dyn GraphTransforms,
@@ -111,7 +111,7 @@ impl Dot {
             acc: self.acc,
             out: of.dtype,
         };
-        // In the order in which the operand has its axes, the product needs no permutation.
+        // If the product is computed in the operand's axis order, it needs no permutation.
         let contract_first = match (contract.iter().max(), my_free.iter().min()) {
             (Some(last), Some(first)) => last < first,
             _ => false,
@@ -120,7 +120,8 @@ impl Dot {
             true => cx.one(back.swapped().into(), &[other, ct])?,
             false => cx.one(back.into(), &[ct, other])?,
         };
-        // Axes of `v`: batch, then my free axes and the other's contracted axes in increasing order, in one order or the other.
+        // The axes of `v`: batch, then this operand's free axes and the contracted axes in increasing order, in one order or the
+        // other.
         let (free_at, contract_at) = match contract_first {
             true => (nb + contract.len(), nb),
             false => (nb, nb + my_free.len()),

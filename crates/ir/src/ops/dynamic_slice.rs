@@ -1,7 +1,7 @@
-//! Slices of static size at computed places: `dynamic_slice` reads one, `dynamic_update_slice` writes one.
+//! Slices of static size at dynamic start indices: `dynamic_slice` reads one, `dynamic_update_slice` writes one.
 //!
-//! Start indices are rank-0 operands, one for each axis, moved so that the slice is inside. The two ops are each other's
-//! transposes; a batch of starts makes them a gather and a scatter.
+//! Start indices are rank-0 operands, one for each axis, clamped so that the slice is inside. The two ops are each other's
+//! transposes; with batched starts they become a gather and a scatter.
 
 use super::*;
 use crate::dtype::DType;
@@ -32,12 +32,12 @@ fn check_fits(x: &Type, sizes: &[usize]) -> std::result::Result<(), InferError> 
     Ok(())
 }
 
-/// Where the slice starts in a tensor of `ty`.
+/// The clamped start of a slice in a tensor of type `ty`.
 fn clamped(ty: &Type, sizes: &[usize], starts: &[Literal]) -> Shape {
     (0..ty.rank()).map(|a| starts[a].get(0).to_i64().clamp(0, (ty.shape[a] - sizes[a]) as i64) as usize).collect()
 }
 
-/// Starts of a batch as index vectors `[size, rank]`.
+/// Stacks batched start indices to index vectors `[size, rank]`.
 fn stacked_starts(cx: &mut dyn GraphTransforms, starts: &[Value], batched: &[bool], size: usize) -> Result<Value> {
     let wide = starts.iter().any(|&s| cx.ty(s).dtype == DType::I64);
     let dtype = if wide { DType::I64 } else { DType::I32 };
@@ -50,7 +50,7 @@ fn stacked_starts(cx: &mut dyn GraphTransforms, starts: &[Value], batched: &[boo
     cx.concat(&columns, 1)
 }
 
-/// The slices tensor of a batch is `[size, slice..]`.
+/// The dimension numbers of a batch, whose slices tensor is `[size, slice..]`.
 fn batch_dims(rank: usize, operand_batched: bool) -> SliceDims {
     let (batch, first): (Shape, usize) = match operand_batched {
         true => ([0].into_iter().collect(), 1),
@@ -65,10 +65,10 @@ fn batch_dims(rank: usize, operand_batched: bool) -> SliceDims {
     }
 }
 
-/// `dynamic_slice(x, start..)`: a slice of these sizes; the start is moved so that it is inside.
+/// `dynamic_slice(x, start..)`: a slice of these sizes; the start is clamped so that the slice is inside.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct DynamicSlice {
-    /// Size along each axis.
+    /// The size along each axis.
     pub sizes: Shape,
 }
 
@@ -160,7 +160,7 @@ impl Rules for DynamicSlice {
     }
 }
 
-/// `dynamic_update_slice(x, update, start..)`: `x` with a slice replaced; the start is moved so that it is inside.
+/// `dynamic_update_slice(x, update, start..)`: `x` with a slice replaced; the start is clamped so that the slice is inside.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct DynamicUpdateSlice;
 

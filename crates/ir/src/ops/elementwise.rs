@@ -1,6 +1,6 @@
 //! Elementwise ops: the unary, binary and comparison families, select, clamp, fma and the conversions.
 //!
-//! Operands have one shape; broadcasting is a view of its own.
+//! Operands have equal shapes; broadcasting is a separate view op.
 
 use super::*;
 use crate::dtype::DType;
@@ -26,7 +26,7 @@ fn same_shapes(a: &Type, b: &Type) -> std::result::Result<(), InferError> {
     Ok(())
 }
 
-/// Batching for every elementwise op: unbatched operands are repeated, and a repeat is a free view.
+/// Batches every elementwise op: unbatched operands are broadcast, which is a free view.
 pub(crate) fn batch_map(
     op: Op,
     cx: &mut dyn GraphTransforms,
@@ -127,7 +127,7 @@ enum Slope {
     Over(Value),
 }
 
-/// f'(x), written with the result `y` where that is cheaper or more exact.
+/// f'(x), expressed with the result `y` if that is cheaper or more precise.
 fn unary_slope(op: Unary, cx: &mut dyn GraphTransforms, x: Value, y: Value) -> Result<Slope> {
     use Slope::{Over, Times};
     use Unary::*;
@@ -161,7 +161,7 @@ fn unary_slope(op: Unary, cx: &mut dyn GraphTransforms, x: Value, y: Value) -> R
             Times(cx.offset(sq, 1.0)?)
         }
         Asin | Acos => {
-            // (1 - x)(1 + x) keeps its digits near ±1, where 1 - x² loses them.
+            // (1 - x)(1 + x) is precise near ±1, where 1 - x² loses digits.
             let n = cx.neg(x)?;
             let (a, b) = (cx.offset(n, 1.0)?, cx.offset(x, 1.0)?);
             let p = cx.mul(a, b)?;
@@ -308,7 +308,7 @@ fn binary_tangent_left(
         Mul => cx.mul(d, b)?,
         Div => cx.div(d, b)?,
         Pow => {
-            // y·x^(y-1), and 0 where the exponent is 0 whatever x is.
+            // y·x^(y-1), and 0 if the exponent is 0, for every x.
             let zero = cx.full_like(b, 0.0)?;
             let one = cx.full_like(b, 1.0)?;
             let is_zero = cx.compare(Compare::Eq, b, zero)?;
@@ -358,7 +358,7 @@ fn binary_tangent_right(
             cx.mul(d, n)?
         }
         Pow => {
-            // x^y·log x; 0 where 0 has a power that is not negative. Negative powers of it go to infinity.
+            // x^y·log x; 0 for x = 0 with an exponent that is not negative. Negative powers of 0 are infinite.
             let zero = cx.full_like(a, 0.0)?;
             let one = cx.full_like(a, 1.0)?;
             let is_zero = cx.compare(Compare::Eq, a, zero)?;
@@ -388,7 +388,7 @@ fn binary_tangent_right(
     })
 }
 
-/// `d` where `this` wins, half of it where both are equal.
+/// `d` where `this` is selected, half of it where both are equal.
 fn split_on_tie(cx: &mut dyn GraphTransforms, wins: Compare, this: Value, other: Value, d: Value) -> Result<Value> {
     let (zero, half, one) = (cx.full_like(d, 0.0)?, cx.full_like(d, 0.5)?, cx.full_like(d, 1.0)?);
     let win = cx.compare(wins, this, other)?;
@@ -621,8 +621,8 @@ impl Rules for Fma {
     }
 }
 
-/// Conversion to another dtype, as JAX converts: to nearest even, integers saturate from floats and wrap from integers, overflow of fp8 is
-/// NaN or infinity.
+/// Conversion to another dtype, as in JAX: to nearest even; integers saturate from floats and wrap from integers; overflow of fp8
+/// gives NaN or infinity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Cast(pub DType);
 
@@ -675,8 +675,8 @@ impl Rules for Cast {
     }
 }
 
-/// Saturating conversion: beyond the target's finite range comes its largest finite value. The gradient passes inside
-/// the range and is cut outside, like a clamp's.
+/// Saturating conversion: values beyond the target's finite range become its largest finite value. The gradient is passed inside
+/// the range and is zero outside, like a clamp's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Quantize(pub DType);
 
@@ -729,7 +729,7 @@ impl Rules for Quantize {
     }
 }
 
-/// The same bits as another dtype of equal size.
+/// Reinterprets the bits as another dtype of equal size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Bitcast(pub DType);
 

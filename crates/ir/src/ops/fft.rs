@@ -1,4 +1,4 @@
-//! Fourier transforms on pairs of real tensors: a complex tensor is its real and its imaginary part.
+//! Fourier transforms on pairs of real tensors: a complex tensor is represented by its real and its imaginary part.
 
 use super::elementwise::batch_map;
 use super::*;
@@ -6,29 +6,29 @@ use crate::dtype::DType;
 use crate::scalar::{Binary, Compare, Scalar};
 use std::f64::consts::TAU;
 
-/// Which transform.
+/// The kind of a transform.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FftKind {
     /// `(re, im) -> (re, im)`.
     Forward,
     /// `(re, im) -> (re, im)`, divided by the number of points.
     Inverse,
-    /// `x -> (re, im)`: the half of the spectrum that determines the rest, along the last axis named.
+    /// `x -> (re, im)`: the non-redundant half of the spectrum, along the last of the axes.
     Real,
-    /// `(re, im) -> x`, divided by the number of points; what a real signal's spectrum can't hold is ignored.
+    /// `(re, im) -> x`, divided by the number of points; components that a real signal cannot have are ignored.
     InverseReal {
-        /// Size of the last axis named in the result, which the half spectrum leaves open.
+        /// The size of the last of the axes in the result, which the half spectrum does not determine.
         length: usize,
     },
 }
 
-/// `fft(re, im)`, `ifft(re, im)`, `rfft(x)`, `irfft(re, im)`: a discrete Fourier transform over some axes; a complex tensor is two real
-/// ones.
+/// `fft(re, im)`, `ifft(re, im)`, `rfft(x)`, `irfft(re, im)`: a discrete Fourier transform over some axes; a complex tensor is
+/// represented by two real ones.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Fft {
-    /// Which transform.
+    /// The kind of the transform.
     pub kind: FftKind,
-    /// The axes; the last one named is the one that `Real` halves.
+    /// The axes; `Real` halves the last of them.
     pub axes: Shape,
 }
 
@@ -37,12 +37,12 @@ impl Fft {
         Fft { kind, axes: self.axes.clone() }
     }
 
-    /// Points of the transform, given the shape of its longer side.
+    /// The number of points of the transform, given the shape of its longer side.
     fn points(&self, shape: &[usize]) -> f64 {
         self.axes.iter().map(|&a| shape[a] as f64).product()
     }
 
-    /// `x` times `one` at the ends of the half spectrum and times `other` at the frequencies that stand for two.
+    /// `x` times `one` at both ends of the half spectrum, and times `other` at the frequencies that represent two.
     fn weighted(&self, cx: &mut dyn GraphTransforms, x: Value, length: usize, one: f64, other: f64) -> Result<Value> {
         let ty = cx.ty(x);
         let Some(&axis) = self.axes.last() else { return Ok(x) };
@@ -134,8 +134,8 @@ impl Rules for Fft {
 
     split_whole!();
 
-    /// The matrix of a transform is symmetric and its inverse is its conjugate over the number of points, so each is
-    /// the other's transpose up to that number. The half spectrum counts once what the whole one counts twice.
+    /// The matrix of a transform is symmetric and its inverse is its conjugate divided by the number of points, so each is
+    /// the other's transpose up to that factor. Frequencies that the half spectrum omits are accounted for by weights.
     fn transpose(&self, cx: &mut dyn GraphTransforms, args: &[TransposeArg], ct: &[Option<Value>]) -> Result<Tangents> {
         let Some(some) = ct.iter().flatten().next().copied() else {
             return Ok(vec![None; args.len()]);
@@ -300,7 +300,7 @@ impl Complex {
         Complex { shape, re, im }
     }
 
-    /// The sum that defines the transform, along one axis.
+    /// The discrete Fourier transform by its definition, along one axis.
     fn transformed(&self, axis: usize, sign: f64) -> Complex {
         let n = self.shape[axis];
         self.lines(axis, n, |x| {
@@ -320,7 +320,7 @@ impl Complex {
         self.lines(axis, length, |x| x[..length].to_vec())
     }
 
-    /// The whole spectrum of a real signal from its half.
+    /// Completes the spectrum of a real signal from its half.
     fn completed(&self, axis: usize, length: usize) -> Complex {
         self.lines(axis, length, |x| {
             (0..length)
@@ -337,7 +337,7 @@ impl Complex {
     }
 }
 
-/// Cosine and sine of `k/n` of a turn, exact at quarter turns.
+/// Cosine and sine of `2π·k/n`, exact at multiples of a quarter turn.
 fn unit_root(k: u64, n: u64) -> (f64, f64) {
     match k * 4 {
         0 => (1.0, 0.0),

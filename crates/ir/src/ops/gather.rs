@@ -1,23 +1,23 @@
-//! `gather(operand, indices)`: reads a slice of the operand for every index vector. Its transpose is scatter-add.
+//! `gather(operand, indices)`: reads a slice of the operand for every index vector. Its transpose is a scatter-add.
 //!
-//! An index is outside when its slice is not wholly inside the operand; negative indices are outside too (front ends
-//! that count from the end add the size first).
+//! An index is out of bounds if its slice is not completely inside the operand; negative indices are out of bounds too (front ends
+//! with Python-style indices add the size first).
 
 use super::*;
 use crate::dtype::{DType, DTypeKind};
 use crate::scalar::Scalar;
 
-/// What a slice outside of the operand gives.
+/// The result of a slice that is out of bounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum GatherMode {
-    /// The nearest slice inside.
+    /// The nearest slice that is inside (clamped indices).
     Clip,
-    /// This value.
+    /// This fill value.
     Fill(Scalar),
 }
 
 impl GatherMode {
-    /// JAX's fill: NaN for floats, the smallest signed integer, the largest unsigned one, true.
+    /// JAX's fill value: NaN for floats, the smallest signed integer, the largest unsigned one, true.
     pub fn fill(dtype: DType) -> GatherMode {
         GatherMode::Fill(match dtype.kind() {
             DTypeKind::Float => Scalar::from_f64(dtype, f64::NAN),
@@ -26,25 +26,25 @@ impl GatherMode {
         })
     }
 
-    /// Zero where the index is outside.
+    /// Fills with zero where the index is out of bounds.
     pub fn zero(dtype: DType) -> GatherMode {
         GatherMode::Fill(Scalar::zero(dtype))
     }
 }
 
-/// `gather(x, indices)`: slices at computed places, by XLA's dimension numbers; one outside is moved inside, or filled with a value.
+/// `gather(x, indices)`: slices at dynamic indices, with XLA's dimension numbers; out-of-bounds slices are clamped or filled.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Gather {
-    /// How operand, indices and result belong together.
+    /// The dimension numbers that relate operand, indices and result.
     pub dims: SliceDims,
-    /// Size of a slice along each operand axis.
+    /// The size of a slice along each operand axis.
     pub slice_sizes: Shape,
-    /// What a slice outside gives.
+    /// The result of a slice that is out of bounds.
     pub mode: GatherMode,
 }
 
 impl Gather {
-    /// NumPy's `take` along an axis; the indices' last axis holds vectors of one component.
+    /// NumPy's `take` along an axis; the last axis of the indices contains vectors of one component.
     pub fn take(operand: &Type, axis: usize, index_rank: usize, mode: GatherMode) -> Gather {
         let mut slice_sizes = operand.shape.clone();
         if let Some(size) = slice_sizes.get_mut(axis) {
@@ -53,12 +53,12 @@ impl Gather {
         Gather { dims: SliceDims::take(operand.rank(), axis, index_rank), slice_sizes, mode }
     }
 
-    /// NumPy's `take_along_axis`; the indices' last axis holds vectors of one component.
+    /// NumPy's `take_along_axis`; the last axis of the indices contains vectors of one component.
     pub fn along_axis(rank: usize, axis: usize, mode: GatherMode) -> Gather {
         Gather { dims: SliceDims::along_axis(rank, axis), slice_sizes: SmallVec::from_elem(1, rank), mode }
     }
 
-    /// The linear map of tangents: what is not read has no tangent.
+    /// The linear map of tangents: fill values have zero tangents.
     fn tangent_gather(&self) -> Gather {
         Gather {
             mode: match self.mode {

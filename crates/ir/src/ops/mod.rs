@@ -1,14 +1,14 @@
-//! The ops and their rules. Everything about one op stands together in its family's file; the list at the end of this
+//! The ops and their rules. The file of an op's family contains everything about the op; the list at the end of this
 //! file is the only other place that names it.
 //!
 //! # Laws of the rules
 //!
-//! - `infer` is total: any operands give types or a [`Problem`], never a panic.
+//! - `infer` is total: for any operands it returns types or an [`InferError`], and never panics.
 //! - `jvp` is linear in the tangents, and a missing tangent is a symbolic zero.
-//! - `split` of an op that gives values and tangents together finds every value in its known half.
-//! - `transpose` is only asked of an op that is linear in its `Linear` operands.
-//! - `batch` gets every batched operand with the batch axis in front, and gives results the same way. (A permutation
-//!   costs nothing after fusion, so rules need not juggle axes.)
+//! - `partial_eval` of an op that computes values and tangents together puts all values in its known part.
+//! - `transpose` is only called for an op that is linear in its `Linear` operands.
+//! - `batch` gets every batched operand with a leading batch axis, and returns results in the same form. (A permutation
+//!   costs nothing after fusion, so rules need not choose axes.)
 //! - Integer and bool values have no tangents.
 
 use crate::attr::{AttrReader, AttrResult, Attrs};
@@ -30,9 +30,9 @@ pub type Tangents = Vec<Option<Value>>;
 /// An operand during transposition.
 #[derive(Clone, Debug)]
 pub enum TransposeArg {
-    /// A value that can be used.
+    /// A value that may be used.
     Known(Value),
-    /// An operand that the op is linear in; only its type is known.
+    /// An operand that the op is linear in, of which only the type is known.
     Linear(Type),
 }
 
@@ -51,95 +51,95 @@ impl TransposeArg {
     }
 }
 
-/// How an op divides when only some operands are known.
+/// The partial evaluation of an op with some known operands.
 #[derive(Clone, Debug)]
 pub enum PartialEval {
-    /// It doesn't: with all operands known it runs in the known part, else whole in the rest.
+    /// It is not split: it runs in the known part if all operands are known, otherwise completely in the unknown part.
     Atomic,
-    /// Into two ops.
+    /// It is split into two ops.
     Parts(SplitOp),
 }
 
-/// The two halves of a divided op.
+/// The two parts of a split op.
 #[derive(Clone, Debug)]
 pub struct SplitOp {
-    /// Runs now, on these operands (all known).
+    /// The known part, with the positions of its operands (all known).
     pub known: Option<(Op, Vec<usize>)>,
-    /// Runs later.
+    /// The unknown part, with its operands.
     pub unknown: Option<(Op, Vec<ResidualArg>)>,
-    /// Where each output of the undivided op comes from.
+    /// The source of each output of the original op.
     pub outs: Vec<OutputSource>,
 }
 
-/// An operand of the later half.
+/// An operand of the unknown part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResidualArg {
-    /// The n-th operand of the undivided op.
+    /// The n-th operand of the original op.
     Arg(usize),
-    /// The n-th output of the known half.
+    /// The n-th output of the known part.
     Residual(usize),
 }
 
-/// Which half gives an output.
+/// The part that computes an output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OutputSource {
-    /// The n-th output of the known half.
+    /// The n-th output of the known part.
     Known(usize),
-    /// The n-th output of the later half.
+    /// The n-th output of the unknown part.
     Unknown(usize),
 }
 
-/// What PyTorch would keep for this op's backward: positions of operands and results.
+/// The operands and results that PyTorch would save for backward, by position.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SavedForBackward {
-    /// Operands kept.
+    /// The saved operands.
     pub inputs: SmallVec<[usize; 4]>,
-    /// Results kept.
+    /// The saved results.
     pub outputs: SmallVec<[usize; 2]>,
-    /// Which operands must stay as they are.
+    /// The operands that must not be modified before backward.
     pub when: SavePolicy,
 }
 
-/// Which operands must not change before backward.
+/// Rules for the operands that must not be modified before backward.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SavePolicy {
-    /// Those that are kept.
+    /// The saved operands.
     #[default]
     Kept,
-    /// Linear in each operand: one is kept for the gradients of the others.
+    /// The op is linear in each operand: one is saved for the gradients of the others.
     Bilinear,
-    /// A quotient: the divisor is kept, and the dividend for the divisor's gradient.
+    /// A quotient: the divisor is saved, and the dividend for the divisor's gradient.
     Quotient,
-    /// All: backward computes the op again.
+    /// All operands, because backward recomputes the op.
     Recompute,
 }
 
 impl SavedForBackward {
-    /// Nothing is kept.
+    /// Saves nothing.
     pub fn none() -> SavedForBackward {
         SavedForBackward::default()
     }
 
-    /// These operands are kept.
+    /// Saves these operands.
     pub fn inputs(inputs: &[usize]) -> SavedForBackward {
         SavedForBackward { inputs: SmallVec::from_slice(inputs), ..SavedForBackward::default() }
     }
 
-    /// These operands are kept, by an op that is linear in each: one for the gradients of the others.
+    /// Saves these operands of an op that is linear in each: one for the gradients of the others.
     pub fn bilinear(inputs: &[usize]) -> SavedForBackward {
         SavedForBackward { when: SavePolicy::Bilinear, ..SavedForBackward::inputs(inputs) }
     }
 
-    /// These results are kept.
+    /// Saves these results.
     pub fn outputs(outputs: &[usize]) -> SavedForBackward {
         SavedForBackward { outputs: SmallVec::from_slice(outputs), ..SavedForBackward::default() }
     }
 }
 
-/// What an op computes, as data for the interpreter and the compiler.
+/// The semantics of an op, as data for the interpreter and the compiler.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Semantics {
-    /// Every element of the result is this expression of the operands' elements at the same place.
+    /// Every element of the result is this expression of the operands' elements at the same index.
     Elementwise(Expr),
     /// A reduction over axes.
     Reduce(ReduceKind, Shape),
@@ -149,33 +149,33 @@ pub enum Semantics {
     DotGeneral(Dot),
     /// A constant.
     Constant,
-    /// Every element is found by its index: read at a place that is computed, or made of the index itself.
+    /// Every element is computed from its index: it is read at a computed index, or is the index itself.
     Index(Indexing),
-    /// A named function of its operands, given by this graph.
+    /// A named function that this graph defines.
     Inline(Arc<Graph>),
-    /// An op that the interpreter and each backend implement as such.
+    /// An op that the interpreter and each backend implement directly.
     Opaque,
 }
 
-/// How an element is found by its index.
+/// How an element is computed from its index.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Indexing {
     /// The index itself along an axis, converted to the result's dtype.
     Iota(usize),
-    /// Operands side by side along an axis.
+    /// The operands, concatenated along an axis.
     Concat(usize),
-    /// Slices of the first operand at places that the second names.
+    /// Slices of the first operand at the indices in the second.
     Gather(Gather),
-    /// A part of the first operand of these sizes; the other operands say where it begins, clamped so that it fits.
+    /// A slice of the first operand of these sizes; the other operands are the start indices, clamped so that it fits.
     Slice(Shape),
-    /// The first operand with the second over a part of it; the other operands say where it begins, clamped likewise.
+    /// The first operand with a slice replaced by the second; the other operands are the start indices, clamped likewise.
     Update,
-    /// Threefry's two words of the operands' four at the same place: two results.
+    /// Threefry's two output words of the four operands at the same index: two results.
     Threefry,
 }
 
 impl Semantics {
-    /// A rough count of machine operations for an element that is computed where it is used; 1 for what is not.
+    /// The approximate number of machine operations per element of an inlined op; 1 for other ops.
     pub fn cost(&self) -> u32 {
         match self {
             Semantics::Elementwise(e) => e.cost(),
@@ -193,36 +193,36 @@ impl Semantics {
     }
 }
 
-/// What an op does in a graph of mixed precision.
+/// The behaviour of an op in a mixed-precision graph.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AutocastRule {
-    /// Takes narrow operands, sums in f32, gives a narrow result.
+    /// Takes low-precision operands, accumulates in f32, returns a low-precision result.
     LowPrecision,
-    /// Moves, selects, adds or multiplies elements: narrow if its operands are.
+    /// Moves, selects, adds or multiplies elements: low precision if all operands have it.
     Promote,
     /// Computes in f32.
     Fp32,
 }
 
-/// A rearrangement of elements: where the result's element comes from.
+/// A rearrangement of elements: the mapping from result elements to operand elements.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum View {
     /// Same elements in row-major order.
     Reshape,
     /// Result axis `i` is operand axis `perm[i]`.
     Permute(Shape),
-    /// Operand axis `i` is result axis `dims[i]`; size-1 axes repeat.
+    /// Operand axis `i` is result axis `dims[i]`; axes of size 1 are broadcast.
     Broadcast(Shape),
     /// Result index `i` is operand index `start + i · stride`.
     Slice(Shape, Shape),
-    /// Result index is `low + i · (interior + 1)`; other places hold the second operand. `low` may be negative.
+    /// Operand index `i` is result index `low + i · (interior + 1)`; other elements are the second operand. `low` may be negative.
     Pad(SmallVec<[i64; 6]>, Shape),
-    /// These axes run backwards.
+    /// These axes are reversed.
     Flip(Shape),
 }
 
 impl View {
-    /// Whether a reader can look through it without a kernel: it needs no element but the operand's.
+    /// Whether a consumer can read through it without a kernel: it needs only the operand's elements.
     pub fn is_free(&self) -> bool {
         match self {
             View::Reshape | View::Permute(_) | View::Broadcast(_) | View::Slice(..) | View::Flip(_) => true,
@@ -236,19 +236,19 @@ pub trait Rules {
     /// The name in the text form and in messages.
     fn name(&self) -> &'static str;
 
-    /// Static data, in printing order.
+    /// The static data, in printing order.
     fn attrs(&self) -> Attrs {
         Vec::new()
     }
 
-    /// Types of the results.
+    /// The types of the results.
     fn infer(&self, args: &[Type]) -> Infer;
 
-    /// Tangents of the results, given operands `x`, their tangents `dx` and results `y`.
+    /// The tangents of the results, given operands `x`, their tangents `dx` and results `y`.
     fn jvp(&self, cx: &mut dyn GraphTransforms, x: &[Value], dx: &[Option<Value>], y: &[Value]) -> Result<Tangents>;
 
-    /// Values and tangents of the results together, where the op and then `jvp` would compute something twice: the body of an op that has
-    /// one, or a factorisation.
+    /// The values and tangents of the results together, for ops where separate computations would repeat work: ops with a body,
+    /// and factorizations.
     fn jvp_with_values(
         &self,
         _cx: &mut dyn GraphTransforms,
@@ -258,18 +258,18 @@ pub trait Rules {
         Ok(None)
     }
 
-    /// An equivalent graph that is differentiated in this op's place, where there is one.
+    /// An equivalent graph that is differentiated instead of this op, if there is one.
     fn differentiate_as(&self, _args: &[Type]) -> Result<Option<Graph>> {
         Ok(None)
     }
 
-    /// Partial evaluation: what can be computed from the known operands, what is saved, what remains.
+    /// Partial evaluation: computes the known part, the residuals, and the unknown part.
     fn partial_eval(&self, cx: &mut dyn GraphTransforms, args: &[Type], known: &[bool]) -> Result<PartialEval>;
 
-    /// Cotangents of the linear operands (`None` for known ones), given those of the results.
+    /// The cotangents of the linear operands (`None` for known ones), given those of the results.
     fn transpose(&self, cx: &mut dyn GraphTransforms, args: &[TransposeArg], ct: &[Option<Value>]) -> Result<Tangents>;
 
-    /// The op over a batch of `size`: operand `i` has the batch axis in front where `batched[i]`.
+    /// The op over a batch of `size`: operand `i` has a leading batch axis if `batched[i]`.
     fn batch(
         &self,
         cx: &mut dyn GraphTransforms,
@@ -278,22 +278,22 @@ pub trait Rules {
         size: usize,
     ) -> Result<Vec<(Value, bool)>>;
 
-    /// What PyTorch would keep for backward.
+    /// The values that PyTorch would save for backward.
     fn saved_for_backward(&self) -> SavedForBackward;
 
-    /// Its part in mixed precision.
+    /// The rule for mixed precision.
     fn autocast_rule(&self) -> AutocastRule;
 
-    /// What it computes.
+    /// The semantics of the op.
     fn semantics(&self) -> Semantics;
 
-    /// The results for concrete operands, for ops whose meaning is `Library` or `Index`: the reference that backends are compared
-    /// with. Other ops are evaluated from their meaning.
+    /// The results for concrete operands, for ops with `Opaque` or `Index` semantics: the reference that backends are compared
+    /// with. Other ops are evaluated from their semantics.
     fn eval(&self, _args: &[Literal]) -> Result<Vec<Literal>> {
         Err(Error::Run(format!("{} is evaluated from its meaning", self.name())))
     }
 
-    /// Reads the op from its text form; `None` when the name is another op's.
+    /// Parses the op from its text form; `None` if the name belongs to another op.
     fn parse(name: &str, attrs: &mut AttrReader) -> Option<AttrResult<Self>>
     where
         Self: Sized;
@@ -309,7 +309,7 @@ pub(crate) fn check_axis(axis: usize, rank: usize) -> std::result::Result<(), In
     if axis < rank { Ok(()) } else { Err(InferError::Axis { axis: axis as i64, rank }) }
 }
 
-/// Checks that axes exist and are named once.
+/// Checks that axes exist and occur once.
 pub(crate) fn check_axes(axes: &[usize], rank: usize) -> std::result::Result<(), InferError> {
     for (i, &a) in axes.iter().enumerate() {
         check_axis(a, rank)?;
@@ -326,12 +326,12 @@ pub(crate) fn eval_types(op: &impl Rules, args: &[Literal]) -> Result<Vec<Type>>
     op.infer(&types).map_err(|p| Error::Run(format!("{}: {p}", op.name())))
 }
 
-/// The error of an op that is not linear in any operand.
+/// The error for an op that is not linear in any operand.
 pub(crate) fn not_linear<T>(op: &impl Rules) -> Result<T> {
     Err(Error::no_rule(op.name(), "transpose", "it is not linear in its operands"))
 }
 
-/// The usual `split`: all or nothing.
+/// The usual `partial_eval`: the op is not split.
 macro_rules! split_whole {
     () => {
         fn partial_eval(&self, _: &mut dyn GraphTransforms, _: &[Type], _: &[bool]) -> Result<PartialEval> {
@@ -340,7 +340,7 @@ macro_rules! split_whole {
     };
 }
 
-/// The `transpose` of an op that is not linear.
+/// The `transpose` rule of an op that is not linear.
 macro_rules! never_linear {
     () => {
         fn transpose(&self, _: &mut dyn GraphTransforms, _: &[TransposeArg], _: &[Option<Value>]) -> Result<Tangents> {
@@ -349,7 +349,7 @@ macro_rules! never_linear {
     };
 }
 
-/// The `jvp` of an op whose results carry no derivative.
+/// The `jvp` rule of an op whose results have no derivative.
 macro_rules! no_tangent {
     () => {
         fn jvp(&self, _: &mut dyn GraphTransforms, _: &[Value], _: &[Option<Value>], y: &[Value]) -> Result<Tangents> {
@@ -448,7 +448,7 @@ pub use window_gather::{WindowGather, WindowScatter};
 
 macro_rules! ops {
     ($($variant:ident($ty:ty)),* $(,)?) => {
-        /// Every op. The variants are the one list; each holds the struct that carries the op's rules.
+        /// Every op. This list of variants is the only list of ops; each variant contains the struct with the op's rules.
         #[derive(Clone, Debug, PartialEq, Eq, Hash)]
         #[expect(missing_docs, reason = "each variant's struct is documented")]
         pub enum Op { $($variant($ty)),* }
@@ -530,8 +530,8 @@ ops! {
     ShardMap(ShardMap),
 }
 
-/// The rules, each by a match of its own rather than through one table of functions: what never differentiates, as the
-/// library for C, has no code for it.
+/// The rules, each by a separate match instead of one table of functions, so that binaries without differentiation, such as the
+/// C library, do not contain its code.
 impl Op {
     /// [`Rules::name`].
     pub fn name(&self) -> &'static str {
@@ -574,7 +574,7 @@ impl Op {
         rule!(self, op => op.differentiate_as(args))
     }
 
-    /// [`Rules::split`].
+    /// [`Rules::partial_eval`].
     pub fn split(&self, cx: &mut dyn GraphTransforms, args: &[Type], known: &[bool]) -> Result<PartialEval> {
         rule!(self, op => op.partial_eval(cx, args, known))
     }
@@ -600,17 +600,17 @@ impl Op {
         rule!(self, op => op.batch(cx, x, batched, size))
     }
 
-    /// [`Rules::saves`].
+    /// [`Rules::saved_for_backward`].
     pub fn saves(&self) -> SavedForBackward {
         rule!(self, op => op.saved_for_backward())
     }
 
-    /// [`Rules::precision`].
+    /// [`Rules::autocast_rule`].
     pub fn precision(&self) -> AutocastRule {
         rule!(self, op => op.autocast_rule())
     }
 
-    /// [`Rules::meaning`].
+    /// [`Rules::semantics`].
     pub fn semantics(&self) -> Semantics {
         rule!(self, op => op.semantics())
     }

@@ -1,10 +1,11 @@
-//! `name`: the identity, marking a value that a `remat` may keep.
+//! `name`: the identity; marks a value that a `remat` may save.
 
 use super::elementwise::batch_map;
 use super::*;
 use crate::attr::Attr;
 
-/// A value under a name (JAX's `checkpoint_name`). [`RematPolicy::Names`] reads it, and [`Name::nofuse`] stops fusion; tangents are not named.
+/// Names a value (JAX's `checkpoint_name`). [`RematPolicy::Names`] uses the name, and [`Name::nofuse`] prevents fusion; tangents
+/// are not named.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Name {
     /// The name.
@@ -12,17 +13,17 @@ pub struct Name {
 }
 
 impl Name {
-    /// A name for a value.
+    /// Names a value.
     pub fn new(name: impl Into<String>) -> Name {
         Name { name: name.into() }
     }
 
-    /// The name of a value that is to be computed by itself: compilers store it, and fuse nothing across it.
+    /// The name of a value that is computed separately: compilers store it, and do not fuse across it.
     pub fn nofuse() -> Name {
         Name::new("nofuse")
     }
 
-    /// Whether it stops fusion.
+    /// Whether it prevents fusion.
     pub fn is_nofuse(&self) -> bool {
         self.name == "nofuse"
     }

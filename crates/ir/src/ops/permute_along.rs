@@ -1,13 +1,13 @@
-//! `take_along` and `put_along`: reading and adding along one axis at given places. Each is the other's transpose.
+//! `take_along` and `put_along`: reading and adding along one axis at given indices. Each is the other's transpose.
 //!
-//! Places outside the axis read zero and drop what is put there, so both are linear maps whatever the indices are.
+//! Indices out of bounds read zero, and additions there are dropped, so both are linear maps for all indices.
 
 use super::elementwise::batch_map;
 use super::*;
 use crate::dtype::DType;
 use crate::scalar::{Binary, Scalar};
 
-/// Checks that two types differ along one axis only, and that the second is an integer's.
+/// Checks that two types differ along one axis only, and that the second is an integer type.
 fn check_along(axis: usize, data: &Type, index: &Type) -> std::result::Result<(), InferError> {
     check_axis(axis, data.rank())?;
     if !index.dtype.is_int() {
@@ -22,7 +22,7 @@ fn check_along(axis: usize, data: &Type, index: &Type) -> std::result::Result<()
     Ok(())
 }
 
-/// Where the element of `wide` is that `index`, given for the n-th element of its own type, names along `axis`.
+/// The element of `wide` that the n-th element of `index` selects along `axis`.
 fn place(axis: usize, wide: &Type, index: &Literal, n: usize) -> Option<usize> {
     let inner: usize = wide.shape[axis + 1..].iter().product();
     let size = index.ty().shape[axis];
@@ -34,10 +34,10 @@ fn place(axis: usize, wide: &Type, index: &Literal, n: usize) -> Option<usize> {
     (i < wide.shape[axis]).then(|| (outer * wide.shape[axis] + i) * inner + within)
 }
 
-/// `take_along(x, i)`: the result at `j` along the axis is `x` at `i[j]`, or 0 outside.
+/// `take_along(x, i)`: the result at `j` along the axis is `x` at `i[j]`, or 0 if that is out of bounds.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct TakeAlong {
-    /// The axis that indices run along.
+    /// The axis of the indices.
     pub axis: usize,
 }
 
@@ -111,12 +111,12 @@ impl Rules for TakeAlong {
     }
 }
 
-/// `put_along(x, i)`: zeros with each element `x[j]` added at `i[j]` along the axis; what is outside is dropped.
+/// `put_along(x, i)`: zeros with each element `x[j]` added at `i[j]` along the axis; out-of-bounds elements are dropped.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct PutAlong {
-    /// The axis that indices run along.
+    /// The axis of the indices.
     pub axis: usize,
-    /// Size of that axis in the result.
+    /// The size of that axis in the result.
     pub size: usize,
 }
 

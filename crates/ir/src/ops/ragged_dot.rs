@@ -1,19 +1,19 @@
-//! `ragged_dot(lhs, rhs, offsets)`: one product for each group of rows, where a group's size is known late.
+//! `ragged_dot(lhs, rhs, offsets)`: one matrix product for each group of rows, with dynamic group sizes.
 //!
-//! Group `i` is the rows `offsets[i]..offsets[i + 1]`. Offsets are made to rise within the rows there are, so that any
-//! numbers are safe. Rows in no group don't take part: they are zero in a result of rows, and are not read.
+//! Group `i` is the rows `offsets[i]..offsets[i + 1]`. Offsets are clamped to the number of rows and made ascending, so that all
+//! values are safe. Rows in no group are ignored: they are zero in a result of rows, and are not read.
 
 use super::*;
 use crate::dtype::DType;
 use crate::scalar::{Binary, Scalar};
 use crate::types::{for_each_index, offset};
 
-/// What is grouped.
+/// The grouped axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RaggedMode {
-    /// `[m, k] · [g, k, n]`: rows of the left operand, each with its group's matrix, to `[m, n]`.
+    /// `[m, k] · [g, k, n]`: each row of the left operand times its group's matrix, to `[m, n]`.
     Rows,
-    /// `[r, m]ᵀ · [r, n]`: the rows that are summed over, one sum for each group, to `[g, m, n]`.
+    /// `[r, m]ᵀ · [r, n]`: the contracted rows, one sum for each group, to `[g, m, n]`.
     Contract,
 }
 
@@ -26,21 +26,21 @@ impl RaggedMode {
     }
 }
 
-/// A product in groups of rows. The two modes are closed under transposition.
+/// A grouped matrix product. The two modes are closed under transposition.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct RaggedDot {
-    /// What is grouped.
+    /// The grouped axis.
     pub mode: RaggedMode,
-    /// How many leading axes all operands and the result share, one product for each.
+    /// The number of leading batch axes, which all operands and the result share.
     pub batch: usize,
-    /// Dtype in which products are summed.
+    /// The accumulator dtype.
     pub acc: DType,
-    /// Dtype of the result.
+    /// The dtype of the result.
     pub out: DType,
 }
 
 impl RaggedDot {
-    /// `[m, k] · [g, k, n]` by groups of rows.
+    /// `[m, k] · [g, k, n]` with grouped rows.
     pub fn rows(dtype: DType) -> RaggedDot {
         RaggedDot { mode: RaggedMode::Rows, batch: 0, acc: dtype.accumulator(), out: dtype }
     }
@@ -50,7 +50,7 @@ impl RaggedDot {
     }
 }
 
-/// Offsets that rise from some row to some row.
+/// Ascending offsets within the rows.
 fn monotonic_offsets(offsets: impl Iterator<Item = Scalar>, rows: usize) -> Vec<usize> {
     let mut last = 0;
     offsets
@@ -61,7 +61,7 @@ fn monotonic_offsets(offsets: impl Iterator<Item = Scalar>, rows: usize) -> Vec<
         .collect()
 }
 
-/// The matrices of the last two axes, transposed.
+/// Transposes the last two axes.
 fn transpose_last(cx: &mut dyn GraphTransforms, x: Value) -> Result<Value> {
     let rank = cx.ty(x).rank();
     cx.move_axis(x, rank - 1, rank - 2)
@@ -157,7 +157,7 @@ impl Rules for RaggedDot {
                         let bt = transpose_last(cx, *b)?;
                         cx.one(rows, &[c, bt, offsets])?
                     }
-                    // ∂lhs = rhs · ctᵀ: every row meets its group's matrix.
+                    // ∂lhs = rhs · ctᵀ: every row times its group's matrix.
                     RaggedMode::Contract => {
                         let t = transpose_last(cx, c)?;
                         cx.one(rows, &[*b, t, offsets])?

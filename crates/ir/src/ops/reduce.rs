@@ -21,7 +21,7 @@ impl ReduceKind {
     pub const ALL: [ReduceKind; 6] =
         [ReduceKind::Sum, ReduceKind::Prod, ReduceKind::Max, ReduceKind::Min, ReduceKind::Any, ReduceKind::All];
 
-    /// Name of the op.
+    /// The name of the op.
     pub fn name(self) -> &'static str {
         match self {
             ReduceKind::Sum => "reduce_sum",
@@ -45,7 +45,7 @@ impl ReduceKind {
         }
     }
 
-    /// Checks the dtype of what is reduced, the first operand.
+    /// Checks the dtype of the reduced operand, the first one.
     pub(crate) fn check_dtype(self, dtype: DType) -> std::result::Result<(), InferError> {
         let (fits, expected) = match self {
             ReduceKind::Any | ReduceKind::All => (dtype == DType::Bool, "bool"),
@@ -58,7 +58,7 @@ impl ReduceKind {
         }
     }
 
-    /// What a reduction over nothing gives.
+    /// The result of a reduction over no elements.
     pub fn identity(self, dtype: DType) -> Scalar {
         match self {
             ReduceKind::Sum | ReduceKind::Any => Scalar::zero(dtype),
@@ -69,10 +69,10 @@ impl ReduceKind {
     }
 }
 
-/// Reduces over axes, which disappear from the shape; over nothing it gives the identity. Equal extrema share the gradient.
+/// Reduces over axes, which are removed; over no elements the result is the identity. Equal extrema share the gradient.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Reduce {
-    /// How elements are combined.
+    /// The reduction operator.
     pub kind: ReduceKind,
     /// The axes.
     pub axes: Shape,
@@ -144,7 +144,7 @@ impl Rules for Reduce {
     }
 }
 
-/// The tangent at the extremum; equal extrema share it in equal parts.
+/// The tangent at the extremum; equal extrema share it equally.
 fn extremum_tangent(cx: &mut dyn GraphTransforms, x: Value, d: Value, y: Value, axes: &[usize]) -> Result<Value> {
     let shape = cx.ty(x).shape;
     let wide = cx.expand_reduced(y, &shape, axes)?;
@@ -157,11 +157,11 @@ fn extremum_tangent(cx: &mut dyn GraphTransforms, x: Value, d: Value, y: Value, 
     cx.div(total, count)
 }
 
-/// Σᵢ dxᵢ Πⱼ≠ᵢ xⱼ, the other factors as the product of those before and of those behind: no division, so it takes zeros, and no
-/// chain from one element to the next, so its transpose is a product element by element.
+/// Σᵢ dxᵢ Πⱼ≠ᵢ xⱼ, where the product of the other factors is that of the previous times that of the following elements: without
+/// division, so zeros are allowed, and without a recurrence of dxᵢ, so its transpose is elementwise.
 pub(crate) fn product_tangent(cx: &mut dyn GraphTransforms, x: Value, d: Value, axes: &[usize]) -> Result<Value> {
     let ty = cx.ty(x);
-    // Several axes become one, behind those that are kept.
+    // Several axes are merged into one, after the kept axes.
     let (xs, ds, axis) = if let [axis] = *axes {
         (x, d, axis)
     } else {

@@ -1,4 +1,4 @@
-//! Reductions over sliding windows: pooling. Places in the padding count as the reduction's identity.
+//! Reductions over sliding windows: pooling. Padding has the value of the reduction's identity.
 
 use super::*;
 use crate::dtype::DType;
@@ -8,11 +8,11 @@ use crate::types::{for_each_index, offset};
 /// Reduces every window to one element (pooling); padding counts as the identity.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ReduceWindow {
-    /// How elements are combined.
+    /// The reduction operator.
     pub kind: ReduceKind,
-    /// Size of a window along each axis.
+    /// The window size along each axis.
     pub window: Shape,
-    /// How windows slide.
+    /// The window configuration.
     pub windows: WindowConfig,
 }
 
@@ -21,7 +21,7 @@ impl ReduceWindow {
         [base, count, &self.window].iter().any(|s| s.contains(&0))
     }
 
-    /// The tangent of windows' products: windows are laid out side by side, and then it is that of `reduce`.
+    /// The tangent of window products: windows are materialized as patches, and reduced like `reduce`.
     fn product_tangent(&self, cx: &mut dyn GraphTransforms, x: Value, d: Value, y: Value) -> Result<Value> {
         let count = cx.ty(y).shape;
         if self.empty(&cx.ty(x).shape, &count) {
@@ -32,7 +32,7 @@ impl ReduceWindow {
         reduce::product_tangent(cx, xs, ds, &axes)
     }
 
-    /// Elements of all windows, `[window.., count..]`, with `fill` for the padding.
+    /// The elements of all windows, `[window.., count..]`, with `fill` for the padding.
     fn patches(&self, cx: &mut dyn GraphTransforms, x: Value, count: &[usize], fill: f64) -> Result<Value> {
         let w = &self.windows;
         let fill = cx.scalar(cx.ty(x).dtype, fill)?;
@@ -45,7 +45,7 @@ impl ReduceWindow {
             let k = cx.scale(k, w.window_dilation[a] as f64)?;
             let o = cx.scale(o, w.strides[a] as f64)?;
             let at = cx.add(k, o)?;
-            // Axis `a` is at 2a by now: each axis before it became two.
+            // Axis `a` is at 2a now, because each axis before it became two.
             v = cx.take(v, at, 2 * a, GatherMode::Clip)?;
         }
         let order: Vec<usize> = (0..rank).map(|a| 2 * a).chain((0..rank).map(|a| 2 * a + 1)).collect();
@@ -99,7 +99,7 @@ impl Rules for ReduceWindow {
         if self.empty(&ty.shape, &count) {
             return Ok(vec![Some(cx.zeros(ty)?)]);
         }
-        // The same windows, looked at from the base. All their weights are 1, so there is nothing to flip.
+        // The transposed windows. All their weights are 1, so nothing has to be flipped.
         let back = ReduceWindow { windows: self.windows.transposed(&ty.shape, &self.window, &count)?, ..self.clone() };
         Ok(vec![Some(cx.one(back.into(), &[c])?)])
     }
@@ -136,7 +136,7 @@ impl Rules for ReduceWindow {
         let wide = ty.dtype.is_float() && matches!(f, Binary::Add | Binary::Mul);
         let mut items = Vec::with_capacity(ty.numel());
         for_each_index(&ty.shape, |o| {
-            // As in `reduce`: sums and products of floats are rounded once.
+            // Like `reduce`: sums and products of floats are rounded once.
             let start = if wide { Scalar::from_f64(DType::F64, identity.to_f64()) } else { identity };
             let mut total = start;
             self.windows.visit(base, &self.window, o, |place, _| {

@@ -1,25 +1,25 @@
-//! `remat`: a function whose inside is computed again in backward, but for what its policy keeps.
+//! `remat`: a function whose intermediates are recomputed in backward, except those that its policy saves.
 
 use super::control::{batch_body, infer_body, known_indices, known_then_unknown, value_and_jvp_body};
 use super::*;
 use crate::attr::Attr;
 use crate::build::{Builder, GraphBuilder, PartialEvalGraphs};
 
-/// What a `remat` keeps for backward beyond its operands.
+/// The residuals that a `remat` saves for backward, besides its operands.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub enum RematPolicy {
-    /// Nothing: least memory, everything is computed again.
+    /// Nothing: uses the least memory, and recomputes everything.
     #[default]
     Nothing,
-    /// All that backward needs: as if there were no `remat`.
+    /// Everything that backward needs, as without `remat`.
     Everything,
-    /// Results of contractions, which cost the most to compute again.
+    /// The results of contractions, which are the most expensive to recompute.
     Dots,
-    /// Values under one of these names (see [`Name`]).
+    /// The values with one of these names (see [`Name`]).
     Names(Vec<String>),
 }
 
-/// A composite's derivative reads what the composite gives beyond its results: to keep a result is to keep those too.
+/// The derivative of a composite also reads its private results: if a result is saved, so are those.
 fn private_results(s: &PartialEvalGraphs, node: &crate::graph::Node) -> Vec<Value> {
     let of = match &node.op {
         Op::Name(_) => s.known.node_of(node.args[0]),
@@ -32,7 +32,7 @@ fn private_results(s: &PartialEvalGraphs, node: &crate::graph::Node) -> Vec<Valu
 }
 
 impl RematPolicy {
-    /// Whether it keeps the results of an op.
+    /// Whether the policy saves the results of an op.
     fn keeps(&self, op: &Op) -> bool {
         match (self, op) {
             (RematPolicy::Dots, Op::Dot(_) | Op::RaggedDot(_) | Op::Conv(_)) => true,
@@ -41,7 +41,7 @@ impl RematPolicy {
         }
     }
 
-    /// The values of the known half that may be kept.
+    /// The values of the known part that may be saved.
     fn kept(&self, s: &PartialEvalGraphs, known_outs: usize) -> Vec<Value> {
         let mut kept: Vec<Value> = match self {
             RematPolicy::Nothing => Vec::new(),
@@ -51,7 +51,7 @@ impl RematPolicy {
                 nodes.flat_map(|n| n.outs.iter().copied().chain(private_results(s, n))).collect()
             }
         };
-        // An operand is at hand anyway.
+        // An operand is available anyway.
         kept.retain(|&v| s.known.node_of(v).is_some());
         kept.sort();
         kept.dedup();
@@ -59,25 +59,25 @@ impl RematPolicy {
     }
 }
 
-/// Calls a graph whose inside is not kept for backward, but for what the policy names, and computed again there.
+/// Calls a graph whose intermediates are not saved for backward, except those that the policy names, but recomputed there.
 ///
-/// The compiler must not merge its nodes with equal ones outside: that would keep what was to be thrown away. Names and
-/// contractions are seen in the body and in the calls it makes, not inside its loops, branches and composites.
+/// The compiler must not merge its nodes with equal ones outside, because the values would then be stored. Names and
+/// contractions are found in the body and in the calls in it, but not inside its loops, branches and composites.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Remat {
-    /// What is called.
+    /// The graph.
     pub body: Arc<Graph>,
-    /// What is kept.
+    /// The policy.
     pub policy: RematPolicy,
 }
 
 impl Remat {
-    /// A call that keeps nothing.
+    /// A call that saves nothing.
     pub fn new(body: Graph) -> Remat {
         Remat::with_policy(body, RematPolicy::Nothing)
     }
 
-    /// A call that keeps what the policy says.
+    /// A call with a policy.
     pub fn with_policy(body: Graph, policy: RematPolicy) -> Remat {
         Remat { body: Arc::new(body), policy }
     }
@@ -86,7 +86,7 @@ impl Remat {
         Remat::with_policy(body, self.policy.clone()).into()
     }
 
-    /// Values and tangents from one op.
+    /// Computes values and tangents with one op.
     fn value_and_jvp(
         &self,
         cx: &mut dyn GraphTransforms,
@@ -97,7 +97,7 @@ impl Remat {
     }
 }
 
-/// Copies a graph with the calls it makes in place.
+/// Copies a graph and inlines its calls.
 fn without_calls(graph: &Graph, into: &mut Graph, args: &[Value]) -> Result<Vec<Value>> {
     graph.inline_with(args, |node, operands| match &node.op {
         Op::Call(call) => Ok(without_calls(&call.body, into, operands)?.into_iter().collect()),
@@ -126,8 +126,8 @@ impl Rules for Remat {
 
     jvp_of_body!();
 
-    /// Now: the known outputs, and the kept values. Later: the body again from the operands, but with the kept values
-    /// in place of what computed them.
+    /// The known part returns the known outputs and the saved values. The unknown part is the body on the operands, with the saved
+    /// values instead of the ops that computed them.
     fn partial_eval(&self, cx: &mut dyn GraphTransforms, args: &[Type], known: &[bool]) -> Result<PartialEval> {
         let mut body = Graph::new();
         let ins: Vec<Value> = args.iter().map(|t| body.input(t.clone())).collect();
@@ -151,7 +151,7 @@ impl Rules for Remat {
         later.set_outputs(outs);
         let (later, used) = later.without_dead_inputs();
 
-        // Kept values that nothing later reads are not kept after all.
+        // Saved values without uses in the unknown part are removed.
         let mut rest_args = Vec::new();
         let mut now = s.known.clone();
         let mut now_outs = s.known.outputs()[..n_known].to_vec();
@@ -175,7 +175,7 @@ impl Rules for Remat {
     }
 
     fn transpose(&self, cx: &mut dyn GraphTransforms, args: &[TransposeArg], ct: &[Option<Value>]) -> Result<Tangents> {
-        // The body mixes what is computed again with what is linear: separate the two, then turn the linear part round.
+        // The body contains recomputed and linear ops: separate the two, then transpose the linear part.
         let known: Vec<bool> = args.iter().map(|a| !a.is_linear()).collect();
         let s = cx.partial_eval_of(&self.body, &known)?;
         let linear = known_indices(&known, false);

@@ -1,54 +1,54 @@
-//! `scan`: a loop that carries values and stacks outputs, differentiable in both modes.
+//! `scan`: a loop with carries and stacked outputs, differentiable in both modes.
 //!
 //! Operands are `[count,] consts.., carries.., xs..`; the body maps `consts.., carries.., x..` to `carries.., y..`; results
-//! are `carries.., ys..`. Each `xs` has a first axis of `length`, and so has each `ys`.
+//! are `carries.., ys..`. Each `xs` and each `ys` has a leading axis of `length`.
 //!
-//! A *bounded* scan has one more operand in front, an i32 `count`: it runs `clamp(count, 0, length)` iterations, over
-//! `xs[0..count]`, and `ys` beyond are zero. One compiled program so serves every length up to its bound.
+//! A *bounded* scan has an additional first operand, an i32 `count`: it runs `clamp(count, 0, length)` iterations, over
+//! `xs[0..count]`, and the remaining `ys` are zero. So one compiled program is valid for every length up to its bound.
 
 use super::*;
 use crate::build::{Builder, GraphBuilder};
 use crate::dtype::DType;
 use crate::scalar::Compare;
 
-/// What reverse mode stores of a scan's carries.
+/// The carries that reverse mode stores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ScanCheckpoint {
-    /// Everything that the backward pass needs, for every iteration.
+    /// All residuals of the backward pass, for every iteration.
     All,
-    /// The carries of every n-th iteration; the iterations between are computed again.
+    /// The carries of every n-th iteration; the iterations in between are recomputed.
     EveryN(usize),
 }
 
 impl ScanCheckpoint {
-    /// About √n carries for n iterations.
+    /// About √n stored carries for n iterations.
     pub fn sqrt(length: usize) -> ScanCheckpoint {
         ScanCheckpoint::EveryN(((length as f64).sqrt().ceil() as usize).max(1))
     }
 }
 
-/// `scan([count,] consts.., carries.., xs..)`: a loop over a leading axis. `bounded` runs `count` iterations, `checkpoint` n keeps every
-/// n-th carry.
+/// `scan([count,] consts.., carries.., xs..)`: a loop over a leading axis. With `bounded` it runs `count` iterations; with
+/// `checkpoint` n, backward stores the carries of every n-th iteration.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Scan {
-    /// One iteration.
+    /// The body, one iteration.
     pub body: Arc<Graph>,
-    /// How many operands every iteration sees unchanged.
+    /// The number of operands that are constant for all iterations.
     pub consts: usize,
-    /// How many values are carried.
+    /// The number of carries.
     pub carries: usize,
-    /// Iterations, or their bound.
+    /// The number of iterations, or its bound.
     pub length: usize,
-    /// From the last index to the first.
+    /// Whether it runs from the last index to the first.
     pub reverse: bool,
-    /// The first operand is the number of iterations.
+    /// Whether the first operand is the number of iterations.
     pub bounded: bool,
     /// What reverse mode stores.
     pub checkpoint: ScanCheckpoint,
 }
 
 impl Scan {
-    /// A forward scan that stores everything for backward.
+    /// A forward scan that stores all residuals for backward.
     pub fn over(consts: usize, carries: usize, length: usize, body: Graph) -> Scan {
         Scan {
             body: Arc::new(body),
@@ -61,7 +61,7 @@ impl Scan {
         }
     }
 
-    /// Index of the first constant among the operands.
+    /// The position of the first constant among the operands.
     fn first(&self) -> usize {
         self.bounded as usize
     }
@@ -89,7 +89,7 @@ impl Scan {
         Scan { body: Arc::new(body), consts, carries, checkpoint: ScanCheckpoint::All, ..self.clone() }
     }
 
-    /// The same loop as an outer loop over chunks of `every` iterations whose inside is computed again in backward.
+    /// The same loop as an outer loop over chunks of `every` iterations that are recomputed in backward.
     fn chunked(&self, cx: &mut Builder, every: usize, x: &[Value]) -> Result<Vec<Value>> {
         let every = every.clamp(1, self.length.max(1));
         let chunks = self.length / every;
@@ -181,7 +181,7 @@ impl Scan {
         Ok(outs)
     }
 
-    /// Values and tangents from one op.
+    /// Computes values and tangents with one op.
     fn value_and_jvp(
         &self,
         cx: &mut dyn GraphTransforms,
@@ -193,7 +193,7 @@ impl Scan {
         let count_operand = self.bounded.then(|| x[0]);
         let (x, dx) = (&x[first..], &dx[first..]);
         let mut active: Vec<bool> = dx.iter().map(Option::is_some).collect();
-        // A carry that ever gets a tangent has one in every iteration.
+        // A carry that has a tangent in some iteration has one in every iteration.
         let (body, out_active) = loop {
             let mut want = vec![false; self.body.outputs().len()];
             want[..nk].copy_from_slice(&active[nc..nc + nk]);
@@ -206,7 +206,7 @@ impl Scan {
                 active[nc + i] |= out[i];
             }
         };
-        // Body inputs are primals then tangents; a scan wants consts, carries, xs.
+        // The inputs of the jvp are primals, then tangents; a scan needs consts, carries, xs.
         let n = self.body.inputs().len();
         let tangent_at: Vec<Option<usize>> = {
             let mut at = n;
@@ -273,12 +273,12 @@ impl Scan {
     }
 }
 
-/// `count - done` as the number of iterations of a later piece; the loop itself clamps.
+/// `count - done`, the number of iterations of a later chunk; the loop itself clamps it.
 fn offset_count<B: GraphBuilder + ?Sized>(cx: &mut B, count: Value, done: usize) -> Result<Value> {
     cx.offset(count, -(done as f64))
 }
 
-/// `op` inside a `Remat`.
+/// Wraps `op` in a `Remat`.
 fn remat_of<B: GraphBuilder + ?Sized>(cx: &mut B, op: Op, args: &[Value]) -> Result<Vec<Value>> {
     let mut b = Builder::new();
     let inputs: Vec<Value> = args.iter().map(|&v| b.graph.input(cx.ty(v))).collect();
@@ -287,7 +287,7 @@ fn remat_of<B: GraphBuilder + ?Sized>(cx: &mut B, op: Op, args: &[Value]) -> Res
     Ok(cx.emit(Remat::new(body).into(), args)?.to_vec())
 }
 
-/// A batch of loops with a count each: all run as long as the longest, and a loop that is done keeps its carries.
+/// Batches loops with separate counts: all run for the largest count, and a finished loop keeps its carries.
 fn batch_counts(
     scan: &Scan,
     cx: &mut dyn GraphTransforms,
@@ -324,7 +324,7 @@ fn batch_counts(
     masked.batch(cx, &args, &flags, size)
 }
 
-/// Rewrites a graph's interface: `order[i]` is which of its inputs the new i-th input is, `outs` which outputs stay.
+/// Rewrites a graph's interface: `order[i]` is the old position of the new i-th input, `outs` are the outputs that remain.
 pub(crate) fn permute_interface(graph: &Graph, order: &[usize], outs: &[usize]) -> Result<Graph> {
     let mut g = Graph::new();
     let mut args = vec![Value(u32::MAX); graph.inputs().len()];
@@ -424,14 +424,14 @@ impl Rules for Scan {
                 known_in[nc + i] = false;
             }
         };
-        // A carry that starts unknown is unknown, also where its new value is known: the rest is given that value.
+        // A carry with an unknown initial value is unknown, even if its next value is known: the unknown part gets that value.
         let restarted: Vec<usize> = (0..nk).filter(|&i| !known_in[nc + i]).collect();
         let split = split.with_outputs_unknown(&restarted)?;
         let known_carry: Vec<bool> = (0..nk).map(|i| known_in[nc + i]).collect();
         let n_in = known_in.len();
         debug_assert_eq!(args.len(), n_in + first);
 
-        // Known half: known consts, carries, xs; outputs known carries, known ys, residuals.
+        // Known part: known consts, carries, xs; outputs are known carries, known ys, residuals.
         let known_inputs: Vec<usize> = true_indices(&known_in).collect();
         let place_in_known = |i: usize| known_inputs.iter().position(|&k| k == i);
         let known_out_list: Vec<usize> = true_indices(&split.known_outs).collect();
@@ -442,7 +442,7 @@ impl Rules for Scan {
             known_outs.push(at);
         }
         let n_known_outs = known_outs.len();
-        // Residuals: constants of the loop are handed over as such, scanned inputs as scanned inputs, the rest stacked.
+        // Residuals: constants of the loop are forwarded as constants, scanned inputs as scanned inputs, others are stacked.
         enum From {
             Const(usize),
             Xs(usize),
@@ -469,7 +469,7 @@ impl Rules for Scan {
             known_args.insert(0, 0);
         }
 
-        // Later half: constants (handed over, then unknown), unknown carries, xs (residuals, then unknown).
+        // Unknown part: constants (forwarded, then unknown), unknown carries, xs (residuals, then unknown).
         let unknown: Vec<usize> = (0..n_in).filter(|&i| !known_in[i]).collect();
         let mut rest_order = Vec::new();
         let mut rest_args = Vec::new();
@@ -547,7 +547,7 @@ impl Rules for Scan {
         }
         let operands = &args[first..];
         let n = operands.len();
-        // The body is linear in all carries, also in one that starts from a known value (a zero tangent).
+        // The body is linear in all carries, including one that starts from a known value (a zero tangent).
         let linear: Vec<bool> = (0..n).map(|i| operands[i].is_linear() || (nc..nc + nk).contains(&i)).collect();
         let no = self.body.outputs().len();
         let ct_in: Vec<bool> = (0..no).map(|i| i < nk || ct[i].is_some()).collect();
@@ -555,7 +555,8 @@ impl Rules for Scan {
         let linear_list: Vec<usize> = true_indices(&linear).collect();
         let known_list: Vec<usize> = (0..n).filter(|&i| !linear[i]).collect();
 
-        // New body: consts: known consts. Carries: cotangents of linear consts (summed), of carries. Xs: known xs, ct of ys.
+        // The new body: consts are known consts; carries are cotangents of linear consts (summed) and of carries; xs are known
+        // xs and ct of ys.
         let ct_consts: Vec<usize> = linear_list.iter().copied().filter(|&i| i < nc).collect();
         let ct_xs: Vec<usize> = linear_list.iter().copied().filter(|&i| i >= nc + nk).collect();
         let body_ty = |i: usize| self.body.ty(self.body.inputs()[i]).clone();

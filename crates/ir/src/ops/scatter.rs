@@ -1,13 +1,13 @@
-//! `scatter(operand, indices, updates)`: the operand with slices combined into it at computed places.
+//! `scatter(operand, indices, updates)`: combines slices with the operand at dynamic indices.
 //!
-//! Updates are applied one after another, in row-major order; with [`ScatterKind::Set`] the last of several updates of
-//! one element stays.
+//! Updates are applied one after another, in row-major order; with [`ScatterKind::Set`] the last update of an
+//! element determines its value.
 
 use super::*;
 use crate::dtype::DType;
 use crate::scalar::{Binary, Compare, Scalar};
 
-/// How an update is combined with the element that is there.
+/// How an update is combined with the existing element.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[expect(missing_docs, reason = "the names are the documentation")]
 pub enum ScatterKind {
@@ -34,7 +34,7 @@ impl ScatterKind {
         }
     }
 
-    /// Name of the op.
+    /// The name of the op.
     pub fn name(self) -> &'static str {
         match self {
             ScatterKind::Set => "scatter_set",
@@ -46,24 +46,24 @@ impl ScatterKind {
     }
 }
 
-/// What happens to a slice that is not wholly inside the operand.
+/// The treatment of a slice that is not completely inside the operand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ScatterMode {
-    /// It goes to the nearest place inside.
+    /// It is moved to the nearest position inside.
     Clip,
-    /// It has no effect.
+    /// It is dropped.
     Drop,
 }
 
-/// `scatter(x, indices, updates)`: `x` with slices combined into it at computed places, in order, by XLA's dimension numbers; one outside
-/// is moved inside, or dropped.
+/// `scatter(x, indices, updates)`: `x` with slices combined into it at dynamic indices, in order, with XLA's dimension numbers;
+/// out-of-bounds slices are clamped or dropped.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Scatter {
     /// How elements are combined.
     pub kind: ScatterKind,
-    /// How operand, indices and updates belong together.
+    /// The dimension numbers that relate operand, indices and updates.
     pub dims: SliceDims,
-    /// What happens outside.
+    /// The treatment of slices that are out of bounds.
     pub mode: ScatterMode,
 }
 
@@ -72,7 +72,7 @@ impl Scatter {
         Scatter { kind, ..self.clone() }.into()
     }
 
-    /// The gather that reads where this scatter writes.
+    /// The gather that reads the elements that this scatter writes.
     fn gather(
         &self,
         cx: &mut dyn GraphTransforms,
@@ -93,7 +93,7 @@ impl Scatter {
         cx.one(gather.into(), &[from, indices])
     }
 
-    /// Which updates stay in the result of `Set`: each update's number is scattered, and those that can be read back
+    /// The updates that remain in the result of `Set`: the number of each update is scattered, and those that can be read back
     /// were not overwritten.
     fn survivors(&self, cx: &mut dyn GraphTransforms, operand: &Type, indices: Value, updates: &Type) -> Result<Value> {
         let n = updates.numel();
@@ -106,11 +106,11 @@ impl Scatter {
         cx.compare(Compare::Eq, read, numbers)
     }
 
-    /// The product of all factors of each update's element but the update itself, the operand included.
+    /// For each update, the product of all other factors of its element, including the operand.
     ///
-    /// Without a division by zero: where one factor is 0 the others are what remains, where two are 0 nothing does. It
+    /// It does not divide by zero: if one factor is 0 the result is the product of the others, if two are 0 it is 0. It
     /// is exact also for repeated indices; only the second derivative at repeated indices with an update of 0 misses
-    /// the terms that the zero hides.
+    /// some terms.
     fn other_factors(
         &self,
         cx: &mut dyn GraphTransforms,
@@ -157,7 +157,7 @@ impl Scatter {
         cx.add_optional(a, b)
     }
 
-    /// The tangent at the extremum; the operand and all updates equal to it share in equal parts.
+    /// The tangent at the extremum; the operand and all updates equal to it share it equally.
     fn extremum_tangent(
         &self,
         cx: &mut dyn GraphTransforms,
@@ -293,7 +293,7 @@ impl Rules for Scatter {
     ) -> Result<Vec<(Value, bool)>> {
         let operand = if batched[0] { x[0] } else { cx.broadcast_leading(x[0], size)? };
         let updates = if batched[2] { x[2] } else { cx.broadcast_leading(x[2], size)? };
-        // Shared indices: the batch walks inside the slices. Else it goes along with the indices.
+        // Unbatched indices: the batch axis is inside the slices. Otherwise it is a batch axis of the indices.
         let dims = if batched[1] { self.dims.batch_all() } else { self.dims.batch_operand() };
         let wide = Scatter { dims, ..self.clone() };
         Ok(vec![(cx.one(wide.into(), &[operand, x[1], updates])?, true)])

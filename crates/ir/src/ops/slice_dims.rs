@@ -1,30 +1,30 @@
-//! How `gather` and `scatter` lay slices of an operand out against index vectors: XLA's dimension numbers.
+//! The dimension numbers of `gather` and `scatter`, as in XLA.
 
 use super::*;
 use crate::scalar::Scalar;
 use crate::types::{for_each_index, offset, row_major};
 
-/// The axes that tie together an operand, its indices and a tensor of slices (gather's result, scatter's updates).
+/// The axes that relate an operand, its indices and a tensor of slices (gather's result, scatter's updates).
 ///
-/// The last axis of the indices holds one index vector; their other axes are the batch of slices. Axes of the slices
-/// tensor that are not in `offset` are that batch, in order; those in `offset` walk inside a slice, along the operand
+/// The last axis of the indices contains one index vector; their other axes are the batch of slices. Axes of the slices
+/// tensor that are not in `offset` are that batch, in order; those in `offset` index into a slice, along the operand
 /// axes that are neither in `collapsed` nor in `operand_batch`, in order.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Default)]
 pub struct SliceDims {
-    /// Axes of the slices tensor that walk inside a slice, increasing.
+    /// Axes of the slices tensor that index into a slice, increasing.
     pub offset: Shape,
-    /// Operand axes of slice size 1 that the slices tensor does not have.
+    /// Operand axes with slice size 1 that the slices tensor does not have.
     pub collapsed: Shape,
-    /// Operand axes that go along with a batch axis of the indices.
+    /// Operand axes that correspond to a batch axis of the indices.
     pub operand_batch: Shape,
-    /// The batch axes of the indices that go along with them, in the same order.
+    /// The batch axes of the indices that correspond to them, in the same order.
     pub index_batch: Shape,
     /// The operand axis of each component of an index vector.
     pub index_map: Shape,
 }
 
 impl SliceDims {
-    /// NumPy's `take` along an axis of an operand, by indices of `index_rank` batch axes.
+    /// NumPy's `take` along an axis of an operand, with indices of `index_rank` batch axes.
     pub fn take(rank: usize, axis: usize, index_rank: usize) -> SliceDims {
         let inner = axis.saturating_add(index_rank)..rank.saturating_add(index_rank).saturating_sub(1);
         SliceDims {
@@ -35,7 +35,7 @@ impl SliceDims {
         }
     }
 
-    /// NumPy's `take_along_axis`: one index for each element, all other axes going along.
+    /// NumPy's `take_along_axis`: one index for each element; all other axes are batch axes.
     pub fn along_axis(rank: usize, axis: usize) -> SliceDims {
         let others: Shape = (0..rank).filter(|&a| a != axis).collect();
         SliceDims {
@@ -63,7 +63,7 @@ impl SliceDims {
         !self.collapsed.contains(&axis) && !self.operand_batch.contains(&axis)
     }
 
-    /// The slice sizes that a tensor of slices implies.
+    /// The slice sizes that follow from the shape of a tensor of slices.
     pub fn slice_sizes(&self, rank: usize, slices: &[usize]) -> Shape {
         let mut window = self.offset.iter();
         (0..rank)
@@ -74,7 +74,7 @@ impl SliceDims {
             .collect()
     }
 
-    /// Checks everything and gives the shape of the slices tensor. Where `inside` is set, slices must fit the operand.
+    /// Checks everything and returns the shape of the slices tensor. If `inside` is set, slices must fit the operand.
     pub(crate) fn check(
         &self,
         operand: &Type,
@@ -145,8 +145,8 @@ impl SliceDims {
         Ok(shape)
     }
 
-    /// Calls `f` for every place of the slices tensor, in row-major order, with the operand's element there, or `None`
-    /// where its slice is not wholly inside. With `clip`, slices are moved inside first.
+    /// Calls `f` for every index of the slices tensor, in row-major order, with the operand's element there, or `None`
+    /// if its slice is not completely inside. With `clip`, slices are moved inside first.
     pub(crate) fn walk(
         &self,
         operand: &Type,
@@ -185,7 +185,7 @@ impl SliceDims {
         });
     }
 
-    /// The dimensions when operand and slices get a batch axis in front, and the indices don't.
+    /// The dimension numbers after operand and slices get a leading batch axis, and the indices do not.
     pub(crate) fn batch_operand(&self) -> SliceDims {
         SliceDims {
             offset: std::iter::once(0).chain(up(&self.offset)).collect(),
@@ -196,12 +196,12 @@ impl SliceDims {
         }
     }
 
-    /// The dimensions when indices and slices get a batch axis in front, and the operand doesn't.
+    /// The dimension numbers after indices and slices get a leading batch axis, and the operand does not.
     pub(crate) fn batch_indices(&self) -> SliceDims {
         SliceDims { offset: up(&self.offset).collect(), index_batch: up(&self.index_batch).collect(), ..self.clone() }
     }
 
-    /// The dimensions when all three get a batch axis in front.
+    /// The dimension numbers after all three get a leading batch axis.
     pub(crate) fn batch_all(&self) -> SliceDims {
         SliceDims {
             offset: up(&self.offset).collect(),
@@ -237,7 +237,7 @@ fn up(axes: &Shape) -> impl Iterator<Item = usize> + '_ {
     axes.iter().map(|a| a + 1)
 }
 
-/// An index of any integer dtype; a u64 beyond i64 is outside of every axis, not negative.
+/// An index of any integer dtype; a u64 beyond i64 is out of bounds for every axis, not negative.
 pub(crate) fn index_value(s: Scalar) -> i64 {
     if s.dtype() == crate::dtype::DType::U64 { i64::try_from(s.bits()).unwrap_or(i64::MAX) } else { s.to_i64() }
 }

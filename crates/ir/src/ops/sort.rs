@@ -1,4 +1,4 @@
-//! `sort`: several operands ordered by the first few of them, along one axis.
+//! `sort`: sorts several operands by the first few of them, along one axis.
 
 use super::elementwise::batch_map;
 use super::*;
@@ -9,19 +9,19 @@ use std::cmp::Ordering;
 
 /// Sorts operands of one shape together; equal keys keep their order.
 ///
-/// NaN is above every number and −0 equals 0, as in JAX; so NaN comes last, and first where the order descends.
+/// NaN is above every number and −0 equals 0, as in JAX; so NaN comes last, and first in descending order.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Sort {
-    /// The axis along which elements move.
+    /// The sorted axis.
     pub axis: usize,
-    /// How many operands, from the first, are compared.
+    /// The number of leading operands that are keys.
     pub num_keys: usize,
-    /// From the largest to the smallest.
+    /// Whether the order is descending.
     pub descending: bool,
 }
 
 impl Sort {
-    /// The places, along the axis, that a sort by these keys takes its elements from, as i32.
+    /// The indices along the axis that a sort by these keys takes its elements from, as i32.
     pub fn permutation<B: GraphBuilder + ?Sized>(&self, b: &mut B, keys: &[Value]) -> Result<Value> {
         let ty = match keys.first() {
             Some(&k) => b.ty(k),
@@ -34,7 +34,7 @@ impl Sort {
         Ok(b.emit(sort.into(), &args)?[keys.len()])
     }
 
-    /// The same function as a permutation, which has no derivative, and reads along it.
+    /// The same function as a permutation, which has no derivative, followed by `take_along`.
     fn as_reads(&self, args: &[Type]) -> Result<Graph> {
         let mut b = Builder::new();
         let x: Vec<Value> = args.iter().map(|t| b.graph.input(t.clone())).collect();
@@ -51,7 +51,7 @@ impl Sort {
     }
 }
 
-/// The order of sorting: NaN above all numbers, −0 equal to 0.
+/// The sort order: NaN above all numbers, −0 equal to 0.
 pub(crate) fn compare(a: Scalar, b: Scalar) -> Ordering {
     match a.dtype().kind() {
         DTypeKind::Float => {
@@ -63,7 +63,7 @@ pub(crate) fn compare(a: Scalar, b: Scalar) -> Ordering {
     }
 }
 
-/// Calls `f` with the places of the elements of each line along an axis.
+/// Calls `f` with the offsets of the elements of each line along an axis.
 pub(crate) fn for_each_line(ty: &Type, axis: usize, mut f: impl FnMut(&[usize])) {
     let inner: usize = ty.shape[axis + 1..].iter().product();
     let outer: usize = ty.shape[..axis].iter().product();
@@ -108,7 +108,7 @@ impl Rules for Sort {
         control::jvp_body(&self.as_reads(&types)?, cx, x, dx, |g| Call::new(g).into())
     }
 
-    /// One sort gives both the values and the permutation that the tangents follow.
+    /// One sort computes both the values and the permutation that the tangents need.
     fn differentiate_as(&self, args: &[Type]) -> Result<Option<Graph>> {
         self.as_reads(args).map(Some)
     }

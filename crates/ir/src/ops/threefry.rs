@@ -1,4 +1,4 @@
-//! `threefry2x32(key0, key1, x0, x1)`: the counter-based generator under all randomness, elementwise on u32.
+//! `threefry2x32(key0, key1, x0, x1)`: the counter-based generator of all random numbers, elementwise on u32.
 //!
 //! Random123's Threefry-2x32 with 20 rounds, bit for bit as JAX computes it.
 
@@ -93,7 +93,7 @@ mod tests {
 
     #[test]
     fn blocks_are_those_of_jax() {
-        // Random123's known answers, and `jax.extend.random.threefry_2x32` of key (1, 2) over 0..6, which pairs the
+        // The known-answer tests of Random123, and `jax.extend.random.threefry_2x32` of key (1, 2) over 0..6, which pairs the
         // first half of the counters with the second.
         let rows = [
             ([0, 0], [0, 0], [0x6b20_0159, 0x99ba_4efe]),

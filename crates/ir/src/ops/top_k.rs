@@ -1,16 +1,16 @@
-//! `top_k`: the largest elements along an axis, and where they are.
+//! `top_k`: the largest elements along an axis, and their indices.
 
 use super::sort::{compare, for_each_line};
 use super::*;
 use crate::dtype::DType;
 use crate::scalar::Scalar;
 
-/// The `k` largest elements along an axis in descending order, then their places as i32.
+/// The `k` largest elements along an axis in descending order, then their indices as i32.
 ///
-/// Equal elements come in the order of their places, and NaN is above every number.
+/// Equal elements are in the order of their indices, and NaN is above every number.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct TopK {
-    /// How many; at most the size of the axis.
+    /// The number of elements; at most the size of the axis.
     pub k: usize,
     /// The axis.
     pub axis: usize,

@@ -1,4 +1,4 @@
-//! Views: ops that rearrange elements. After fusion they are index arithmetic and cost nothing by themselves.
+//! Views: ops that rearrange elements. After fusion they are index arithmetic without cost.
 
 use super::*;
 
@@ -10,7 +10,7 @@ macro_rules! saves_nothing {
     };
 }
 
-/// A view that is linear in its one operand: the tangent takes the same view.
+/// The jvp of a view, which is linear in its one operand: the tangent takes the same view.
 macro_rules! linear_jvp {
     () => {
         fn jvp(
@@ -38,7 +38,7 @@ fn linear_operand<'a>(op: &impl Rules, arg: &'a TransposeArg) -> Result<&'a Type
 /// Same elements in row-major order under another shape.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Reshape {
-    /// New shape.
+    /// The new shape.
     pub shape: Shape,
 }
 
@@ -161,9 +161,9 @@ impl Rules for Permute {
 /// Operand axis `i` becomes result axis `dims[i]`; axes of size 1 and new axes repeat.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Broadcast {
-    /// Result shape.
+    /// The result shape.
     pub shape: Shape,
-    /// Where each operand axis goes, increasing.
+    /// The result axis of each operand axis, increasing.
     pub dims: Shape,
 }
 
@@ -206,7 +206,7 @@ impl Rules for Broadcast {
     fn transpose(&self, cx: &mut dyn GraphTransforms, args: &[TransposeArg], ct: &[Option<Value>]) -> Result<Tangents> {
         let Some(c) = ct[0] else { return Ok(vec![None]) };
         let ty = linear_operand(self, &args[0])?.clone();
-        // Axes that are new, or that repeat a size-1 axis; the latter come back as size 1 by the reshape.
+        // Axes that are new, or broadcast from size 1; the reshape reinserts the latter with size 1.
         let repeated: Shape = (0..self.shape.len())
             .filter(|d| match self.dims.iter().position(|x| x == d) {
                 None => true,
@@ -241,11 +241,11 @@ impl Rules for Broadcast {
 /// Every `stride`-th element from `start` up to `limit`, along each axis.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Slice {
-    /// First index.
+    /// The start index.
     pub start: Shape,
-    /// End, not included.
+    /// The end index, exclusive.
     pub limit: Shape,
-    /// Step, at least 1.
+    /// The step, at least 1.
     pub stride: Shape,
 }
 
@@ -324,14 +324,15 @@ impl Rules for Slice {
     }
 }
 
-/// `pad(x, fill)`: puts `interior` fills between elements, `low` and `high` around; negative amounts cut.
+/// `pad(x, fill)`: inserts `interior` fill elements between elements, `low` before and `high` after; negative amounts remove
+/// elements.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Pad {
-    /// Fills before the first element, or elements cut.
+    /// The number of fill elements before the first element; a negative number removes elements.
     pub low: SmallVec<[i64; 6]>,
-    /// Fills after the last element, or elements cut.
+    /// The number of fill elements after the last element; a negative number removes elements.
     pub high: SmallVec<[i64; 6]>,
-    /// Fills between neighbours.
+    /// The number of fill elements between adjacent elements.
     pub interior: Shape,
 }
 
@@ -413,7 +414,7 @@ impl Rules for Pad {
         };
         let ty = size(cx, &args[0]);
         let zero = cx.scalar(ty.dtype, 0.0)?;
-        // Undo low and high by a negative pad, then pick the elements between the interior fills.
+        // Undo low and high with a negative pad, then slice out the interior fill elements.
         let neg = |v: &[i64]| -> Vec<i64> { v.iter().map(|x| -x).collect() };
         let no_interior: Shape = ty.shape.iter().map(|_| 0).collect();
         let cut = cx.pad(c, zero, &neg(&self.low), &neg(&self.high), &no_interior)?;
@@ -442,7 +443,7 @@ impl Rules for Pad {
         if !batched[1] {
             return Ok(vec![(cx.one(pad, &[operand, x[1]])?, true)]);
         }
-        // A fill of its own for each batch element: pad a mask, and select.
+        // A separate fill value for each element of the batch: pad a mask, and select.
         let ty = cx.ty(operand);
         let zero = cx.scalar(ty.dtype, 0.0)?;
         let padded = cx.one(pad.clone(), &[operand, zero])?;
@@ -471,7 +472,7 @@ impl Rules for Pad {
     }
 }
 
-/// Runs some axes backwards.
+/// Reverses some axes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Flip {
     /// The axes.
@@ -522,7 +523,7 @@ impl Rules for Flip {
     }
 }
 
-/// Joins operands along an axis.
+/// Concatenates operands along an axis.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Concat {
     /// The axis along which sizes may differ.

@@ -1,32 +1,32 @@
-//! `while`: a loop that runs as long as its predicate holds.
+//! `while`: a loop that runs while its predicate is true.
 //!
 //! Operands are `cond_consts.., body_consts.., carries..`; `cond` maps `cond_consts.., carries..` to a bool of rank 0,
 //! `body` maps `body_consts.., carries..` to new carries, which are the results. The number of iterations is not known
-//! before it runs, so nothing can be stored for each of them: forward mode only.
+//! in advance, so residuals per iteration cannot be stored: only forward mode is supported.
 
 use super::scan::{permute_interface, true_indices};
 use super::*;
 use crate::build::{Builder, GraphBuilder};
 use crate::dtype::DType;
 
-/// After this many iterations the interpreter gives up.
+/// The number of iterations after which the interpreter returns an error.
 const LIMIT: u64 = 1_000_000_000;
 
 /// `while(consts.., carries..)`: a loop of unknown length; forward mode only.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct While {
-    /// Whether to go on.
+    /// The predicate.
     pub cond: Arc<Graph>,
-    /// One iteration.
+    /// The body, one iteration.
     pub body: Arc<Graph>,
-    /// How many operands only the predicate sees.
+    /// The number of operands that only the predicate reads.
     pub cond_consts: usize,
-    /// How many operands only the body sees.
+    /// The number of operands that only the body reads.
     pub body_consts: usize,
 }
 
 impl While {
-    /// A loop; the carries are what the body gives.
+    /// A loop; the results of the body are the carries.
     pub fn new(cond_consts: usize, body_consts: usize, cond: Graph, body: Graph) -> While {
         While { cond: Arc::new(cond), body: Arc::new(body), cond_consts, body_consts }
     }
@@ -35,7 +35,7 @@ impl While {
         self.body.outputs().len()
     }
 
-    /// Flags of the operands that a sub-graph sees: its constants and the carries.
+    /// The flags of a sub-graph's operands: its constants and the carries.
     fn cond_flags(&self, consts: &[bool], carries: &[bool]) -> Vec<bool> {
         [&consts[..self.cond_consts], carries].concat()
     }
@@ -44,7 +44,7 @@ impl While {
         [&consts[self.cond_consts..self.cond_consts + self.body_consts], carries].concat()
     }
 
-    /// Values and tangents from one op.
+    /// Computes values and tangents with one op.
     fn value_and_jvp(
         &self,
         cx: &mut dyn GraphTransforms,
@@ -54,7 +54,7 @@ impl While {
         let (nc, nb, nk) = (self.cond_consts, self.body_consts, self.carries());
         let d_body: Vec<bool> = dx[nc..nc + nb].iter().map(Option::is_some).collect();
         let mut carry: Vec<bool> = dx[nc + nb..].iter().map(Option::is_some).collect();
-        // A carry that ever gets a tangent has one in every iteration.
+        // A carry that has a tangent in some iteration has one in every iteration.
         let body = loop {
             let (body, out) = cx.jvp_of(&self.body, &[&d_body[..], &carry].concat(), &carry)?;
             if out == carry {
@@ -64,7 +64,7 @@ impl While {
                 *c |= o;
             }
         };
-        // The body's jvp takes constants, carries, tangents of both; a loop wants constants with theirs first.
+        // The body's jvp takes constants, carries, tangents of both; a loop needs the constants and their tangents first.
         let d_consts = true_indices(&d_body).count();
         let d_carries = true_indices(&carry).count();
         let order: Vec<usize> = (0..nb)
@@ -94,7 +94,7 @@ impl While {
     }
 }
 
-/// A copy of the graph with some further inputs that it ignores, at the end.
+/// A copy of the graph with additional unused inputs at the end.
 fn ignoring(graph: &Graph, extra: &[Type]) -> Result<Graph> {
     let mut g = Graph::new();
     let args: Vec<Value> = graph.input_types().into_iter().map(|t| g.input(t)).collect();
@@ -148,8 +148,8 @@ impl Rules for While {
 
     jvp_of_body!();
 
-    /// The known half is the loop over the carries that depend on known values alone, if those decide how long it runs.
-    /// The later half is the whole loop again: what it would need from each iteration can't be stored.
+    /// The known part is the loop over the carries that depend only on known values, if those determine the number of iterations.
+    /// The unknown part is the whole loop again, because residuals per iteration cannot be stored.
     fn partial_eval(&self, cx: &mut dyn GraphTransforms, _: &[Type], known: &[bool]) -> Result<PartialEval> {
         let (nc, nb, nk) = (self.cond_consts, self.body_consts, self.carries());
         let mut carry = known[nc + nb..].to_vec();
@@ -173,7 +173,7 @@ impl Rules for While {
         let ins: Vec<usize> = (0..body.known.inputs().len()).collect();
         let outs: Vec<usize> = kept.iter().map(|&i| at(i)).collect();
         let known_body = permute_interface(&body.known, &ins, &outs)?;
-        // Unknown carries and constants are never looked at by the predicate.
+        // The predicate does not read unknown carries and constants.
         let cond_in: Vec<usize> = true_indices(&self.cond_flags(known, &carry)).collect();
         let known_cond = permute_interface(&self.cond, &cond_in, &[0])?;
         let count = |flags: &[bool]| flags.iter().filter(|k| **k).count();
@@ -212,7 +212,7 @@ impl Rules for While {
         let (cond, body, each_its_own) = loop {
             let (body, out) = cx.vmap_of(&self.body, &self.body_flags(batched, &carry), &carry, size)?;
             let (cond, verdict) = cx.vmap_of(&self.cond, &self.cond_flags(batched, &carry), &[false], size)?;
-            // Where each element decides for itself, one that is done keeps its carries: all of them differ.
+            // If the predicate is batched, a finished element keeps its carries, so all carries are batched.
             let next: Vec<bool> = (0..nk).map(|i| carry[i] || out[i] || verdict[0]).collect();
             if next == carry {
                 break (cond, body, verdict[0]);
@@ -270,8 +270,8 @@ impl Rules for While {
     }
 }
 
-/// A batch of loops from a batched predicate and body: they run until the last is done, and one that is done keeps its
-/// carries. The body needs the predicate, so its constants are the predicate's and its own.
+/// A batch of loops with a batched predicate and body: they run until the last one is finished, and a finished one keeps its
+/// carries. The body evaluates the predicate too, so its constants are those of both.
 fn masked(cond: &Graph, body: &Graph, cond_consts: usize, body_consts: usize) -> Result<While> {
     let mut b = Builder::new();
     let ins: Vec<Value> = cond.input_types().into_iter().map(|t| b.graph.input(t)).collect();

@@ -1,24 +1,24 @@
-//! Windows that slide over the axes of a tensor: the geometry of convolutions and pooling.
+//! Sliding windows over the axes of a tensor: the geometry of convolutions and pooling.
 
 use super::*;
 use crate::types::for_each_index;
 
-/// How windows slide, for each axis.
+/// The configuration of sliding windows, for each axis.
 ///
-/// The base is spread by `base_dilation` and padded; window `o`, element `k` is then at place
-/// `o · stride + k · window_dilation`. Negative padding cuts.
+/// The base is dilated by `base_dilation` and padded; element `k` of window `o` is then at position
+/// `o · stride + k · window_dilation`. Negative padding removes elements.
 /// (For a convolution these are the `lhs_dilation` and `rhs_dilation` of lax.)
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct WindowConfig {
-    /// Places from one window to the next.
+    /// The distance between adjacent windows.
     pub strides: Shape,
-    /// Places before the first element of the base.
+    /// The padding before the first element of the base.
     pub low: SmallVec<[i64; 6]>,
-    /// Places after the last.
+    /// The padding after the last element.
     pub high: SmallVec<[i64; 6]>,
-    /// Places from one element of the base to the next.
+    /// The distance between adjacent elements of the base.
     pub base_dilation: Shape,
-    /// Places from one element of a window to the next.
+    /// The distance between adjacent elements of a window.
     pub window_dilation: Shape,
 }
 
@@ -42,7 +42,7 @@ impl WindowConfig {
         }
     }
 
-    /// These strides, and the same padding before and after.
+    /// With these strides, and equal padding before and after.
     pub fn strided(strides: &[usize], padding: &[i64]) -> WindowConfig {
         WindowConfig {
             strides: Shape::from_slice(strides),
@@ -92,7 +92,7 @@ impl WindowConfig {
         inside.then(|| (place / step) as usize)
     }
 
-    /// Calls `f` with each element of the base in the window at `o`, and where in the window it is, in row-major order.
+    /// Calls `f` with each element of the base in window `o`, and its position in the window, in row-major order.
     pub(crate) fn visit(&self, base: &[usize], window: &[usize], o: &[usize], mut f: impl FnMut(&[usize], &[usize])) {
         self.visit_all(base, window, o, |place, k| {
             if let Some(place) = place {
@@ -101,7 +101,7 @@ impl WindowConfig {
         });
     }
 
-    /// The same, with the window's elements over padding too.
+    /// Like `visit`, also for window elements over padding.
     pub(crate) fn visit_all(
         &self,
         base: &[usize],
@@ -115,7 +115,7 @@ impl WindowConfig {
         });
     }
 
-    /// The windows that lead back: over the spread results, with the window flipped, they give the base's shape.
+    /// The windows of the transposed op: over the dilated results, with the window flipped, they have the shape of the base.
     pub(crate) fn transposed(&self, base: &[usize], window: &[usize], count: &[usize]) -> Result<WindowConfig> {
         let mut back =
             WindowConfig { strides: self.base_dilation.clone(), base_dilation: self.strides.clone(), ..self.clone() };
@@ -129,7 +129,7 @@ impl WindowConfig {
         Ok(back)
     }
 
-    /// The windows over the base in which the results are the window, and that give the window's shape.
+    /// The windows over the base with the results as the window, which have the shape of the window.
     pub(crate) fn for_window(&self, base: &[usize], window: &[usize], count: &[usize]) -> Result<WindowConfig> {
         let mut back = WindowConfig {
             strides: self.window_dilation.clone(),
@@ -144,7 +144,7 @@ impl WindowConfig {
         Ok(back)
     }
 
-    /// The same windows with an axis in front along which nothing slides.
+    /// The same windows with an additional leading axis of window size 1.
     pub(crate) fn with_leading_axis(&self) -> WindowConfig {
         let mut w = self.clone();
         w.strides.insert(0, 1);

@@ -1,9 +1,9 @@
-//! The linear maps behind max and min pooling, each the other's transpose: `window_gather(keys, x)` takes for every
+//! The linear maps of max and min pooling, each the other's transpose: `window_gather(keys, x)` returns for every
 //! window the element of `x` where the keys have their extremum, `window_scatter(keys, y)` adds every element of `y`
 //! there.
 //!
-//! The first extremum of a window counts, a NaN before all others; padding never does, and a window of padding alone
-//! gives 0. Keys have no tangent: where they decide, the choice is locally constant.
+//! The first extremum of a window counts, and NaN comes before all others; padding is never selected, and a window with only
+//! padding gives 0. Keys have no tangent, because the selection is locally constant.
 
 use super::reduce_window::with_front;
 use super::*;
@@ -11,7 +11,7 @@ use crate::dtype::DType;
 use crate::scalar::{Binary, Compare, Scalar};
 use crate::types::{for_each_index, offset};
 
-/// Whether `new` takes the place of `best` as the first extremum: NaN beats numbers, and nothing beats its equal.
+/// Whether `new` replaces `best` as the first extremum: NaN is better than numbers, and equal elements are not.
 pub(crate) fn is_better(max: bool, new: Scalar, best: Scalar) -> bool {
     let nan = |s: Scalar| s.dtype().is_float() && s.to_f64().is_nan();
     let order = if max { Compare::Gt } else { Compare::Lt };
@@ -23,11 +23,11 @@ macro_rules! window_op {
         $(#[$doc])*
         #[derive(Clone, Debug, PartialEq, Eq, Hash)]
         pub struct $op {
-            /// By the largest key; else by the smallest.
+            /// Whether it selects the largest key; otherwise the smallest.
             pub max: bool,
-            /// Size of a window along each axis.
+            /// The window size along each axis.
             pub window: Shape,
-            /// How windows slide.
+            /// The window configuration.
             pub windows: WindowConfig,
         }
 
@@ -61,7 +61,7 @@ macro_rules! window_op {
                 })())
             }
 
-            /// The place of each window's extremum among the keys.
+            /// The index of each window's extremum among the keys.
             fn winners(&self, keys: &Literal, count: &[usize]) -> Vec<Option<usize>> {
                 let strides = keys.ty().strides();
                 let mut winners = Vec::new();

@@ -1,11 +1,11 @@
-//! Text → tokens with their places.
+//! The lexer: text → tokens with their source positions.
 
 use crate::error::{Error, Result};
 
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Token {
     Word(String),
-    /// An optional sign and then anything that a number may hold; its reader decides.
+    /// An optional sign and any characters that a number may contain; the parser validates it.
     Number(String),
     Str(String),
     /// `%name`.
@@ -62,7 +62,7 @@ pub(super) fn lex(text: &str) -> Result<Vec<(Token, SourcePos)>> {
         let word = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '.';
         let token = match c {
             'a'..='z' | 'A'..='Z' | '_' => Token::Word(take_while(&mut place, word)),
-            // `-inf`, `1e-5` and `0xff` are one token each; what they mean is decided by their reader.
+            // `-inf`, `1e-5` and `0xff` are one token each; the parser interprets them.
             '0'..='9' | '-' | '+' => {
                 let mut s = take_while(&mut place, |c| c.is_ascii_alphanumeric() || c == '.');
                 while s.ends_with(['e', 'E']) && !s.starts_with("0x") && chars.peek().is_some_and(|c| "+-".contains(*c))
@@ -96,7 +96,7 @@ pub(super) fn lex(text: &str) -> Result<Vec<(Token, SourcePos)>> {
                             Some('t') => s.push('\t'),
                             Some('r') => s.push('\r'),
                             Some('0') => s.push('\0'),
-                            // `\u{1f600}`, as Rust prints what can't be shown.
+                            // `\u{1f600}`, as Rust prints unprintable characters.
                             Some('u') => {
                                 let mut digits = String::new();
                                 loop {

@@ -1,4 +1,4 @@
-//! The text form. It prints and parses everything; tests, bug reports, `--emit` and snapshots use it.
+//! The text form. All graphs can be printed and parsed; tests, bug reports, `--emit` and snapshots use it.
 //!
 //! ```text
 //! graph (%0: f32[2,3], %1: f32[3]) {

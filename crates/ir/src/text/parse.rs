@@ -1,4 +1,4 @@
-//! Text → Graph. Every op is checked as it is added, so a parsed graph is a valid one.
+//! The parser: text → Graph. Every op is checked when it is added, so a parsed graph is valid.
 
 use super::lex::{SourcePos, Token, lex};
 use crate::attr::{Attr, AttrReader};
@@ -12,10 +12,10 @@ use crate::types::{Shape, Type};
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
 
-/// Nesting of graphs and lists beyond which text is refused, so that hostile input can't overflow the stack.
+/// The maximum nesting of graphs and lists, so that malicious input cannot overflow the stack.
 const MAX_DEPTH: usize = 64;
 
-/// Reads a graph; errors point at line and column.
+/// Parses a graph; errors contain line and column.
 pub fn parse(text: &str) -> Result<Graph> {
     let mut p = Parser { tokens: lex(text)?, at: 0, depth: 0 };
     let graph = p.graph()?;
@@ -318,7 +318,7 @@ impl Parser {
         } else if dtype == DType::F64 {
             text.parse::<f64>().ok().map(|x| Scalar::from_f64(dtype, x))
         } else {
-            // Printed through f32, so read through f32: one rounding each way.
+            // Printed through f32, so parsed through f32: one rounding each way.
             text.parse::<f32>().ok().map(|x| Scalar::from_f64(dtype, x as f64))
         };
         match parsed {

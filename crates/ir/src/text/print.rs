@@ -1,4 +1,4 @@
-//! Graph → text.
+//! The printer: Graph → text.
 
 use crate::attr::Attr;
 use crate::graph::{Graph, Value};
@@ -12,7 +12,7 @@ impl fmt::Display for Graph {
     }
 }
 
-/// Values are numbered in order of definition, inputs first, whatever their ids are.
+/// Numbers values in order of definition, inputs first, regardless of their indices.
 fn numbering(graph: &Graph) -> Vec<usize> {
     let mut names = vec![usize::MAX; graph.num_values()];
     let order = graph.inputs().iter().chain(graph.nodes().iter().flat_map(|n| &n.outs));

@@ -6,7 +6,7 @@ use crate::span::{FileId, Span};
 /// A whole file.
 #[derive(Clone, Debug, PartialEq)]
 pub struct File {
-    /// Which file.
+    /// The file's ID.
     pub id: FileId,
     /// The documentation string at its top.
     pub doc: Option<DocString>,
@@ -17,16 +17,16 @@ pub struct File {
 /// A top-level item.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Item {
-    /// `import ...` or `from ... import ...`.
+    /// An import, `import ...` or `from ... import ...`.
     Import(Import),
     /// A module, block, model or primitive.
     Decl(Decl),
-    /// `recipe Name:`.
+    /// A recipe, `recipe Name:`.
     Recipe(RecipeDecl),
 }
 
 impl Item {
-    /// Where it stands.
+    /// Its source span.
     pub fn span(&self) -> Span {
         match self {
             Item::Import(import) => import.span,
@@ -36,77 +36,77 @@ impl Item {
     }
 }
 
-/// An import.
+/// An import statement.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Import {
     /// The dotted path before a version, braces or star.
     pub path: Path,
-    /// `.v2` at its end.
+    /// The version at its end, such as `.v2`.
     pub version: Option<Version>,
-    /// What is brought in.
+    /// The imported names.
     pub names: ImportNames,
-    /// The whole import.
+    /// The span of the whole import.
     pub span: Span,
 }
 
-/// `v2`.
+/// A version, such as `v2`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Version {
     /// The major version.
     pub major: u32,
-    /// Where it stands.
+    /// Its source span.
     pub span: Span,
 }
 
-/// What an import brings into the file.
+/// The names that an import brings into the file.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ImportNames {
-    /// `import a.b.C [as D]`.
+    /// The form `import a.b.C [as D]`.
     Path {
-        /// The other name.
+        /// The local name, if it differs.
         alias: Option<Ident>,
     },
-    /// `import a.b.{C, D as E}`.
+    /// The form `import a.b.{C, D as E}`.
     Braces(Vec<ImportItem>),
-    /// `import a.b.*`.
+    /// The form `import a.b.*`.
     Star(Span),
-    /// `from a.b import C, D as E`.
+    /// The form `from a.b import C, D as E`.
     From(Vec<ImportItem>),
 }
 
-/// `C [as D]`.
+/// An imported name, `C [as D]`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ImportItem {
     /// The name in the other file.
     pub name: Ident,
-    /// The name in this file, if another.
+    /// The name in this file, if it differs.
     pub alias: Option<Ident>,
 }
 
 impl ImportItem {
-    /// The name it has in the importing file.
+    /// The local name.
     pub fn local(&self) -> &Ident {
         self.alias.as_ref().unwrap_or(&self.name)
     }
 }
 
-/// Which keyword a declaration has.
+/// The keyword of a declaration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DeclKind {
-    /// `module`
+    /// The keyword `module`.
     Module,
-    /// `abstract module`
+    /// The keyword `abstract module`.
     AbstractModule,
-    /// `block`
+    /// The keyword `block`.
     Block,
-    /// `model`
+    /// The keyword `model`.
     Model,
-    /// `primitive`
+    /// The keyword `primitive`.
     Primitive,
 }
 
 impl DeclKind {
-    /// As it is written.
+    /// The keyword's spelling.
     pub fn keyword(self) -> &'static str {
         match self {
             DeclKind::Module => "module",
@@ -127,20 +127,20 @@ pub struct Decl {
     pub name: Ident,
     /// The parameters between parentheses; `None` for primitives.
     pub params: Option<Vec<Param>>,
-    /// What it extends.
+    /// The module that it extends.
     pub extends: Option<Path>,
     /// The sections of its body.
     pub sections: Vec<Section>,
-    /// What `params:` of a primitive lists: its attributes.
+    /// The attributes of a primitive, from its `params:`.
     pub attributes: Vec<Param>,
-    /// The whole declaration.
+    /// The span of the whole declaration.
     pub span: Span,
 }
 
 /// A parameter of a declaration.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Param {
-    /// `name: type = default`.
+    /// A parameter, `name: type = default`.
     Named {
         /// Its name.
         name: Ident,
@@ -148,15 +148,15 @@ pub enum Param {
         ty: Option<TypeExpr>,
         /// Its default, if given.
         default: Option<Expr>,
-        /// The whole parameter.
+        /// The span of the whole parameter.
         span: Span,
     },
-    /// `...`: left out by the author.
+    /// `...`: omitted by the author.
     Elided(Span),
 }
 
 impl Param {
-    /// Where it stands.
+    /// Its source span.
     pub fn span(&self) -> Span {
         match self {
             Param::Named { span, .. } | Param::Elided(span) => *span,
@@ -164,17 +164,17 @@ impl Param {
     }
 }
 
-/// `recipe Name:` with its settings.
+/// `recipe Name:` with its settings, or `topology:`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RecipeDecl {
-    /// Its name; that of a `topology:` is the word itself.
+    /// Its name; for `topology:`, that word itself.
     pub name: Ident,
-    /// `topology:`, sizes of groups of devices, and not `recipe Name:`.
+    /// Whether it is `topology:`, the sizes of device groups, and not `recipe Name:`.
     pub topology: bool,
     /// The documentation string under it.
     pub doc: Option<DocString>,
-    /// `key: value` lines.
+    /// The settings, `key: value` lines.
     pub entries: Vec<(Ident, Expr)>,
-    /// The whole recipe.
+    /// The span of the whole recipe.
     pub span: Span,
 }

@@ -3,12 +3,12 @@
 use super::Ident;
 use crate::span::Span;
 
-/// An expression and where it stands.
+/// An expression and its source span.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Expr {
-    /// What it is.
+    /// Its form.
     pub kind: ExprKind,
-    /// Where it stands.
+    /// Its source span.
     pub span: Span,
 }
 
@@ -21,63 +21,63 @@ pub enum ExprKind {
     Float(f64),
     /// A string.
     Str(String),
-    /// `true` or `false`.
+    /// A boolean, `true` or `false`.
     Bool(bool),
-    /// `None`.
+    /// The literal `None`.
     None,
     /// A name.
     Name(String),
-    /// `base.name`.
+    /// An attribute, `base.name`.
     Attr(Box<Expr>, Ident),
-    /// `base[items]`.
+    /// An index, `base[items]`.
     Index(Box<Expr>, Vec<IndexItem>),
-    /// `callee(args)`.
+    /// A call, `callee(args)`.
     Call(Box<Expr>, Vec<Arg>),
-    /// `-x`, `not x`, `!x`.
+    /// A unary operation: `-x`, `not x`, `!x`.
     Unary(UnaryOp, Box<Expr>),
-    /// `a + b` and the like, also `and`, `or`.
+    /// A binary operation such as `a + b`, also `and`, `or`.
     Binary(BinaryOp, Box<Expr>, Box<Expr>),
-    /// `a < b <= c`: true if every neighbouring pair compares true.
+    /// A comparison chain `a < b <= c`: true if every adjacent pair compares true.
     Compare(Box<Expr>, Vec<(CompareOp, Expr)>),
-    /// `then if condition else otherwise`.
+    /// A conditional, `then if condition else otherwise`.
     IfElse {
-        /// Value when the condition holds.
+        /// The value if the condition is true.
         then: Box<Expr>,
         /// The condition.
         condition: Box<Expr>,
-        /// Value when it does not.
+        /// The value if it is false.
         otherwise: Box<Expr>,
     },
-    /// `(x)`, kept so that the formatter keeps the author's grouping.
+    /// A parenthesized expression `(x)`, kept so that the formatter preserves the author's parentheses.
     Paren(Box<Expr>),
-    /// `(a, b)`.
+    /// A tuple, `(a, b)`.
     Tuple(Vec<Expr>),
-    /// `[a, b]`.
+    /// A list, `[a, b]`.
     List(Vec<Expr>),
-    /// `{key: value}`.
+    /// A dict, `{key: value}`.
     Dict(Vec<(Expr, Expr)>),
-    /// `{layer}`: a placeholder of a weight path.
+    /// A placeholder of a weight path, `{layer}`.
     Placeholder(Ident),
-    /// `x...`.
+    /// A spread, `x...`.
     Spread(Box<Expr>),
-    /// `...`.
+    /// An ellipsis, `...`.
     Ellipsis,
-    /// `*`, only as an element of a shape.
+    /// A star, `*`, which is only valid as an element of a shape.
     Star,
 }
 
 /// One item between index brackets.
 #[derive(Clone, Debug, PartialEq)]
 pub enum IndexItem {
-    /// `i`, `-1`, `...`.
+    /// A single index: `i`, `-1`, `...`.
     At(Expr),
-    /// `start:end`, either may be missing.
+    /// A slice, `start:end`; either may be omitted.
     Slice {
-        /// First index.
+        /// The first index.
         start: Option<Expr>,
-        /// One past the last.
+        /// One past the last index.
         end: Option<Expr>,
-        /// Where it stands.
+        /// Its source span.
         span: Span,
     },
 }
@@ -92,65 +92,65 @@ pub struct Arg {
 }
 
 impl Arg {
-    /// From name to value.
+    /// The span from name to value.
     pub fn span(&self) -> Span {
         self.name.as_ref().map_or(self.value.span, |name| name.span.to(self.value.span))
     }
 }
 
-/// Operators with one operand.
+/// Unary operators.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UnaryOp {
-    /// `-`
+    /// The operator `-`.
     Neg,
-    /// `not`, which binds looser than comparisons.
+    /// The operator `not`, which binds looser than comparisons.
     Not,
-    /// `!`, which binds tighter than any other operator.
+    /// The operator `!`, which binds tighter than any other operator.
     Bang,
 }
 
-/// Operators with two operands.
+/// Binary operators.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BinaryOp {
-    /// `+`
+    /// The operator `+`.
     Add,
-    /// `-`
+    /// The operator `-`.
     Sub,
-    /// `*`
+    /// The operator `*`.
     Mul,
-    /// `/`
+    /// The operator `/`.
     Div,
-    /// `//`
+    /// The operator `//`.
     FloorDiv,
-    /// `%`
+    /// The operator `%`.
     Mod,
-    /// `**`
+    /// The operator `**`.
     Pow,
-    /// `and`, `&&`
+    /// The operator `and`, also written `&&`.
     And,
-    /// `or`, `||`
+    /// The operator `or`, also written `||`.
     Or,
 }
 
 /// Comparisons.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CompareOp {
-    /// `==`
+    /// The operator `==`.
     Eq,
-    /// `!=`
+    /// The operator `!=`.
     Ne,
-    /// `<`
+    /// The operator `<`.
     Lt,
-    /// `<=`
+    /// The operator `<=`.
     Le,
-    /// `>`
+    /// The operator `>`.
     Gt,
-    /// `>=`
+    /// The operator `>=`.
     Ge,
 }
 
 impl BinaryOp {
-    /// As the formatter writes it.
+    /// The spelling that the formatter writes.
     pub fn symbol(self) -> &'static str {
         match self {
             BinaryOp::Add => "+",
@@ -167,7 +167,7 @@ impl BinaryOp {
 }
 
 impl CompareOp {
-    /// As it is written.
+    /// The operator's spelling.
     pub fn symbol(self) -> &'static str {
         match self {
             CompareOp::Eq => "==",
@@ -181,7 +181,7 @@ impl CompareOp {
 }
 
 impl Expr {
-    /// The expression without the parentheses around it.
+    /// Removes enclosing parentheses.
     pub fn peel(&self) -> &Expr {
         match &self.kind {
             ExprKind::Paren(inner) => inner.peel(),
@@ -189,7 +189,7 @@ impl Expr {
         }
     }
 
-    /// The name, if that is all the expression is.
+    /// The name, if the expression is only a name.
     pub fn as_name(&self) -> Option<&str> {
         match &self.kind {
             ExprKind::Name(name) => Some(name),

@@ -8,32 +8,32 @@ use crate::span::Span;
 pub struct Graph {
     /// The statements in order.
     pub statements: Vec<Statement>,
-    /// From `graph:` to the end of its block.
+    /// The span from `graph:` to the end of its block.
     pub span: Span,
 }
 
 /// One statement of a graph.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Statement {
-    /// `source -> op -> destination`.
+    /// A flow, `source -> op -> destination`.
     Flow(Flow),
-    /// `if guard: ... else: ...`.
+    /// A conditional, `if guard: ... else: ...`.
     If(If),
-    /// `recompute: ...`, in backward graphs.
+    /// A block `recompute: ...`, in backward graphs.
     Recompute {
-        /// What to run again.
+        /// The statements to recompute.
         body: Vec<Statement>,
-        /// From `recompute:` to the end of its block.
+        /// The span from `recompute:` to the end of its block.
         span: Span,
     },
-    /// `...`: left out by the author.
+    /// `...`: omitted by the author.
     Elided(Span),
-    /// `_`: nothing happens here.
+    /// `_`: an empty statement.
     Empty(Span),
 }
 
 impl Statement {
-    /// Where it stands.
+    /// Its source span.
     pub fn span(&self) -> Span {
         match self {
             Statement::Flow(flow) => flow.span,
@@ -43,41 +43,41 @@ impl Statement {
     }
 }
 
-/// `source -> step -> step -> destination @annotations`.
+/// A data flow, `source -> step -> step -> destination @annotations`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Flow {
-    /// Where the tensors come from.
+    /// The tensors that flow in.
     pub source: FlowSource,
-    /// What happens to them, in order; empty for an alias.
+    /// The operations, in order; empty for an alias.
     pub steps: Vec<FlowStep>,
     /// The names of the results.
     pub dest: Dest,
     /// Annotations after the destination.
     pub annotations: Vec<Annotation>,
-    /// The whole statement.
+    /// The span of the whole statement.
     pub span: Span,
 }
 
 /// The left end of a flow.
 #[derive(Clone, Debug, PartialEq)]
 pub enum FlowSource {
-    /// `x`, `(a, b)`, `saved.x`, `x[0]`, `ln.weight`.
+    /// One or several tensors: `x`, `(a, b)`, `saved.x`, `x[0]`, `ln.weight`.
     Tensors {
         /// One operand per tensor.
         items: Vec<Expr>,
         /// Whether parentheses were written.
         tuple: bool,
-        /// Where it stands.
+        /// Its source span.
         span: Span,
     },
     /// `zeros([B, T])`: an operation without tensor inputs.
     Call(Call),
-    /// `...`: left out by the author.
+    /// `...`: omitted by the author.
     Elided(Span),
 }
 
 impl FlowSource {
-    /// Where it stands.
+    /// Its source span.
     pub fn span(&self) -> Span {
         match self {
             FlowSource::Tensors { span, .. } | FlowSource::Elided(span) => *span,
@@ -86,7 +86,7 @@ impl FlowSource {
     }
 }
 
-/// One operation of a flow, with annotations written right after it.
+/// One operation of a flow, with the annotations that follow it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FlowStep {
     /// The operation.
@@ -97,45 +97,45 @@ pub struct FlowStep {
     pub span: Span,
 }
 
-/// What a step does.
+/// The form of a step.
 #[derive(Clone, Debug, PartialEq)]
 pub enum StepKind {
-    /// `matmul(w)`, `attention`, `blocks[0:8]()`, `mlp.backward()`.
+    /// A call: `matmul(w)`, `attention`, `blocks[0:8]()`, `mlp.backward()`.
     Call(Call),
-    /// `[B, T, H, D]`: states the shape in passing.
+    /// `[B, T, H, D]`: a shape annotation in the middle of a flow.
     Shape(Vec<Expr>),
 }
 
 /// A call of a primitive, module or instance.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Call {
-    /// What is called.
+    /// The callee.
     pub callee: Callee,
     /// Arguments; `None` without parentheses.
     pub args: Option<Vec<Arg>>,
-    /// Where it stands.
+    /// Its source span.
     pub span: Span,
 }
 
-/// What a call names.
+/// The callee of a call.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Callee {
-    /// `matmul`, `mlp.backward`, `blocks`.
+    /// The path of the callee: `matmul`, `mlp.backward`, `blocks`.
     pub path: Path,
-    /// `[0:8]` or `[i]` after it.
+    /// The index `[0:8]` or `[i]` after it.
     pub index: Option<Vec<super::IndexItem>>,
-    /// Where it stands.
+    /// Its source span.
     pub span: Span,
 }
 
 /// The right end of a flow.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Dest {
-    /// One per result; may be fewer than the operation has.
+    /// One item per result; may be fewer than the operation has.
     pub items: Vec<DestItem>,
     /// Whether parentheses were written.
     pub tuple: bool,
-    /// Where it stands.
+    /// Its source span.
     pub span: Span,
 }
 
@@ -146,19 +146,19 @@ pub struct DestItem {
     pub name: Option<Path>,
     /// Annotations inside the tuple.
     pub annotations: Vec<Annotation>,
-    /// Where it stands.
+    /// Its source span.
     pub span: Span,
 }
 
 /// A conditional part of a graph.
 #[derive(Clone, Debug, PartialEq)]
 pub struct If {
-    /// The guard, a constant expression.
+    /// The condition, a constant expression.
     pub guard: Expr,
-    /// Statements when it holds.
+    /// The statements if it is true.
     pub then: Vec<Statement>,
-    /// Statements when it does not; `None` without `else`.
+    /// The statements if it is false; `None` without `else`.
     pub otherwise: Option<Vec<Statement>>,
-    /// From `if` to the end of the last block.
+    /// The span from `if` to the end of the last block.
     pub span: Span,
 }

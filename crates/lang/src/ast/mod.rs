@@ -1,4 +1,4 @@
-//! The typed syntax tree. Every node has its span; nothing here is resolved.
+//! The typed syntax tree. Every node has a source span; names are not resolved here.
 
 mod decl;
 mod expr;
@@ -16,12 +16,12 @@ pub use weights::*;
 
 use crate::span::Span;
 
-/// A name where it stands.
+/// A name with its source span.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Ident {
     /// The name.
     pub name: String,
-    /// Where it stands.
+    /// Its source span.
     pub span: Span,
 }
 
@@ -64,28 +64,28 @@ impl std::fmt::Display for Path {
 /// A string literal with its escapes resolved.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StrLit {
-    /// What it says.
+    /// Its value.
     pub value: String,
-    /// Where it stands, quotes included.
+    /// Its span, quotes included.
     pub span: Span,
 }
 
-/// A documentation string with its common indentation taken off, so that moving it changes nothing.
+/// A documentation string without its common indentation, so that it does not depend on the nesting.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DocString {
-    /// What it says.
+    /// Its text.
     pub text: String,
-    /// Where it stands, quotes included.
+    /// Its span, quotes included.
     pub span: Span,
 }
 
-/// `@name(args)`.
+/// An annotation, `@name(args)`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Annotation {
     /// The name after `@`.
     pub name: Ident,
     /// Arguments; `None` without parentheses.
     pub args: Option<Vec<Arg>>,
-    /// From `@` to the closing parenthesis.
+    /// The span from `@` to the closing parenthesis.
     pub span: Span,
 }

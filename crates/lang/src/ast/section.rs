@@ -3,39 +3,39 @@
 use super::{Annotation, DocString, Expr, Graph, Ident, Path, StrLit, TypeExpr, WeightPath};
 use crate::span::Span;
 
-/// One section of a body, in the order written.
+/// One section of a body, in source order.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Section {
     /// Its content.
     pub kind: SectionKind,
-    /// From its keyword to the end of its block.
+    /// The span from its keyword to the end of its block.
     pub span: Span,
 }
 
 /// The kinds of sections.
 #[derive(Clone, Debug, PartialEq)]
 pub enum SectionKind {
-    /// `"""..."""`.
+    /// A documentation string, `"""..."""`.
     Doc(DocString),
     /// `@recipe(Name)` and other annotations of the whole declaration.
     Annotations(Vec<Annotation>),
-    /// `let:`.
+    /// The section `let:`.
     Let(Vec<LetItem>),
-    /// `params:`.
+    /// The section `params:`.
     Params(Vec<ParamEntry>),
-    /// `constants:`.
+    /// The section `constants:`.
     Constants(Vec<ConstantEntry>),
-    /// `forward:`.
+    /// The section `forward:`.
     Forward(Pass),
-    /// `backward:`.
+    /// The section `backward:`.
     Backward(Pass),
-    /// `pattern:`.
+    /// The section `pattern:`.
     Pattern(Pattern),
-    /// `hf_config:`.
+    /// The section `hf_config:`.
     HfConfig(Vec<super::ConfigEntry>),
-    /// `hf_mapping:`.
+    /// The section `hf_mapping:`.
     HfMapping(Vec<super::WeightMapping>),
-    /// `hf_export:`.
+    /// The section `hf_export:`.
     HfExport(Vec<super::WeightMapping>),
     /// `save:` of a primitive.
     Save(NameList),
@@ -43,14 +43,14 @@ pub enum SectionKind {
     Impl(KernelImpl),
     /// `invariants:` of a primitive.
     Invariants(Vec<Invariant>),
-    /// `precision:`, `memory:`, `fusion:`, `constraints:` of a primitive: words for people, kept as written.
+    /// `precision:`, `memory:`, `fusion:`, `constraints:` of a primitive: free text, kept as written.
     Remarks {
         /// The section's name.
         name: Ident,
         /// Its lines, with their indentation relative to the section.
         lines: Vec<String>,
     },
-    /// `...`: left out by the author.
+    /// `...`: omitted by the author.
     Elided,
     /// `_`: an empty body.
     Empty,
@@ -59,26 +59,26 @@ pub enum SectionKind {
 /// An entry of `let:`.
 #[derive(Clone, Debug, PartialEq)]
 pub enum LetItem {
-    /// `name = expression`.
+    /// A binding, `name = expression`.
     Bind {
         /// The name.
         name: Ident,
         /// Its value.
         value: Expr,
     },
-    /// `B: batch_dim`: a dimension known when the model runs.
+    /// `B: batch_dim`: a dimension that is known only at run time.
     Dim {
         /// The name.
         name: Ident,
-        /// Which dimension it is.
+        /// The role of the dimension.
         role: Ident,
     },
-    /// `constraint:`.
+    /// The block `constraint:`.
     Constraints(Vec<Constraint>, Span),
 }
 
 impl LetItem {
-    /// Where it stands.
+    /// Its source span.
     pub fn span(&self) -> Span {
         match self {
             LetItem::Bind { name, value } => name.span.to(value.span),
@@ -88,49 +88,49 @@ impl LetItem {
     }
 }
 
-/// `condition, "message"`.
+/// A constraint, written `condition, "message"`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Constraint {
-    /// What must hold.
+    /// The required condition.
     pub condition: Expr,
-    /// What to say when it does not.
+    /// The message if it is false.
     pub message: StrLit,
 }
 
 /// An entry of `params:`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ParamEntry {
-    /// Whether it is written `+name`, adding to inherited ones.
+    /// Whether it is written `+name`, in addition to inherited parameters.
     pub adds: bool,
-    /// Its name; longer paths annotate a parameter of a contained module.
+    /// Its name; a longer path annotates a parameter of a contained module.
     pub path: WeightPath,
     /// Its type.
     pub ty: TypeExpr,
-    /// Default, in primitives' `params:`.
+    /// The default, in primitives.
     pub default: Option<Expr>,
-    /// `if condition`.
+    /// The condition after `if`.
     pub condition: Option<Expr>,
-    /// Annotations.
+    /// Its annotations.
     pub annotations: Vec<Annotation>,
-    /// The whole entry.
+    /// The span of the whole entry.
     pub span: Span,
 }
 
-/// `name: precompute(...)`.
+/// An entry of `constants:`, written `name: precompute(...)`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ConstantEntry {
     /// The name.
     pub name: Ident,
-    /// How it is computed.
+    /// The expression that computes it.
     pub value: Expr,
-    /// Annotations.
+    /// Its annotations.
     pub annotations: Vec<Annotation>,
 }
 
-/// `forward:` or `backward:`.
+/// The contents of `forward:` or `backward:`.
 #[derive(Clone, Debug, PartialEq, Default)]
 pub struct Pass {
-    /// Its parts in the order written.
+    /// Its parts in source order.
     pub items: Vec<PassItem>,
 }
 
@@ -149,43 +149,43 @@ impl Pass {
 pub struct PassItem {
     /// Its content.
     pub kind: PassItemKind,
-    /// Where it stands.
+    /// Its source span.
     pub span: Span,
 }
 
 /// The parts of a pass.
 #[derive(Clone, Debug, PartialEq)]
 pub enum PassItemKind {
-    /// `in: ...`.
+    /// The entry `in: ...`.
     In(IoSpec),
-    /// `out: ...`.
+    /// The entry `out: ...`.
     Out(IoSpec),
-    /// `inputs:` with one tensor a line.
+    /// `inputs:` with one tensor per line.
     Inputs(Vec<IoTensor>),
-    /// `outputs:` with one tensor a line.
+    /// `outputs:` with one tensor per line.
     Outputs(Vec<IoTensor>),
-    /// `d_x: [B, T]`, in backward: whether it is given or computed follows from its name.
+    /// `d_x: [B, T]`, in backward: the name determines whether it is an input or an output.
     Gradients(Vec<IoTensor>),
-    /// `graph:`.
+    /// The entry `graph:`.
     Graph(Graph),
-    /// `save: [...]`.
+    /// The entry `save: [...]`.
     Save(NameList),
-    /// `recompute: [...]`.
+    /// The entry `recompute: [...]`.
     Recompute(NameList),
-    /// `impl: kernels.matmul`.
+    /// The entry `impl: kernels.matmul`.
     Impl(KernelImpl),
     /// `d_A = matmul(...)`, in primitives.
     Rule {
         /// The gradient.
         name: Ident,
-        /// How it is computed.
+        /// The expression that computes it.
         value: Expr,
     },
-    /// `...`: left out by the author.
+    /// `...`: omitted by the author.
     Elided,
 }
 
-/// What follows `in:` or `out:`.
+/// The tensors after `in:` or `out:`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct IoSpec {
     /// The tensors.
@@ -199,17 +199,17 @@ pub struct IoSpec {
 /// One input or output.
 #[derive(Clone, Debug, PartialEq)]
 pub struct IoTensor {
-    /// Its name; `in` or `out` if it has none.
+    /// Its name; `in` or `out` by default.
     pub name: Option<Ident>,
-    /// Its type; may be missing in primitives.
+    /// Its type; optional in primitives.
     pub ty: Option<TypeExpr>,
-    /// `name?`.
+    /// Whether it is optional, written `name?`.
     pub optional: bool,
-    /// `name...`.
+    /// Whether it is variadic, written `name...`.
     pub variadic: bool,
-    /// Annotations.
+    /// Its annotations.
     pub annotations: Vec<Annotation>,
-    /// Where it stands.
+    /// Its source span.
     pub span: Span,
 }
 
@@ -218,28 +218,28 @@ pub struct IoTensor {
 pub struct NameList {
     /// The patterns.
     pub items: Vec<NamePattern>,
-    /// The whole list.
+    /// The span of the whole list.
     pub span: Span,
 }
 
 /// One entry of a save or recompute list.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NamePattern {
-    /// The name, in which `*` stands for any characters.
+    /// The name, in which `*` matches any characters.
     pub pattern: String,
-    /// `name...`: everything a contained module saves under that name.
+    /// `name...`: all saved tensors of a contained module with that name.
     pub spread: bool,
-    /// Where it stands.
+    /// Its source span.
     pub span: Span,
 }
 
 impl NamePattern {
-    /// Whether the pattern stands for one name only.
+    /// Whether the pattern contains no wildcard and no spread.
     pub fn is_literal(&self) -> bool {
         !self.pattern.contains('*') && !self.spread
     }
 
-    /// Whether `name` is one of those the pattern stands for.
+    /// Whether `name` matches the pattern.
     pub fn matches(&self, name: &str) -> bool {
         fn fits(pattern: &str, name: &str) -> bool {
             match pattern.split_once('*') {
@@ -256,7 +256,7 @@ impl NamePattern {
 /// `pattern: sequential_residual` with its sublayers.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Pattern {
-    /// Which pattern.
+    /// The name of the pattern.
     pub kind: Ident,
     /// One tuple per sublayer.
     pub sublayers: Vec<Vec<Path>>,
@@ -267,15 +267,15 @@ pub struct Pattern {
 pub enum KernelImpl {
     /// One kernel for both passes.
     Single(String),
-    /// `forward: ...`, `backward: ...`; kernels are words for people.
+    /// `forward: ...`, `backward: ...`; kernel names are free text.
     PerPass(Vec<(Ident, String)>),
 }
 
 /// `- backward_uses: [out]`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Invariant {
-    /// What is claimed.
+    /// The name of the invariant.
     pub name: Ident,
-    /// About which tensors.
+    /// The tensors that it concerns.
     pub names: NameList,
 }

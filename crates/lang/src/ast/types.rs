@@ -1,19 +1,19 @@
-//! Types as written: tensors, tuples, optionals, arrays of modules.
+//! Types in source form: tensors, tuples, optionals, arrays of modules.
 
 use super::{Arg, Expr, ExprKind, Ident, Path};
 use crate::span::Span;
 
-/// A type and where it stands.
+/// A type and its source span.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TypeExpr {
-    /// What it is.
+    /// Its form.
     pub kind: TypeKind,
-    /// Where it stands.
+    /// Its source span.
     pub span: Span,
 }
 
 impl TypeExpr {
-    /// Whether an argument is the index of an array's element, such as `{layer}`.
+    /// Whether an argument contains the index of an array's element, such as `{layer}`.
     pub fn mentions_index(&self) -> bool {
         fn mentions(expr: &Expr) -> bool {
             matches!(expr.kind, ExprKind::Placeholder(_)) || expr.children().into_iter().any(mentions)
@@ -30,68 +30,68 @@ impl TypeExpr {
 /// The forms of types (§3).
 #[derive(Clone, Debug, PartialEq)]
 pub enum TypeKind {
-    /// `[B, T, C]`, `[B, T, C, bf16]`, `Tensor<[B, T, C]>`.
+    /// A tensor type: `[B, T, C]`, `[B, T, C, bf16]`, `Tensor<[B, T, C]>`.
     Tensor {
         /// The dimensions.
         dims: Vec<DimExpr>,
         /// The element type, if given.
         dtype: Option<Ident>,
-        /// How it was spelled.
+        /// The spelling.
         spelling: TensorSpelling,
     },
-    /// `([B, T], [B, T])`.
+    /// A tuple type, `([B, T], [B, T])`.
     Tuple(Vec<TypeExpr>),
-    /// `T?`.
+    /// An optional type, `T?`.
     Optional(Box<TypeExpr>),
-    /// `[n] x T`, `[n] × T`, `Array<n, T>`.
+    /// An array type: `[n] x T`, `[n] × T`, `Array<n, T>`.
     Array {
-        /// How many.
+        /// The length.
         length: Box<Expr>,
-        /// Of what.
+        /// The element type.
         element: Box<TypeExpr>,
     },
-    /// `int`, `scalar`, `RMSNorm(d_model)`, `enum(NN, NT)`.
+    /// A named type: `int`, `scalar`, `RMSNorm(d_model)`, `enum(NN, NT)`.
     Named {
         /// The name.
         path: Path,
         /// Arguments; `None` without parentheses.
         args: Option<Vec<Arg>>,
     },
-    /// `tied_to(embedding)`.
+    /// A tied parameter, `tied_to(embedding)`.
     TiedTo(Path),
     /// `tuple(T for i in range(n))`, in primitives' signatures.
     Each {
         /// The type of one element.
         element: Box<TypeExpr>,
-        /// The counting variable.
+        /// The index variable.
         index: Ident,
-        /// What it counts through.
+        /// The range of the index.
         range: Box<Expr>,
     },
 }
 
-/// How a tensor type was spelled.
+/// The spelling of a tensor type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TensorSpelling {
-    /// `[B, T]`
+    /// The spelling `[B, T]`.
     Brackets,
-    /// `Tensor<[B, T]>`
+    /// The spelling `Tensor<[B, T]>`.
     Explicit,
 }
 
 /// One dimension of a tensor type.
 #[derive(Clone, Debug, PartialEq)]
 pub enum DimExpr {
-    /// `*`: any number of leading dimensions.
+    /// A star, `*`: any number of leading dimensions.
     Variadic(Span),
-    /// `...`: left out by the author.
+    /// `...`: omitted by the author.
     Elided(Span),
     /// A constant expression.
     Size(Expr),
 }
 
 impl DimExpr {
-    /// Where it stands.
+    /// Its source span.
     pub fn span(&self) -> Span {
         match self {
             DimExpr::Variadic(span) | DimExpr::Elided(span) => *span,

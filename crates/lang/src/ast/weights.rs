@@ -8,25 +8,25 @@ use crate::span::Span;
 pub struct WeightPath {
     /// Its parts; the first is always a field.
     pub parts: Vec<WeightPart>,
-    /// `path?`: may be missing.
+    /// `path?`: may be absent from a checkpoint.
     pub optional: bool,
-    /// Where it stands.
+    /// Its source span.
     pub span: Span,
 }
 
 /// A part of a weight path.
 #[derive(Clone, Debug, PartialEq)]
 pub enum WeightPart {
-    /// `.name`
+    /// A field, `.name`.
     Field(Ident),
-    /// `[{layer}]`
+    /// A placeholder index, `[{layer}]`.
     Placeholder(Ident),
-    /// `[3]`
+    /// A constant index, `[3]`.
     Index(Expr),
 }
 
 impl WeightPath {
-    /// The name, if the path is just one.
+    /// The name, if the path is a single field.
     pub fn as_name(&self) -> Option<&Ident> {
         match &self.parts[..] {
             [WeightPart::Field(name)] => Some(name),
@@ -38,57 +38,57 @@ impl WeightPath {
 /// `path: spec` in `hf_mapping`, `path -> spec` in `hf_export`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct WeightMapping {
-    /// The parameter here.
+    /// The parameter of the model.
     pub path: WeightPath,
-    /// The tensors there.
+    /// The tensors of the checkpoint.
     pub spec: WeightSpec,
-    /// Where it stands.
+    /// Its source span.
     pub span: Span,
 }
 
-/// How tensors of a checkpoint make up a parameter, or the other way round.
+/// How tensors of a checkpoint are combined to a parameter, or the reverse.
 #[derive(Clone, Debug, PartialEq)]
 pub enum WeightSpec {
-    /// `"name"`.
+    /// A single tensor, `"name"`.
     Direct(StrLit),
-    /// `fuse("a", "b", dim=0)`.
+    /// A concatenation, `fuse("a", "b", dim=0)`.
     Fuse {
         /// The tensors in order.
         parts: Vec<StrLit>,
-        /// Along which dimension; 0 if not given.
+        /// The dimension of the concatenation; 0 by default.
         dim: Option<Expr>,
-        /// Where it stands.
+        /// Its source span.
         span: Span,
     },
-    /// `split("a": [0, n], "b": [n, m], dim=0)`.
+    /// A split, `split("a": [0, n], "b": [n, m], dim=0)`.
     Split {
-        /// The tensors with the range each takes.
+        /// The tensors with their ranges.
         parts: Vec<(StrLit, Expr)>,
-        /// Along which dimension; 0 if not given.
+        /// The dimension of the split; 0 by default.
         dim: Option<Expr>,
-        /// Where it stands.
+        /// Its source span.
         span: Span,
     },
-    /// `transform("a", fn: negate_exp)`.
+    /// An elementwise transform, `transform("a", fn: negate_exp)`.
     Transform {
         /// The tensor.
         source: StrLit,
         /// The function applied to it.
         function: Ident,
-        /// Where it stands.
+        /// Its source span.
         span: Span,
     },
-    /// `tied_to(embedding)`.
+    /// A tied parameter, `tied_to(embedding)`.
     TiedTo {
-        /// The parameter that holds the values.
+        /// The parameter that stores the values.
         target: WeightPath,
-        /// Where it stands.
+        /// Its source span.
         span: Span,
     },
 }
 
 impl WeightSpec {
-    /// Where it stands.
+    /// Its source span.
     pub fn span(&self) -> Span {
         match self {
             WeightSpec::Direct(text) => text.span,
@@ -116,6 +116,6 @@ pub enum ConfigValue {
     Expr(Expr),
     /// A nested block such as `param_mapping:`.
     Map(Vec<ConfigEntry>),
-    /// `...`: left out by the author.
+    /// `...`: omitted by the author.
     Elided,
 }

@@ -1,37 +1,37 @@
-//! The annotations of §7 as data: where each may stand, and which arguments of which kind it takes.
+//! The annotations of §7 as data: where each is allowed, and the kinds of its arguments.
 //!
-//! What the table lets through has an effect, or a finding says that this machine can't give it one (L102).
+//! Every annotation that the table accepts has an effect, or a warning says that this machine does not support it (L102).
 
 use crate::ast::DTYPE_NAMES;
 use crate::lower::{POLICIES, STRATEGIES};
 
-/// Where an annotation stands.
+/// The target of an annotation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AnnotationTarget {
-    /// Behind the destination of a statement.
+    /// The destination of a statement.
     Output,
-    /// Behind one name of a destination in parentheses.
+    /// One name of a destination in parentheses.
     Item,
-    /// Behind an operation in the middle of a statement.
+    /// An operation in the middle of a statement.
     Step,
-    /// Behind the destination of a statement of a backward graph.
+    /// The destination of a statement of a backward graph.
     Backward,
-    /// Behind an entry of `params:`.
+    /// An entry of `params:`.
     Parameter,
-    /// Behind a tensor of `in:`.
+    /// A tensor of `in:`.
     Input,
-    /// Behind a tensor of `out:`.
+    /// A tensor of `out:`.
     Result,
-    /// Behind a `d_..:` of a backward pass.
+    /// A `d_..:` of a backward pass.
     Gradient,
-    /// Behind an entry of `constants:`.
+    /// An entry of `constants:`.
     Constant,
-    /// On a line of its own, at the head of a declaration.
+    /// A declaration: the annotation is on a separate line at its head.
     Declaration,
 }
 
 impl AnnotationTarget {
-    /// All of them.
+    /// All targets.
     pub const ALL: &'static [AnnotationTarget] = &[
         AnnotationTarget::Output,
         AnnotationTarget::Item,
@@ -45,7 +45,7 @@ impl AnnotationTarget {
         AnnotationTarget::Declaration,
     ];
 
-    /// In words.
+    /// A description for messages.
     pub(super) fn words(self) -> &'static str {
         match self {
             AnnotationTarget::Output => "a result",
@@ -62,30 +62,30 @@ impl AnnotationTarget {
     }
 }
 
-/// What an argument may be.
+/// The kind of an argument.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum ArgumentKind {
-    /// One of these words.
+    /// One of these identifiers.
     Word(&'static [&'static str]),
     /// A dtype of the language.
     Dtype,
-    /// A whole number of at least this.
+    /// An integer of at least this value.
     Int(i64),
-    /// A number of at least this; `true`: and not equal to it.
+    /// A number of at least this value; `true` excludes the value itself.
     Number(f64, bool),
     /// Any finite number.
     Finite,
-    /// A share from 0 to below 1.
+    /// A fraction from 0 to below 1.
     Fraction,
     /// `true` or `false`.
     Flag,
-    /// Words in quotes.
+    /// A quoted string.
     Text,
-    /// A name, or words in quotes.
+    /// An identifier or a quoted string.
     Label,
     /// A list of names.
     Names,
-    /// A truth about tensors and constants.
+    /// A boolean condition on tensors and constants.
     Condition,
     /// Two sizes.
     Pair,
@@ -96,23 +96,23 @@ pub enum ArgumentKind {
 pub struct AnnotationRow {
     /// Its name.
     pub name: &'static str,
-    /// Where it may stand.
+    /// The allowed targets.
     pub targets: &'static [AnnotationTarget],
-    /// The argument that may come first without its name; `!` in front says that it must be there.
+    /// The argument that may be positional; a leading `!` means that it is required.
     pub positional: &'static str,
-    /// Its arguments.
+    /// Its arguments with their kinds.
     pub args: &'static [(&'static str, ArgumentKind)],
-    /// Whether it may be given several times.
+    /// Whether it may be repeated.
     pub repeatable: bool,
 }
 
 impl AnnotationRow {
-    /// The key of an argument that comes first without its name.
+    /// The key of the positional argument.
     pub fn positional(&self) -> Option<&'static str> {
         Some(self.positional.trim_start_matches('!')).filter(|key| !key.is_empty())
     }
 
-    /// The argument that must be there.
+    /// The key of the required argument.
     pub fn required(&self) -> Option<&'static str> {
         self.positional.strip_prefix('!')
     }
@@ -122,7 +122,7 @@ impl AnnotationRow {
         self.args.iter().map(|(key, _)| *key)
     }
 
-    /// What an argument may be.
+    /// The kind of an argument.
     pub fn kind(&self, key: &str) -> Option<ArgumentKind> {
         self.args.iter().find(|(known, _)| *known == key).map(|(_, kind)| *kind)
     }
@@ -131,11 +131,11 @@ impl AnnotationRow {
 use AnnotationTarget::{Backward, Declaration, Input, Item, Output, Parameter, Result, Step};
 use ArgumentKind::{Condition, Dtype, Finite, Flag, Fraction, Int, Label, Names, Number, Pair, Text, Word};
 
-/// The fusions of §7.5.1.
+/// The fusion patterns of §7.5.1.
 pub(super) const FUSION_PATTERNS: &[&str] =
     &["residual_norm", "norm_linear", "gated_mlp", "attention_softmax", "bias_activation", "linear_bias_act"];
 
-/// The groups of devices of §7.6.0.
+/// The device groups of §7.6.0.
 const GROUPS: &[&str] = &["default", "dp", "tp", "pp", "ep"];
 
 const FUSE: &[(&str, ArgumentKind)] = &[("pattern", Label), ("ops", Names), ("scope", Word(&["local", "global"]))];
@@ -194,12 +194,12 @@ pub fn annotation_rows() -> &'static [AnnotationRow] {
     TABLE
 }
 
-/// The annotation with this name.
+/// Finds an annotation by name.
 pub(super) fn find(name: &str) -> Option<&'static AnnotationRow> {
     TABLE.iter().find(|row| row.name == name)
 }
 
-/// The settings of a recipe; from `update_interval` on they go beyond the specification's example.
+/// The settings of a recipe; those from `update_interval` on extend the specification's example.
 pub(super) const RECIPE: &[(&str, ArgumentKind)] = &[
     ("forward_activation_dtype", Dtype),
     ("backward_gradient_dtype", Dtype),
@@ -215,7 +215,7 @@ pub(super) const RECIPE: &[(&str, ArgumentKind)] = &[
     ("optimizer_bits", Int(8)),
 ];
 
-/// Whether a word is a dtype.
+/// Whether an identifier is a dtype.
 pub(super) fn is_dtype(word: &str) -> bool {
     DTYPE_NAMES.contains(&word)
 }

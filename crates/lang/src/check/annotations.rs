@@ -1,5 +1,5 @@
-//! Annotations (§7): each at a place where it has an effect, with arguments it knows and values it can use (E008, E013,
-//! E025). What it can't have here is refused, or warned about where leaving it out changes no number (L102).
+//! Checks annotations (§7): each must have a target where it has an effect, known arguments, and valid values (E008, E013, E025).
+//! Unsupported ones are rejected, or a warning if ignoring them changes no results (L102).
 
 use super::annotation_table::{self as table, AnnotationRow, AnnotationTarget, ArgumentKind, FUSION_PATTERNS, RECIPE};
 use super::primitives;
@@ -9,10 +9,10 @@ use crate::diagnostic::{Code, Diagnostic};
 use crate::span::Span;
 use crate::suggest::closest;
 
-/// What conditions of `@assert` and `@probe` may ask of a tensor.
+/// Predicates on tensors in conditions of `@assert` and `@probe`.
 const TENSOR_PREDICATES: &[&str] = &["has_nan", "has_inf", "has_nan_or_inf", "is_finite", "all", "any"];
 
-/// Annotations that say opposite things of one tensor.
+/// Annotations that contradict each other on one tensor.
 const CONFLICTING: &[(&str, &str)] = &[
     ("frozen", "trainable"),
     ("alias", "noalias"),
@@ -34,7 +34,7 @@ fn no_effect(span: Span, message: impl Into<String>, label: impl Into<String>) -
     Diagnostic::new(Code::L102, span, message).with_label(label)
 }
 
-/// Checks the annotations of one place; `names` gives constants their values, as far as they are known.
+/// Checks the annotations of one target; `names` resolves constants, as far as they are known.
 pub(crate) fn check(
     annotations: &[Annotation],
     place: AnnotationTarget,
@@ -143,7 +143,7 @@ fn unknown_argument(row: &AnnotationRow, key: &crate::ast::Ident) -> Diagnostic 
     }
 }
 
-/// An argument that would do.
+/// An example of a valid argument.
 fn example(key: &str, kind: ArgumentKind) -> String {
     match kind {
         ArgumentKind::Word(words) => words.first().map_or(String::new(), ToString::to_string),
@@ -156,7 +156,7 @@ fn example(key: &str, kind: ArgumentKind) -> String {
     }
 }
 
-/// Whether a value is one that the argument can use.
+/// Checks a value against the kind of its argument.
 fn check_value(
     name: &str,
     key: &str,
@@ -283,7 +283,7 @@ fn number(key: &str, kind: ArgumentKind, value: &Expr, names: &dyn NameResolver,
     }
 }
 
-/// A condition may stand in quotes; what it names must be there.
+/// Checks a condition, which may be quoted; the names in it must exist.
 fn condition(value: &Expr, names: &dyn NameResolver, found: &mut Vec<Diagnostic>) {
     fn unknown<'e>(expr: &'e Expr, names: &dyn NameResolver) -> Option<(&'e str, &'static str)> {
         match &expr.kind {
@@ -337,7 +337,7 @@ fn find_name(expr: &Expr, name: &str) -> Option<Span> {
     expr.children().into_iter().find_map(|child| find_name(child, name))
 }
 
-/// The expression that a quoted condition is.
+/// Parses a quoted condition.
 pub(crate) fn parse_condition(text: &str) -> Option<Expr> {
     if text.contains('\n') {
         return None;
@@ -357,7 +357,7 @@ pub(crate) fn parse_condition(text: &str) -> Option<Expr> {
     })
 }
 
-/// What arguments mean together, and what this machine can't do.
+/// Checks combinations of arguments, and what this machine does not support.
 fn check_combination(
     annotation: &Annotation,
     args: &[Arg],
@@ -465,7 +465,7 @@ fn check_combination(
                 }
             }
         }
-        // Sizes are the mesh's, and so is how ranks talk.
+        // Sizes and communication are determined by the mesh.
         "shard"
             if matches!(place, AnnotationTarget::Output | AnnotationTarget::Item | AnnotationTarget::Step)
                 || place == AnnotationTarget::Parameter
@@ -601,7 +601,7 @@ fn check_combination(
     }
 }
 
-/// The items of a list, or the one thing that it is.
+/// The items of a list; any other expression is a single item.
 pub(super) fn list_items(expr: &Expr) -> &[Expr] {
     match &expr.peel().kind {
         ExprKind::List(items) => items,
@@ -616,7 +616,7 @@ pub(super) fn string_value(expr: &Expr) -> Option<&str> {
     }
 }
 
-/// The word of the first argument, or of the argument with a key.
+/// The positional argument, or the argument with this key.
 fn argument<'a>(args: &'a [Arg], key: &str) -> Option<&'a Expr> {
     args.iter()
         .enumerate()
@@ -624,7 +624,7 @@ fn argument<'a>(args: &'a [Arg], key: &str) -> Option<&'a Expr> {
         .map(|(_, arg)| &arg.value)
 }
 
-/// Whether a statement does what it is to be fused of: `performed` are the primitives that it runs, modules included.
+/// Checks that a statement performs the operations of its fusion pattern: `performed` are its primitives, including those of modules.
 pub(super) fn check_fuse(flow: &Flow, performed: &std::collections::BTreeSet<String>, found: &mut Vec<Diagnostic>) {
     let marks = flow.annotations.iter().filter(|a| matches!(a.name.name.as_str(), "fuse" | "fuse_required"));
     for arg in marks.flat_map(|annotation| annotation.args.iter().flatten()) {
@@ -669,7 +669,7 @@ fn no_fusion(span: Span, name: &str, what: &str, known: &mut dyn Iterator<Item =
     }
 }
 
-/// What a pattern needs and a statement does not have.
+/// A primitive that the pattern requires and the statement lacks.
 fn missing(pattern: &str, performed: &std::collections::BTreeSet<String>) -> Option<&'static str> {
     const NORMS: (&str, &[&str]) = ("norm", &["rmsnorm", "layernorm", "group_rmsnorm", "fused_residual_rmsnorm"]);
     const SUMS: (&str, &[&str]) = ("addition", &["add", "bias_add", "add3", "fused_residual_rmsnorm"]);
@@ -691,7 +691,7 @@ fn missing(pattern: &str, performed: &std::collections::BTreeSet<String>) -> Opt
     needs.iter().find(|(_, any)| !any.iter().any(|op| performed.contains(*op))).map(|(what, _)| *what)
 }
 
-/// The settings of a recipe are known, each of its kind, and go together.
+/// Checks that the settings of a recipe are known, have the right kinds, and are consistent.
 pub(super) fn check_recipe(recipe: &RecipeDecl, found: &mut Vec<Diagnostic>) {
     let before = found.len();
     let mut seen: Vec<(&str, Span)> = Vec::new();
@@ -738,7 +738,7 @@ pub(super) fn check_recipe(recipe: &RecipeDecl, found: &mut Vec<Diagnostic>) {
     }
 }
 
-/// `@alias` stands for the same tensor, so nothing may compute it.
+/// `@alias` names an existing tensor, so the statement must not compute one.
 pub(super) fn check_alias(flow: &Flow, found: &mut Vec<Diagnostic>) {
     const VIEWS: &[&str] = &["view", "reshape", "transpose", "permute", "split", "contiguous", "fork"];
     if let (Some(apart), true) = (flow.annotations.iter().find(|a| a.name.name == "noalias"), flow.steps.is_empty()) {
@@ -763,7 +763,7 @@ pub(super) fn check_alias(flow: &Flow, found: &mut Vec<Diagnostic>) {
     }
 }
 
-/// `topology:` gives sizes of groups of devices (§7.6.0): the mesh of a run that names none.
+/// `topology:` gives the sizes of device groups (§7.6.0): the default mesh of a run.
 pub(super) fn check_topology(topology: &RecipeDecl, found: &mut Vec<Diagnostic>) {
     const SIZES: &[&str] = &["dp_size", "tp_size", "pp_size", "ep_size"];
     for (key, value) in &topology.entries {
@@ -781,7 +781,7 @@ pub(super) fn check_topology(topology: &RecipeDecl, found: &mut Vec<Diagnostic>)
     }
 }
 
-/// Whether annotations include `@name(word)`.
+/// Whether the annotations contain `@name(word)`.
 pub(super) fn has_argument(annotations: &[Annotation], name: &str, word: &str) -> bool {
     annotations.iter().any(|annotation| {
         annotation.name.name == name
@@ -790,12 +790,12 @@ pub(super) fn has_argument(annotations: &[Annotation], name: &str, word: &str) -
     })
 }
 
-/// Whether annotations include `@name`.
+/// Whether the annotations contain `@name`.
 pub(super) fn has(annotations: &[Annotation], name: &str) -> bool {
     annotations.iter().any(|annotation| annotation.name.name == name)
 }
 
-/// The format that `@precision(storage=..)` gives.
+/// The format of `@precision(storage=..)`.
 pub(super) fn storage(annotations: &[Annotation]) -> Option<String> {
     let args = annotations.iter().filter(|annotation| annotation.name.name == "precision");
     let mut args = args.flat_map(|annotation| annotation.args.iter().flatten());
@@ -803,13 +803,13 @@ pub(super) fn storage(annotations: &[Annotation]) -> Option<String> {
     string_value(&arg.value).map(str::to_string)
 }
 
-/// The dtype that `@dtype` gives.
+/// The dtype of `@dtype`.
 pub(super) fn dtype(annotations: &[Annotation]) -> Option<String> {
     let annotation = annotations.iter().find(|annotation| annotation.name.name == "dtype")?;
     argument(annotation.args.as_deref()?, "type")?.as_name().map(str::to_string)
 }
 
-/// A checkpointed statement must lie in one pipeline stage (E025).
+/// A checkpointed statement must be inside one pipeline stage (E025).
 pub(super) fn check_stages(flow: &Flow, found: &mut Vec<Diagnostic>) {
     let Some(checkpoint) = flow.annotations.iter().find(|a| a.name.name == "checkpoint") else {
         return;

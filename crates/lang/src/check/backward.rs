@@ -1,4 +1,4 @@
-//! Contracts of a written backward graph (§5.12): complete, in shape, and reading only what was saved.
+//! Checks the contract of an explicit backward graph (§5.12): it is complete, its shapes are right, and it reads only saved tensors.
 
 use super::annotations;
 use super::graph::{Definition, GraphChecker, GraphEntry, OpenCondition};
@@ -24,7 +24,7 @@ pub(super) fn check(
     checker.in_backward = true;
     checker.producers.clear();
     checker.annotations.clear();
-    // Parameters are visible, and so are inputs without gradients; all else is read as `saved.x`.
+    // Parameters are in scope, and so are inputs without gradients; everything else is read as `saved.x`.
     for (name, defined) in &forward {
         let skipped = view.forward.inputs.iter().any(|input| {
             io_name(input, "in") == *name && annotations::has_argument(&input.annotations, "gradient", "skip")
@@ -64,7 +64,7 @@ fn io_name(tensor: &IoTensor, default: &str) -> String {
     tensor.name.as_ref().map_or(default.to_string(), |name| name.name.clone())
 }
 
-/// `d_x: [...]` must have the shape and a fitting dtype of `x` (E018, E020).
+/// `d_x: [...]` must have the shape of `x` and a compatible dtype (E018, E020).
 fn declared_gradients(checker: &mut GraphChecker<'_>, pass: &PassView<'_>, forward: &BTreeMap<String, Definition>) {
     for tensor in pass.gradients.iter().chain(&pass.outputs) {
         let name = io_name(tensor, "d_in");
@@ -139,7 +139,7 @@ fn compare(
     }
 }
 
-/// Every input and trainable parameter needs its gradient (E005).
+/// Every input and trainable parameter needs a gradient (E005).
 fn check_all_gradients(
     checker: &mut GraphChecker<'_>,
     view: &ModuleView<'_>,

@@ -1,7 +1,7 @@
-//! Calls: which operation a name means, which argument goes where, and what comes out.
+//! Checks calls: resolves the callee, binds arguments, and computes the types of the results.
 //!
-//! Tensors bind to inputs and then to parameters in order, constants to attributes or to the module's parameters in
-//! order; sizes that are not given follow from the tensors.
+//! Tensors bind to inputs and then to parameters in order, constants to attributes or to the module's parameters in order; sizes
+//! that are not given are inferred from the tensors.
 
 use super::graph::{GraphChecker, GraphEntry, ModuleInstance, OpenCondition};
 use super::primitives::{self, Primitive};
@@ -16,21 +16,21 @@ use crate::resolve::{Entity, ItemRef};
 use crate::span::Span;
 use crate::suggest::closest;
 
-/// What a call names.
+/// The target of a call.
 enum CallTarget {
     Primitive(&'static Primitive),
     Module(ItemRef),
     Instance(ModuleInstance),
-    /// Something whose results are not followed: a backward of a module, a declared primitive.
+    /// A callee whose results are not tracked: the backward pass of a module, a declared primitive.
     Opaque,
-    /// A declared primitive that nothing says how to compute.
+    /// A declared primitive without an implementation.
     Bodiless(ItemRef),
-    /// A stack of blocks, each fed with the results of the one before.
+    /// A stack of blocks, each applied to the results of the previous one.
     StackedBlocks,
     Unknown,
 }
 
-/// An argument once it is known to be a tensor or a constant.
+/// An argument that has been classified as a tensor or a constant.
 pub(super) enum CallArgument {
     Tensor(CheckedOperand),
     Constant(ConstValue),
@@ -59,7 +59,7 @@ impl GraphChecker<'_> {
         match self.program.lookup(self.file, path) {
             Some(Entity::Item(item)) => {
                 return match self.program.decl(item).map(|decl| decl.kind) {
-                    // A declared primitive with a graph is that graph; without one it describes the built-in one.
+                    // A declared primitive with a graph is implemented by it; without one it describes the built-in one.
                     Some(DeclKind::Primitive) if self.program.has_graph(item) => CallTarget::Module(item),
                     Some(DeclKind::Primitive) => {
                         match self.program.decl(item).and_then(|d| primitives::find(&d.name.name)) {
@@ -87,7 +87,7 @@ impl GraphChecker<'_> {
             "StackedBlocksBackward" => return CallTarget::Opaque,
             _ => {}
         }
-        // `Linear_backward` and `LinearBackward` are the backward of a module in reach.
+        // `Linear_backward` and `LinearBackward` name the backward pass of a module in scope.
         let base = name.strip_suffix("_backward").or_else(|| name.strip_suffix("Backward"));
         if let Some(base) = base
             && (self.entries.contains_key(base) || self.program.files[self.file].scope.contains_key(base))
@@ -97,7 +97,7 @@ impl GraphChecker<'_> {
         CallTarget::Unknown
     }
 
-    /// `blocks[8:16]()` must lie inside the array, where both are numbers.
+    /// The slice of `blocks[8:16]()` must lie inside the array, if both are constant.
     fn slice_in_range(&mut self, call: &Call, length: Option<Dim>) {
         let Some(length) = length.and_then(|length| length.as_constant()) else {
             return;
@@ -126,7 +126,7 @@ impl GraphChecker<'_> {
         }
     }
 
-    /// Reports a callee that does not exist.
+    /// Reports an undefined callee.
     pub(super) fn callee_exists(&mut self, call: &Call) -> bool {
         let unknown = matches!(self.resolve_callee(call), CallTarget::Unknown);
         if unknown {
@@ -153,7 +153,7 @@ impl GraphChecker<'_> {
         self.diagnostics.push(found);
     }
 
-    /// The results of a call; `None` if they are not followed.
+    /// The results of a call; `None` if they are not tracked.
     pub(super) fn call(
         &mut self,
         call: &Call,
@@ -189,8 +189,8 @@ impl GraphChecker<'_> {
         }
     }
 
-    /// `LinearBackward(w)` computes the gradients of the parameters it is given; `StackedBlocksBackward(blocks, n)` reads
-    /// what the forward graph gave to the stack.
+    /// Records the parameters whose gradients `LinearBackward(w)` computes; `StackedBlocksBackward(blocks, n)` reads the inputs
+    /// that the forward graph passed to the stack.
     fn check_backward_parameters(&mut self, call: &Call, args: &[Arg]) {
         let name = call.callee.path.to_string();
         if !name.ends_with("ackward") {
@@ -213,7 +213,7 @@ impl GraphChecker<'_> {
         Ok(())
     }
 
-    /// Whether an argument is a tensor or a constant; names that are both are what `tensor_first` says.
+    /// Classifies an argument as a tensor or a constant; `tensor_first` decides for names that are both.
     pub(super) fn argument(&mut self, expr: &Expr, tensor_first: bool) -> Result<CallArgument, OpenCondition> {
         match &expr.kind {
             ExprKind::Paren(inner) => return self.argument(inner, tensor_first),
@@ -252,9 +252,9 @@ impl GraphChecker<'_> {
         {
             return Ok(CallArgument::Constant(ConstValue::Unknown));
         }
-        // Runtime dimensions such as B may stand in shapes given as arguments.
+        // Runtime dimensions such as B may occur in shape arguments.
         let value = match &expr.kind {
-            // Sizes, unless something in it is plainly none.
+            // A list of sizes, unless an element is clearly not one.
             ExprKind::List(items) if !items.iter().any(|item| matches!(item.peel().kind, ExprKind::Float(_))) => {
                 ConstValue::List(
                     items
@@ -268,7 +268,7 @@ impl GraphChecker<'_> {
         Ok(CallArgument::Constant(value))
     }
 
-    /// Fits operands to the inputs of a signature and returns the types of its results.
+    /// Matches operands with the inputs of a signature and returns the types of its results.
     pub(super) fn bind_inputs(
         &mut self,
         span: Span,
@@ -291,7 +291,7 @@ impl GraphChecker<'_> {
             if let (Some(want), Some(have)) = (&slot.ty.dtype, &operand.ty.dtype)
                 && float_bits(want).zip(float_bits(have)).is_some_and(|(want, have)| want < have)
             {
-                // Few bits need scales, which nobody gives without a word (§7.4.4).
+                // Low-precision types need scales, so they are never converted implicitly (§7.4.4).
                 if float_bits(want).is_some_and(|bits| bits < 16) {
                     self.diagnostics.push(
                         Diagnostic::new(

@@ -1,4 +1,4 @@
-//! Graphs: which tensors there are, in what order statements run, and single assignment.
+//! Checks graphs: the tensors that are in scope, the order of statements, and single assignment.
 
 use super::annotation_table::AnnotationTarget;
 use super::annotations;
@@ -17,32 +17,32 @@ use std::collections::{BTreeMap, BTreeSet};
 /// A condition that must be decided before the graph is known.
 pub(super) struct OpenCondition(pub(super) String);
 
-/// A module with its parameters given.
+/// A module with its arguments.
 #[derive(Clone, Debug)]
 pub(super) struct ModuleInstance {
     pub(super) item: ItemRef,
     pub(super) given: BTreeMap<String, ConstValue>,
 }
 
-/// What a name in a graph stands for.
+/// The meaning of a name in a graph.
 #[derive(Clone, Debug)]
 pub(super) enum GraphEntry {
     Tensor(TensorType),
     Instance(ModuleInstance),
     /// An array of instances with its length.
     Instances(ModuleInstance, Option<Dim>),
-    /// An optional parameter that this variant does not have.
+    /// An optional parameter that is absent in this variant.
     Absent,
 }
 
-/// An entry with the place that defined it.
+/// An entry with the location of its definition.
 #[derive(Clone, Debug)]
 pub(super) struct Definition {
     pub(super) entry: GraphEntry,
     pub(super) span: Span,
 }
 
-/// The operation that made a tensor, and what it read.
+/// The operation that computed a tensor, and its operands.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Producer {
     pub(super) reads: Vec<String>,
@@ -59,20 +59,20 @@ pub(super) struct GraphChecker<'a> {
     pub(super) params: BTreeSet<String>,
     pub(super) saved: BTreeMap<String, TensorType>,
     pub(super) saved_used: BTreeSet<String>,
-    /// Gradients that the backward of a module computes, which is called with the parameters.
+    /// Gradients that a module's backward pass computes, because it is called with the parameters.
     pub(super) requested_gradients: BTreeSet<String>,
-    /// What each array of blocks is stacked on.
+    /// The inputs of each stack of blocks.
     pub(super) stacks: BTreeMap<String, Vec<String>>,
     pub(super) in_backward: bool,
     pub(super) producers: BTreeMap<String, Producer>,
-    /// Annotations of each tensor's statement.
+    /// The annotations of the statement that defines each tensor.
     pub(super) annotations: BTreeMap<String, Vec<Annotation>>,
     /// Tensors used as indices, which have no gradient.
     pub(super) integers: BTreeSet<String>,
     pub(super) exact_divisions: Vec<ExactDivision>,
     pub(super) elided: bool,
     pub(super) diagnostics: Vec<Diagnostic>,
-    /// Operations of the graph at hand, and the names it gives to tensors.
+    /// The operations of the current graph, and the names of its tensors.
     operations: BTreeSet<String>,
     defined_names: BTreeSet<String>,
     next_scope: u32,
@@ -141,7 +141,7 @@ impl<'a> GraphChecker<'a> {
         self.diagnostics.push(found);
     }
 
-    /// Decides a guard, or asks for it to be decided.
+    /// Decides a condition, or requests a decision.
     pub(super) fn guard(&mut self, expr: &Expr) -> Result<bool, OpenCondition> {
         match crate::consteval::truth(expr, &self.scope) {
             Ok(Ternary::Known(value)) => Ok(value),
@@ -158,7 +158,7 @@ impl<'a> GraphChecker<'a> {
         }
     }
 
-    /// Checks the statements of a graph. A circle is reported with `circle`.
+    /// Checks the statements of a graph. A cycle is reported with the code `circle`.
     pub(super) fn graph(&mut self, statements: &[Statement], circle: Code) -> Result<(), OpenCondition> {
         let mut flows = Vec::new();
         self.flatten(statements, false, &mut flows)?;
@@ -226,7 +226,7 @@ impl<'a> GraphChecker<'a> {
     }
 
     fn report_cycle(&mut self, blocked: &[(&Flow, bool)], code: Code) {
-        // Follow one unmet need after another until a statement comes up again.
+        // Follows unresolved operands until a statement repeats.
         let maker = |name: &str| {
             blocked.iter().position(|(flow, _)| {
                 flow.dest.items.iter().any(|item| item.name.as_ref().is_some_and(|path| path.to_string() == name))
@@ -286,7 +286,7 @@ impl<'a> GraphChecker<'a> {
         Ok(())
     }
 
-    /// Annotations of a statement, once its results have their names.
+    /// Checks the annotations of a statement, after its results are defined.
     fn annotations(&mut self, flow: &Flow) {
         let place = if self.in_backward { AnnotationTarget::Backward } else { AnnotationTarget::Output };
         let found = &mut self.diagnostics;
@@ -325,7 +325,7 @@ impl<'a> GraphChecker<'a> {
         }
     }
 
-    /// `preserve=[..]` names tensors of this graph or of the modules that the statement runs.
+    /// `preserve=[..]` names tensors of this graph or of the modules that the statement calls.
     fn check_preserved(&mut self, flow: &Flow, inside: &BTreeSet<String>) {
         let notes = flow.annotations.iter().filter(|note| note.name.name == "checkpoint");
         let lists = notes.flat_map(|note| note.args.iter().flatten());
@@ -346,7 +346,7 @@ impl<'a> GraphChecker<'a> {
         }
     }
 
-    /// `@lifetime(start=op, end=op)` names operations: the one that makes the tensor, and one of this graph.
+    /// `@lifetime(start=op, end=op)` names operations: the one that computes the tensor, and one of this graph.
     fn check_lifetimes(&mut self, flow: &Flow) {
         let notes = flow.annotations.iter().chain(flow.dest.items.iter().flat_map(|item| &item.annotations));
         let own: BTreeSet<String> =
@@ -382,7 +382,7 @@ impl<'a> GraphChecker<'a> {
         match &step.kind {
             StepKind::Call(call) => {
                 let Some(operands) = operands else {
-                    // The callee is still looked up, so that a slip in its name is found.
+                    // The callee is still resolved, so that a misspelled name is reported.
                     self.callee_exists(call);
                     return Ok(None);
                 };
@@ -409,7 +409,7 @@ impl<'a> GraphChecker<'a> {
         }
     }
 
-    /// Gives the destinations of a flow their types; `None` if those are not known.
+    /// Defines the destinations of a flow with their types; `None` if the types are unknown.
     fn define(&mut self, flow: &Flow, types: Option<Vec<TensorType>>) {
         if let Some(types) = &types
             && flow.dest.items.len() > types.len()
@@ -459,7 +459,7 @@ impl<'a> GraphChecker<'a> {
         self.current.primitives.push((name.to_string(), operands));
     }
 
-    /// Remembers the divisions that must be exact for two shapes to agree.
+    /// Records the divisions that must be exact for two shapes to agree.
     pub(super) fn note_exactness(&mut self, a: &Shape, b: &Shape) {
         let pairs = a.dims.iter().zip(&b.dims);
         self.note_exact(pairs.flat_map(|(x, y)| x.equal(y).unwrap_or_default()).collect());
@@ -490,7 +490,7 @@ fn accumulates(step: &FlowStep) -> bool {
     })
 }
 
-/// The names that a flow reads, wherever they stand.
+/// The names that a flow uses anywhere.
 pub(crate) fn names_read(flow: &Flow) -> Vec<(String, Span)> {
     fn collect(expr: &Expr, names: &mut Vec<(String, Span)>) {
         if let Some(path) = expr.as_path() {

@@ -1,10 +1,10 @@
-//! `invariants:` of primitives (§9.8.3): claims about the backward pass that the declaration itself must bear out.
+//! Checks `invariants:` of primitives (§9.8.3) against the declaration's backward pass.
 
 use crate::ast::{Decl, NameList, PassItemKind, SectionKind};
 use crate::diagnostic::{Code, Diagnostic};
 use crate::suggest::closest;
 
-/// Claims that can be checked.
+/// Supported invariants.
 const CLAIMS: &[&str] = &["backward_uses"];
 
 pub(super) fn check(decl: &Decl, found: &mut Vec<Diagnostic>) {

@@ -1,4 +1,4 @@
-//! What the forward pass keeps for the backward pass: save and recompute lists, `@memory` (§7.2).
+//! Checks what the forward pass saves for the backward pass: save and recompute lists, `@memory` (§7.2).
 
 use super::annotations;
 use super::graph::{GraphChecker, GraphEntry};
@@ -25,7 +25,7 @@ pub(super) fn check(checker: &mut GraphChecker<'_>, view: &ModuleView<'_>) {
         };
         let missing = producer.reads.iter().find(|read| {
             let known = checker.entries.contains_key(*read) && is_tensor(checker, read);
-            // What backward needs of a temporary tensor is computed again, too.
+            // Operands of a temporary tensor that backward needs are recomputed too.
             let notes = checker.annotations.get(*read).map_or(&[][..], |notes| notes);
             let again = recomputed.contains(*read) || annotations::has_argument(notes, "memory", "temporary");
             known && !available(checker, read) && !again
@@ -52,7 +52,7 @@ fn is_tensor(checker: &GraphChecker<'_>, name: &str) -> bool {
     checker.entries.get(name).is_some_and(|defined| matches!(defined.entry, GraphEntry::Tensor(_)))
 }
 
-/// The tensors that a list or a `@memory` annotation keeps; the annotation wins over the list (§7.2.0).
+/// The tensors that a list or a `@memory` annotation saves; the annotation takes precedence over the list (§7.2.0).
 fn saved_tensors(checker: &GraphChecker<'_>, list: Option<&NameList>, mode: &str) -> BTreeSet<String> {
     let other = if mode == "save" { "recompute" } else { "save" };
     let listed = |name: &str| list.is_some_and(|list| list.items.iter().any(|item| item.matches(name)));
@@ -87,7 +87,7 @@ fn check_pattern(checker: &mut GraphChecker<'_>, item: &NamePattern) {
     checker.diagnostics.push(found);
 }
 
-/// A derived backward that needs a tensor which is not saved runs part of the forward pass again (W003).
+/// A derived backward pass that needs a tensor which is not saved recomputes part of the forward pass (W003).
 fn check_derived_backward(checker: &mut GraphChecker<'_>, saved: &BTreeSet<String>, recomputed: &BTreeSet<String>) {
     let mut found = Vec::new();
     for producer in checker.producers.values() {

@@ -1,7 +1,7 @@
-//! Types and symbolic shapes of modules, and the rules of graphs: single assignment, saving, backward contracts.
+//! The type checker: symbolic shapes of modules, and the rules of graphs: single assignment, saving, backward contracts.
 //!
-//! A declaration is checked for all sizes at once: its parameters are symbols. Conditions that parameters leave open
-//! are tried both ways, so a module with two flags is checked in up to four variants, each without any `if`.
+//! A declaration is checked for all sizes at once: its parameters are symbols. Open conditions on parameters are checked for both
+//! values, so a module with two flags has up to four variants, each without any `if`.
 
 mod annotation_table;
 mod annotations;
@@ -34,40 +34,40 @@ use crate::dims::ExactDivision;
 use crate::resolve::{ItemRef, ModuleProgram, ModuleView};
 use std::collections::BTreeMap;
 
-/// What checking found.
+/// The result of a check.
 #[derive(Clone, Debug, Default)]
 pub struct CheckReport {
-    /// One entry per declaration that could be looked into, primitives aside.
+    /// One entry per declaration that could be checked, except primitives.
     pub modules: Vec<CheckedModule>,
-    /// Findings, in reading order.
+    /// Diagnostics, in source order.
     pub diagnostics: Vec<Diagnostic>,
 }
 
 /// A checked declaration.
 #[derive(Clone, Debug)]
 pub struct CheckedModule {
-    /// Which declaration.
+    /// The declaration.
     pub item: ItemRef,
     /// Its name.
     pub name: String,
-    /// Its variants, one per way of deciding its open conditions.
+    /// Its variants, one per combination of its open conditions.
     pub variants: Vec<ModuleVariant>,
 }
 
-/// A declaration under some assumptions.
+/// A declaration under assumptions about its open conditions.
 #[derive(Clone, Debug, Default)]
 pub struct ModuleVariant {
-    /// The conditions assumed, such as `use_bias`.
+    /// The assumed conditions, such as `use_bias`.
     pub assumptions: BTreeMap<String, bool>,
     /// The types of inputs, parameters and tensors of the forward graph.
     pub forward: BTreeMap<String, TensorType>,
-    /// The types of the tensors of a written backward graph.
+    /// The types of the tensors of an explicit backward graph.
     pub backward: BTreeMap<String, TensorType>,
-    /// Divisions that must be exact for the shapes to fit; to be checked when sizes are known.
+    /// Divisions that must be exact for the shapes to agree; to be checked when sizes are known.
     pub exact_divisions: Vec<ExactDivision>,
 }
 
-/// More variants than this are not tried.
+/// The maximum number of variants.
 const MAX_VARIANTS: usize = 32;
 
 /// Checks every declaration of a program.

@@ -1,4 +1,4 @@
-//! One declaration under one set of assumptions: constraints, parameters, forward, backward.
+//! Checks one declaration under one set of assumptions: constraints, parameters, forward, backward.
 
 use super::annotation_table::AnnotationTarget;
 use super::annotations;
@@ -69,7 +69,7 @@ fn annotations_of(section: &Section) -> &[Annotation] {
 }
 
 impl GraphChecker<'_> {
-    /// What a checkpoint of the whole body preserves is in it.
+    /// Checks that the tensors which a checkpoint of the whole body preserves are defined in it.
     fn check_preserved_in_body(&mut self, view: &ModuleView<'_>, notes: &[Annotation]) {
         let args =
             notes.iter().filter(|note| note.name.name == "checkpoint").flat_map(|note| note.args.iter().flatten());
@@ -97,7 +97,7 @@ impl GraphChecker<'_> {
         }
     }
 
-    /// Inputs are tensors: a number that a graph needs is a parameter of the header.
+    /// Inputs must be tensors: a number is a parameter in the header.
     fn check_inputs_are_tensors(&mut self, view: &ModuleView<'_>) {
         for input in &view.forward.inputs {
             let Some(TypeKind::Named { path, args: None }) = input.ty.as_ref().map(|ty| &ty.kind) else { continue };
@@ -114,7 +114,7 @@ impl GraphChecker<'_> {
         }
     }
 
-    /// `@recipe(Name)` names a recipe in reach.
+    /// `@recipe(Name)` must name a recipe in scope.
     fn check_recipes(&mut self, list: &[Annotation]) {
         for annotation in list.iter().filter(|annotation| annotation.name.name == "recipe") {
             let Some(arg) = annotation.args.iter().flatten().next() else {
@@ -138,7 +138,7 @@ impl GraphChecker<'_> {
         }
     }
 
-    /// Constraints that are decided must hold; open ones wait for sizes. `at` is the call that gave the sizes.
+    /// Decided constraints must be true; open ones are checked when sizes are known. `at` is the call that gave the sizes.
     pub(super) fn check_constraints(&mut self, lets: &[&LetItem], at: Option<(Span, &ConstantScope)>) {
         for item in lets {
             let LetItem::Constraints(constraints, _) = item else {
@@ -169,7 +169,7 @@ impl GraphChecker<'_> {
         }
     }
 
-    /// Defaults must be of their parameter's type.
+    /// Checks the defaults against their parameters' types.
     fn check_defaults(&mut self, view: &ModuleView<'_>) {
         for param in &view.header {
             if let Param::Named { name, ty: Some(ty), default: Some(default), .. } = param {
@@ -182,7 +182,7 @@ impl GraphChecker<'_> {
         }
     }
 
-    /// Whether a value is of a declared type; reports if not (E003).
+    /// Whether a value has the declared type; reports an error if not (E003).
     pub(super) fn check_kind(&mut self, name: &str, ty: &TypeExpr, value: &ConstValue, span: Span) -> bool {
         let expected = match &ty.kind {
             TypeKind::Optional(_) if *value == ConstValue::None => return true,
@@ -237,7 +237,7 @@ impl GraphChecker<'_> {
             self.define_quietly(&name.name, value, entry.span);
             self.params.insert(name.name.clone());
         }
-        // Longer paths say something about a parameter of a module inside (§7.8).
+        // Longer paths annotate a parameter of a contained module (§7.8).
         for entry in view.params.iter().filter(|entry| entry.path.as_name().is_none()) {
             annotations::check(&entry.annotations, AnnotationTarget::Parameter, &self.scope, &mut self.diagnostics);
             self.inner_entry(view, entry)?;
@@ -250,7 +250,7 @@ impl GraphChecker<'_> {
         Ok(())
     }
 
-    /// What annotations can't mean on a parameter of this type.
+    /// Rejects annotations that are invalid for a parameter of this type.
     fn param_annotations(&mut self, notes: &[Annotation], ty: &TypeExpr, entry: &GraphEntry) {
         for note in notes {
             let name = note.name.name.as_str();
@@ -287,7 +287,7 @@ impl GraphChecker<'_> {
                     .with_hint("write `@dtype(fp8_e4m3) @scaling(...)`, or leave it out"),
             );
         }
-        // Those of few bits have scales.
+        // Low-precision storage has scales.
         if let Some(format) = stored.filter(|format| format == "int32")
             && !declared.is_some_and(|dtype| super::types::is_integer(&dtype))
         {
@@ -304,7 +304,7 @@ impl GraphChecker<'_> {
         }
     }
 
-    /// `blocks[{i}].attention.qkv_weight: [...] @frozen`: the path leads to a parameter, and the type is its own.
+    /// `blocks[{i}].attention.qkv_weight: [...] @frozen`: the path must name a parameter of the same type.
     fn inner_entry(&mut self, view: &ModuleView<'_>, entry: &ParamEntry) -> Result<(), OpenCondition> {
         if let Some(condition) = &entry.condition {
             self.guard(condition)?;
@@ -443,10 +443,10 @@ impl GraphChecker<'_> {
         }
     }
 
-    /// Every declared output must be computed, with the declared shape.
+    /// Checks that every declared output is computed with the declared shape.
     fn check_outputs(&mut self, view: &ModuleView<'_>, graph: Span) {
         let elided = self.elided;
-        // Dimensions that only outputs name, such as a count of routed tokens, are what the graph makes them.
+        // Dimensions that occur only in outputs, such as a number of routed tokens, are inferred from the graph.
         let first_free = self.scope.dimension_count();
         let mut free: BTreeMap<Symbol, Dim> = BTreeMap::new();
         for tensor in &view.forward.outputs {
@@ -510,7 +510,7 @@ impl GraphChecker<'_> {
             && narrow < wide
             && !explicit
         {
-            // Few bits need scales, which nobody gives without a word (§7.4.4).
+            // Low-precision types need scales, so they are never converted implicitly (§7.4.4).
             let code = if narrow < 16 { Code::E015 } else { Code::W005 };
             self.diagnostics.push(
                 Diagnostic::new(code, made, format!("`{name}` is rounded from {have} to {want}"))

@@ -1,5 +1,5 @@
-//! Calls of modules and instances: tensors fill inputs and parameters, constants the module's own parameters, and sizes
-//! that are not given follow from the tensors.
+//! Checks calls of modules and instances: tensors bind to inputs and parameters, constants to the module's own parameters, and
+//! sizes that are not given are inferred from the tensors.
 
 use super::call::CallArgument;
 use super::graph::{GraphChecker, GraphEntry, ModuleInstance, OpenCondition};
@@ -27,7 +27,7 @@ impl GraphChecker<'_> {
         }
     }
 
-    /// The parameters given to an instance between its parentheses (E003, E012, L007).
+    /// The arguments of an instance (E003, E012, L007).
     pub(super) fn instance_arguments(
         &mut self,
         item: ItemRef,
@@ -95,7 +95,7 @@ impl GraphChecker<'_> {
             }
             match default {
                 Some(default) => {
-                    // A default may name parameters before it.
+                    // A default may use preceding parameters.
                     let scope = ConstantScope::with_constants(0, given.clone());
                     let value = eval(default, &scope).unwrap_or(ConstValue::Unknown);
                     given.insert(name.name.clone(), value);
@@ -112,13 +112,13 @@ impl GraphChecker<'_> {
         given
     }
 
-    /// A parameter of an instance, in the sizes of the module under check.
+    /// A parameter of an instance, in terms of the sizes of the module under check.
     pub(super) fn member(&mut self, instance: &ModuleInstance, name: &str) -> Option<GraphEntry> {
         let view = ModuleView::new(self.program, instance.item)?;
         let entry = view.params.iter().find(|entry| entry.path.as_name().is_some_and(|n| n.name == name))?;
         let id = self.fresh_scope();
         let scope = ConstantScope::for_module(&view, id, instance.given.clone(), BTreeMap::new());
-        // Checked on its own elsewhere: here only the type is of interest.
+        // It is checked separately: only its type is needed here.
         let mut inner = GraphChecker::new(self.program, instance.item.file, scope);
         let entry = inner.param_entry(entry).unwrap_or(GraphEntry::Tensor(TensorType::default()));
         Some(match entry {
@@ -140,14 +140,14 @@ impl GraphChecker<'_> {
         let Some(view) = ModuleView::new(self.program, item) else {
             return Ok(None);
         };
-        // The parameters of an instance were checked where it was declared.
+        // The arguments of an instance were checked at its declaration.
         let is_instance = given.is_some();
         let mut given = given.unwrap_or_default();
         if view.decl.kind == DeclKind::AbstractModule && !is_instance {
             self.reject_abstract(&view, call.span);
             return Ok(None);
         }
-        // A residual pattern without declared inputs maps a tensor to one like it.
+        // A residual pattern without declared inputs maps a tensor to one of the same type.
         if view.pattern.is_some() && view.forward.inputs.is_empty() && inputs.len() == 1 {
             return Ok(Some(inputs.into_iter().map(|input| input.ty).collect()));
         }
@@ -158,10 +158,10 @@ impl GraphChecker<'_> {
         let mut next = 0;
         for arg in args {
             let key = arg.name.as_ref().map(|name| name.name.as_str());
-            // A name that is both a flag and a tensor is the tensor, where one is given.
+            // A name that is both a flag and a tensor binds to a tensor argument, if there is one.
             let tensor_first = key.is_none_or(|key| !header.contains(&key) || entries.iter().any(|name| name == key));
             match self.argument(&arg.value, tensor_first)? {
-                // A primitive has no weights: what it is given beside its operands is one more of them.
+                // A primitive has no weights: further tensors are operands.
                 CallArgument::Tensor(operand) if view.decl.kind == DeclKind::Primitive => inputs.push(operand),
                 CallArgument::Tensor(operand) => {
                     let name = key.map(str::to_string).or_else(|| entries.get(weights.len()).cloned());
@@ -235,7 +235,7 @@ impl GraphChecker<'_> {
         Ok(Some(results))
     }
 
-    /// Parameters that were neither given nor follow from the tensors take their default, or are missing (E012).
+    /// Parameters that were neither given nor inferred take their default, or are missing (E012).
     fn infer_parameters(
         &mut self,
         call: &Call,
@@ -278,7 +278,7 @@ impl GraphChecker<'_> {
             .collect()
     }
 
-    /// `(x, r) -> StackedBlocks(blocks, n) -> (y, s)`: each block takes the results of the one before.
+    /// `(x, r) -> StackedBlocks(blocks, n) -> (y, s)`: each block takes the results of the previous one.
     pub(super) fn stacked_call(
         &mut self,
         call: &Call,
@@ -323,7 +323,7 @@ impl GraphChecker<'_> {
     }
 }
 
-/// Gives parameters that are not sizes their defaults: sizes may still follow from tensors.
+/// Binds the defaults of parameters that are not sizes: sizes may still be inferred from tensors.
 fn fill_defaults(view: &ModuleView<'_>, given: &mut BTreeMap<String, ConstValue>) {
     for param in &view.header {
         let Param::Named { name, default: Some(default), .. } = param else {
@@ -350,7 +350,7 @@ fn header_names<'a>(view: &ModuleView<'a>) -> Vec<&'a str> {
         .collect()
 }
 
-/// Whether a type has symbols of a call's scope left in it.
+/// Whether a type contains unsolved symbols of a call's scope.
 fn mentions(ty: &TensorType, scope: u32) -> bool {
     ty.shape.as_ref().is_some_and(|shape| {
         shape.variadic.as_ref().is_some_and(|lead| lead.scope == scope)

@@ -1,4 +1,4 @@
-//! Tensors as they are written in a graph: names, parameters of instances, saved tensors, indices.
+//! Resolves tensors in a graph: names, parameters of instances, saved tensors, indices.
 
 use super::graph::{GraphChecker, GraphEntry};
 use super::rules::CheckedOperand;
@@ -70,7 +70,7 @@ impl GraphChecker<'_> {
         }
     }
 
-    /// What a path stands for: a name, or a parameter inside an instance.
+    /// The entry of a path: a name, or a parameter inside an instance.
     pub(super) fn path_entry(&mut self, path: &Path) -> Option<GraphEntry> {
         if let Some(defined) = self.entries.get(&path.to_string()) {
             return Some(defined.entry.clone());

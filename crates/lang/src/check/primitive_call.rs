@@ -1,4 +1,4 @@
-//! Calls of primitives: tensors fill inputs, constants fill attributes, and a rule of the table says what comes out.
+//! Checks calls of primitives: tensors bind to inputs, constants to attributes, and a shape rule computes the types of the results.
 
 use super::call::CallArgument;
 use super::graph::{GraphChecker, OpenCondition};
@@ -51,7 +51,7 @@ impl GraphChecker<'_> {
             match self.argument(&arg.value, true)? {
                 CallArgument::Tensor(operand) => inputs.push(operand),
                 CallArgument::Absent => {}
-                // A number beside tensors, as in `x -> add(eps)`, is a tensor without dimensions.
+                // A number as operand, as in `x -> add(eps)`, is a tensor of rank 0.
                 CallArgument::Constant(ConstValue::Int(_) | ConstValue::Float(_))
                     if matches!(primitive.rule, ShapeRule::Broadcast | ShapeRule::Divide | ShapeRule::Compare) =>
                 {
@@ -59,7 +59,7 @@ impl GraphChecker<'_> {
                     let shape = Shape::fixed(Vec::new());
                     inputs.push(CheckedOperand { text, ty: TensorType::of(shape), span: arg.value.span });
                 }
-                // A word that names nothing, while a tensor is still missing, was meant to be one.
+                // An undefined identifier is reported as a missing tensor, if one is missing.
                 CallArgument::Constant(ConstValue::Identifier(word)) if inputs.len() < required(primitive) => {
                     self.undefined(arg.value.span, &word, "no tensor");
                     inputs.push(CheckedOperand { text: word, ty: TensorType::default(), span: arg.value.span });
@@ -73,7 +73,7 @@ impl GraphChecker<'_> {
                         };
                         attributes.insert(name.name.clone(), value);
                     }
-                    // `transpose(1, 2)` has all its attributes by now.
+                    // All attributes of `transpose(1, 2)` are bound already.
                     _ => self.too_many(call, arg.value.span),
                 },
             }
@@ -115,7 +115,7 @@ impl GraphChecker<'_> {
         Ok(self.bind_inputs(call.span, &mut signature, &inputs))
     }
 
-    /// Puts operands into slots; optional ones may stay empty. `None` if the number is wrong.
+    /// Assigns operands to inputs; optional ones may stay empty. `None` if the number is wrong.
     fn count_inputs(
         &mut self,
         call: &Call,
@@ -193,7 +193,7 @@ impl GraphChecker<'_> {
         }
     }
 
-    /// The value of an attribute, unknown if it is of the wrong type.
+    /// The value of an attribute, unknown if it has the wrong type.
     fn attribute_value(&mut self, name: &str, ty: &TypeExpr, value: ConstValue, span: Span) -> ConstValue {
         if let ConstValue::Identifier(word) = &value {
             let expects_word = match &ty.kind {
@@ -208,21 +208,21 @@ impl GraphChecker<'_> {
         if self.check_kind(name, ty, &value, span) { value } else { ConstValue::Unknown }
     }
 
-    /// Puts in the defaults; whether an attribute without one is missing.
+    /// Inserts defaults; returns whether an attribute without one is missing.
     fn missing_attributes(&mut self, call: &Call, primitive: &Primitive, attributes: &mut Attributes) -> bool {
         let mut missing = false;
         for param in &primitive.attributes {
             let Param::Named { name, default, .. } = param else {
                 continue;
             };
-            // Without a dtype, tensors made of nothing have the model's.
+            // Without a dtype, tensors without operands have the model's dtype.
             let counts = matches!(primitive.name, "positions" | "relative_buckets");
             let own = primitive.rule == ShapeRule::Filled && name.name == "dtype" && !counts;
             if attributes.contains_key(&name.name) || own {
                 continue;
             }
             match default {
-                // Defaults of the table are literals or words.
+                // Defaults in the table are literals or identifiers.
                 Some(default) => {
                     let scope = ConstantScope::empty(0);
                     let value = eval(default, &scope)
@@ -262,7 +262,7 @@ fn attribute<'a>(primitive: &'a Primitive, wanted: &str) -> Option<(&'a TypeExpr
     })
 }
 
-/// How many tensors a primitive cannot do without.
+/// The number of required tensor inputs.
 fn required(primitive: &Primitive) -> usize {
     let optional = |slot: &&IoTensor| matches!(slot.ty.as_ref().map(|ty| &ty.kind), Some(TypeKind::Optional(_)));
     primitive.inputs.iter().filter(|slot| !optional(slot) && !slot.variadic).count()

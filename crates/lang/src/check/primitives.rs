@@ -1,7 +1,7 @@
-//! The primitives of §6 in one table: signature, attributes, what the backward pass needs, and the rule for shapes.
+//! The table of the primitives of §6: signature, attributes, tensors saved for the backward pass, and shape rule.
 //!
-//! Signatures are written in the language itself. `Rule::Signature` says that unifying them is all there is; the
-//! other rules compute shapes that signatures cannot express.
+//! Signatures are written in the language itself. `ShapeRule::Signature` means that unification is sufficient; the other rules
+//! compute shapes that signatures cannot express.
 
 use crate::ast::{IoTensor, Item, Param, PassItemKind, SectionKind};
 use crate::parser;
@@ -9,7 +9,7 @@ use crate::span::FileId;
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
-/// How the shapes of the results follow.
+/// How the shapes of the results are computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ShapeRule {
     /// By unifying the signature.
@@ -18,19 +18,19 @@ pub enum ShapeRule {
     Matmul,
     /// `A·B` per leading axes, which broadcast.
     BatchedMatmul,
-    /// Rows in groups, each with its group's matrix.
+    /// Grouped products: each group of rows has its own matrix.
     GroupedGemm,
     /// The operands' shapes broadcast.
     Broadcast,
-    /// The same; the result holds ones and zeros.
+    /// Broadcasting; the result is boolean, stored as ones and zeros.
     Compare,
-    /// The same, in floats: whole numbers divide truly.
+    /// Broadcasting; the result is a float, also for integers.
     Divide,
     /// One result per size along an axis.
     Split,
     /// Sizes add up along an axis.
     Concat,
-    /// As many elements, another shape.
+    /// A reshape with the same number of elements.
     View,
     /// Two axes swapped.
     Transpose,
@@ -38,7 +38,7 @@ pub enum ShapeRule {
     Permute,
     /// Axes removed, or kept with size 1.
     Reduce,
-    /// As many copies as asked for.
+    /// A given number of copies.
     Fork,
     /// A shape given as an argument.
     Filled,
@@ -57,9 +57,9 @@ pub struct Primitive {
     pub outputs: Vec<IoTensor>,
     /// Its attributes with defaults.
     pub attributes: Vec<Param>,
-    /// Inputs and results that its derived backward reads.
+    /// The inputs and results that its derived backward pass reads.
     pub saves: &'static [&'static str],
-    /// The rule for shapes.
+    /// The shape rule.
     pub rule: ShapeRule,
 }
 
@@ -161,7 +161,7 @@ const TABLE: &[Row] = &[
     Row("reduce_max", "x: [*]", "(values, indices)", "dim: int, keepdim: bool = false", &["indices"], ShapeRule::Reduce),
     Row("cumsum", "x: [*]", "out: [*]", "dim: int = -1", &[], ShapeRule::Signature),
     Row("take_rows", "(x: [B, T, C], indices: [B, int32])", "out: [B, C]", "", &["indices"], ShapeRule::Signature),
-    // windows that slide
+    // Convolution and pooling
     Row("conv1d", "(x: [B, C, T], weight: [N, G, K], bias: [N]?)", "out: [B, N, (T + 2 * padding - K) // stride + 1]",
         "stride: int = 1, padding: int = 0, groups: int = 1", &["x", "weight"], ShapeRule::Signature),
     Row("conv2d", "(x: [B, C, H, W], weight: [N, G, KH, KW], bias: [N]?)",
@@ -213,7 +213,7 @@ pub fn find(name: &str) -> Option<&'static Primitive> {
     PRIMITIVES.get(name)
 }
 
-/// The primitive that a name stands for, also as modules are spelled: `FlashAttention`, `Add` (§5.3, §5.4).
+/// The primitive with this name, also in the spelling of modules: `FlashAttention`, `Add` (§5.3, §5.4).
 pub fn find_by_module_name(name: &str) -> Option<&'static Primitive> {
     static SPELLED: LazyLock<BTreeMap<String, &'static str>> =
         LazyLock::new(|| TABLE.iter().map(|row| (row.0.replace('_', ""), row.0)).collect());

@@ -1,4 +1,4 @@
-//! What a statement or a module leads to: primitives that run, tensors that get a name, modules inside.
+//! Computes what a statement or a module reaches: primitives, named tensors, contained modules.
 
 use super::graph::{GraphChecker, GraphEntry};
 use super::primitives;
@@ -6,18 +6,18 @@ use crate::ast::{Call, Flow, FlowSource, Path, Statement, StepKind, TypeExpr, Ty
 use crate::resolve::{Entity, ItemRef, ModuleProgram, ModuleView};
 use std::collections::BTreeSet;
 
-/// What was found on the way.
+/// The reachable names.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ReachableNames {
     /// Names of primitives.
     pub(super) primitives: BTreeSet<String>,
-    /// Names that graphs give to tensors.
+    /// Names of tensors in graphs.
     pub(super) tensors: BTreeSet<String>,
     seen: BTreeSet<ItemRef>,
 }
 
 impl GraphChecker<'_> {
-    /// What a statement of the module under check leads to.
+    /// Computes what a statement of the module under check reaches.
     pub(super) fn reachable_names(&mut self, flow: &Flow) -> ReachableNames {
         let mut reach = ReachableNames::default();
         for call in calls(flow) {
@@ -70,7 +70,7 @@ impl ReachableNames {
     }
 }
 
-/// The module that a type is, or is an array of.
+/// The module of a type, or of an array's elements.
 pub(super) fn module_of(program: &ModuleProgram, file: usize, ty: &TypeExpr) -> Option<ItemRef> {
     match &ty.kind {
         TypeKind::Array { element, .. } => module_of(program, file, element),
@@ -96,7 +96,7 @@ pub(crate) fn calls(flow: &Flow) -> Vec<&Call> {
     source.into_iter().chain(steps).collect()
 }
 
-/// All statements, of every branch.
+/// All statements, including all branches.
 pub(crate) fn flatten<'s>(statements: &'s [Statement], flows: &mut Vec<&'s Flow>) {
     for statement in statements {
         match statement {

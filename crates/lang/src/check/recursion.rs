@@ -1,4 +1,4 @@
-//! Modules that contain themselves, whatever their parameters (E007).
+//! Detects modules that always contain themselves (E007).
 
 use super::reachability::{calls, module_of};
 use crate::ast::{ParamEntry, Statement, TypeKind};
@@ -21,7 +21,7 @@ pub(super) fn check(program: &ModuleProgram, view: &ModuleView<'_>, found: &mut 
     );
 }
 
-/// The place in `from` that leads to `to` in any case; `way` gets the modules in between, last first.
+/// The location in `from` that unconditionally leads to `to`; `way` receives the modules in between, last first.
 fn leads_to(
     program: &ModuleProgram,
     from: ItemRef,
@@ -30,7 +30,7 @@ fn leads_to(
     seen: &mut std::collections::BTreeSet<ItemRef>,
 ) -> Option<Span> {
     let view = ModuleView::new(program, from)?;
-    // An array may have no elements.
+    // An array may be empty.
     let sure = |entry: &&&ParamEntry| entry.condition.is_none() && !matches!(entry.ty.kind, TypeKind::Array { .. });
     let contained = view.params.iter().filter(sure);
     let contained = contained.filter_map(|entry| Some((module_of(program, from.file, &entry.ty)?, entry.ty.span)));

@@ -1,4 +1,4 @@
-//! Shapes that signatures cannot express: products, broadcasting, splitting, reshaping, reducing.
+//! Shape rules that signatures cannot express: products, broadcasting, splitting, reshaping, reducing.
 
 use super::primitives::ShapeRule;
 use super::types::{Shape, TensorType, is_integer, promoted};
@@ -8,16 +8,16 @@ use crate::span::Span;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 
-/// A tensor given to an operation.
+/// An operand of an operation.
 #[derive(Clone, Debug)]
 pub(super) struct CheckedOperand {
-    /// As written.
+    /// Its source text.
     pub(super) text: String,
     pub(super) ty: TensorType,
     pub(super) span: Span,
 }
 
-/// Why shapes do not fit.
+/// Why shapes do not match.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ShapeError {
     pub(super) label: String,
@@ -32,7 +32,7 @@ impl ShapeError {
 
 pub(super) type Attributes = BTreeMap<String, ConstValue>;
 
-/// Computes the results' types, and the divisions that must be exact for them; unknown shapes go through.
+/// Computes the results' types, and the divisions that must be exact for them; unknown shapes are propagated.
 pub(super) fn infer_shapes(
     rule: ShapeRule,
     inputs: &[CheckedOperand],
@@ -66,7 +66,7 @@ fn results(
         | ShapeRule::Concat
             if inputs.iter().any(|input| !input.ty.dtype.as_deref().is_some_and(is_integer)) =>
         {
-            // A number beside tensors takes their dtype.
+            // A number as operand has the dtype of the tensors.
             let number = |input: &&CheckedOperand| input.ty.dtype.is_some() || !is_scalar(&input.ty);
             promoted(inputs.iter().filter(number).map(|input| input.ty.dtype.as_deref()))
         }
@@ -122,7 +122,7 @@ fn results(
         (ShapeRule::Permute, [x]) => one(permute(x, attributes)),
         (ShapeRule::Reduce, [x]) => {
             let shape = reduce(x, attributes)?;
-            // The second result holds indices, of the same shape.
+            // The second result contains indices, of the same shape.
             let indices = TensorType { shape: shape.clone(), dtype: Some("int32".to_string()) };
             Ok(vec![TensorType { shape, dtype: dtype.clone() }, indices])
         }
@@ -159,7 +159,7 @@ fn dims(attributes: &Attributes, name: &str) -> Option<Vec<Dim>> {
         .collect()
 }
 
-/// Compares sizes and remembers which divisions must be exact for them to agree.
+/// Compares sizes and records which divisions must be exact for them to agree.
 #[derive(Default)]
 struct SizeComparison {
     exact: RefCell<Vec<ExactDivision>>,
@@ -183,8 +183,8 @@ impl SizeComparison {
     }
 }
 
-/// `op(A)·op(B)` on matrices; leading axes of an operand that keeps its rows are flattened into rows, and both
-/// operands' leading axes are summed over when the first is transposed (§6.1.1, §5.12.3).
+/// `op(A)·op(B)` on matrices; leading axes of an operand that is not transposed are flattened into rows, and leading axes of both
+/// operands are summed over if the first is transposed (§6.1.1, §5.12.3).
 fn matmul(sizes: &SizeComparison, mode: &str, a: &Shape, b: &Shape) -> Result<Shape, String> {
     let (Some((m, a_rows)), Some((n, b_rows))) = (a.dims.split_last(), b.dims.split_last()) else {
         return Err("needs matrices".to_string());
@@ -249,12 +249,12 @@ fn batched_matmul(sizes: &SizeComparison, mode: &str, a: &Shape, b: &Shape) -> R
     Ok(lead)
 }
 
-/// `[n, K]` by one matrix for each group: `[G, N, K]`, or `[G, K, N]` where it is not transposed.
+/// `[n, K]` by one matrix per group: `[G, N, K]`, or `[G, K, N]` if it is not transposed.
 fn grouped_gemm(sizes: &SizeComparison, mode: Option<&str>, x: &Shape, w: &Shape) -> Result<Shape, ShapeError> {
     let ([rows, k], [_, first, second]) = (&x.dims[..], &w.dims[..]) else {
         return Err(ShapeError::new("needs an input [n, K] and weights of three dimensions"));
     };
-    // Rows belong to their groups, so the left side is never transposed.
+    // Rows belong to their groups, so the left operand is never transposed.
     if let Some(mode @ ("TN" | "TT")) = mode {
         let mut misfit = ShapeError::new(format!("transpose={mode} would turn the rows, which groups are made of"));
         let fits = if sizes.same_size(k, second) { Some("NT") } else { sizes.same_size(k, first).then_some("NN") };
@@ -271,7 +271,7 @@ fn grouped_gemm(sizes: &SizeComparison, mode: Option<&str>, x: &Shape, w: &Shape
     Ok(Shape::fixed(vec![rows.clone(), n.clone()]))
 }
 
-/// Says which other way of transposing would fit, decided on the same symbols.
+/// Names another transposition that would match, decided on the same symbols.
 fn matmul_error(
     mode: &str,
     label: String,
@@ -287,7 +287,7 @@ fn matmul_error(
     ShapeError { label, hint }
 }
 
-/// Shapes are aligned at their last axes; an axis of size 1, or a missing one, stretches.
+/// Aligns shapes at their last axes; an axis of size 1, or a missing one, is broadcast.
 fn broadcast(sizes: &SizeComparison, a: &Shape, b: &Shape) -> Result<Shape, ShapeError> {
     let (long, short) = if a.dims.len() >= b.dims.len() { (a, b) } else { (b, a) };
     let lead = match (&long.variadic, &short.variadic) {

@@ -1,4 +1,4 @@
-//! What names mean while one declaration is checked: constants, dimensions, and types made of them.
+//! The scope of a declaration under check: constants, dimensions, and types that use them.
 
 use super::types::{Shape, TensorType};
 use crate::ast::{DimExpr, Expr, ExprKind, IoTensor, LetItem, Param, TypeExpr, TypeKind};
@@ -10,11 +10,11 @@ use crate::suggest::closest;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Parameters rank behind the dimensions that shapes name, so that sizes print as `B·T·d_model`.
+/// Parameters are ordered after the dimensions in shapes, so that sizes print as `B·T·d_model`.
 const PARAMETER_RANK: u32 = 1 << 16;
 
-/// Constants and dimensions of a declaration. Scope 0 is the one under check, whose symbols stand for any size;
-/// other scopes belong to calls, whose symbols are to be solved for.
+/// Constants and dimensions of a declaration. Scope 0 is the one under check, whose symbols represent any size; other scopes
+/// belong to calls, whose symbols are solved for.
 #[derive(Clone, Debug)]
 pub(super) struct ConstantScope {
     pub(super) id: u32,
@@ -61,12 +61,12 @@ impl ConstantScope {
         }
     }
 
-    /// An empty scope with some constants.
+    /// An empty scope with constants.
     pub(super) fn with_constants(id: u32, constants: BTreeMap<String, ConstValue>) -> ConstantScope {
         ConstantScope { constants, ..ConstantScope::empty(id) }
     }
 
-    /// The scope of a declaration with some parameters given; the others are symbols.
+    /// The scope of a declaration with some arguments; the other parameters are symbols.
     pub(super) fn for_module(
         view: &ModuleView<'_>,
         id: u32,
@@ -123,7 +123,7 @@ impl ConstantScope {
         scope
     }
 
-    /// The value of a parameter that was not given: anything of its type.
+    /// The symbolic value of a parameter without an argument.
     fn symbolic_value(&mut self, name: &str, ty: Option<&TypeExpr>, default: Option<&Expr>) -> ConstValue {
         let word = match ty.map(|ty| &ty.kind) {
             Some(TypeKind::Named { path, args: None }) => path.as_name().map(|name| name.name.as_str()),
@@ -148,7 +148,7 @@ impl ConstantScope {
         }
     }
 
-    /// A dimension that only shapes name, such as `B`; it has the same symbol wherever it stands.
+    /// A dimension that occurs only in shapes, such as `B`; it has the same symbol in all of them.
     pub(super) fn declare_dimension(&mut self, name: &str) -> Symbol {
         if let Some(symbol) = self.symbols.get(name) {
             return symbol.clone();
@@ -159,7 +159,7 @@ impl ConstantScope {
         symbol
     }
 
-    /// What follows stands in an array's element, whose index may be any.
+    /// Enters an array's element, whose index is arbitrary.
     pub(super) fn enter_array(&mut self) {
         let index = self.declare_dimension(INDEX);
         self.constants.insert(INDEX.to_string(), ConstValue::Int(Dim::symbol(index)));
@@ -170,17 +170,17 @@ impl ConstantScope {
         self.symbols.remove(INDEX);
     }
 
-    /// The symbol behind a name, if it has one.
+    /// The symbol of a name, if it has one.
     pub(super) fn symbol(&self, name: &str) -> Option<&Symbol> {
         self.symbols.get(name)
     }
 
-    /// How many dimensions shapes have named so far.
+    /// The number of dimensions introduced by shapes so far.
     pub(super) fn dimension_count(&self) -> u32 {
         self.dimensions
     }
 
-    /// Whether shapes named a dimension for the first time after `count` others.
+    /// Whether a dimension was introduced after the first `count` ones.
     pub(super) fn named_since(&self, symbol: &Symbol, count: u32) -> bool {
         (count..PARAMETER_RANK).contains(&symbol.rank)
     }
@@ -189,7 +189,7 @@ impl ConstantScope {
         self.value(name).is_some()
     }
 
-    /// Evaluates a constant expression; a failure is reported and unknown.
+    /// Evaluates a constant expression; a failure is reported and gives an unknown value.
     pub(super) fn constant(&mut self, expr: &Expr) -> ConstValue {
         match eval(expr, self) {
             Ok(value) => value,
@@ -201,7 +201,7 @@ impl ConstantScope {
         }
     }
 
-    /// A failed evaluation as a finding; `code` is for what is not an undefined name.
+    /// Converts a failed evaluation to a diagnostic; `code` is for errors other than an undefined name.
     pub(super) fn eval_diagnostic(&self, error: EvalError, code: Code) -> Diagnostic {
         match error.kind {
             EvalErrorKind::Undefined(name) => {
@@ -225,7 +225,7 @@ impl ConstantScope {
         }
     }
 
-    /// A dimension. Names that mean nothing else name new dimensions, unless they look like a slip.
+    /// A dimension. Undefined names introduce new dimensions, unless they look misspelled.
     pub(super) fn dim(&mut self, expr: &Expr) -> Option<Dim> {
         self.introduce_dims(expr);
         match self.constant(expr) {
@@ -256,7 +256,7 @@ impl ConstantScope {
         }
     }
 
-    /// The type of a tensor; `None` for other types and where parts are left out.
+    /// The type of a tensor; `None` for other types and where parts are omitted.
     pub(super) fn tensor(&mut self, ty: &TypeExpr) -> Option<TensorType> {
         match &ty.kind {
             TypeKind::Tensor { dims, dtype, .. } => {
@@ -292,7 +292,7 @@ impl ConstantScope {
         }
     }
 
-    /// The type of an input or output; unknown where it has none.
+    /// The type of an input or output; unknown if it has none.
     pub(super) fn io_tensor(&mut self, tensor: &IoTensor) -> TensorType {
         tensor.ty.as_ref().and_then(|ty| self.tensor(ty)).unwrap_or_default()
     }

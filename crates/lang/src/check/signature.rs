@@ -1,4 +1,4 @@
-//! Fitting tensors to a signature.
+//! Matches tensors with a signature.
 
 use super::scope::ConstantScope;
 use super::types::{Shape, TensorType};
@@ -14,7 +14,7 @@ pub(super) struct SignatureSlot {
     pub(super) optional: bool,
 }
 
-/// A signature whose symbols are being solved for.
+/// A signature whose symbols are solved for.
 pub(super) struct SolvedSignature {
     pub(super) inputs: Vec<SignatureSlot>,
     pub(super) outputs: Vec<SignatureSlot>,
@@ -22,7 +22,7 @@ pub(super) struct SolvedSignature {
     variadic_shapes: BTreeMap<Symbol, Shape>,
 }
 
-/// Why a tensor does not fit its slot.
+/// Why a tensor does not match its slot.
 pub(super) struct SignatureMismatch {
     pub(super) expected: String,
     pub(super) label: String,
@@ -50,7 +50,7 @@ impl SolvedSignature {
         }
     }
 
-    /// Fits a tensor to a slot's type.
+    /// Matches a tensor with a slot's type.
     pub(super) fn unify_slot(&mut self, slot: &TensorType, found: &TensorType) -> Result<(), SignatureMismatch> {
         let (Some(pattern), Some(shape)) = (&slot.shape, &found.shape) else {
             return Ok(());
@@ -90,7 +90,7 @@ impl SolvedSignature {
         Ok(())
     }
 
-    /// A type of the signature with everything known put in; sizes that stay unknown make the shape unknown.
+    /// Substitutes the solved sizes in a type of the signature; an unsolved size makes the shape unknown.
     pub(super) fn substitute_known(&self, ty: &TensorType) -> TensorType {
         let shape = ty.shape.as_ref().and_then(|shape| {
             let mut solved = match &shape.variadic {
@@ -108,7 +108,7 @@ impl SolvedSignature {
         TensorType { shape, dtype: ty.dtype.clone() }
     }
 
-    /// A slot's shape for messages: known sizes put in, unknown ones by their name.
+    /// A slot's shape for messages: solved sizes are substituted, others are shown by name.
     fn show(&self, shape: &Shape) -> String {
         let lead = shape.variadic.as_ref().map(|pack| match self.variadic_shapes.get(pack) {
             Some(bound) if bound.variadic.is_none() => {

@@ -1,12 +1,12 @@
-//! Types of tensors as the checker knows them.
+//! The tensor types of the checker.
 
 use crate::dims::{Dim, Symbol};
 use std::fmt;
 
-/// A shape: possibly an unnamed run of leading dimensions, then named ones.
+/// A shape: optional unnamed leading dimensions, then named ones.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shape {
-    /// Stands for the leading dimensions written `*`.
+    /// The symbol of the leading dimensions written `*`.
     pub variadic: Option<Symbol>,
     /// The dimensions after it.
     pub dims: Vec<Dim>,
@@ -18,22 +18,22 @@ impl Shape {
         Shape { variadic: None, dims }
     }
 
-    /// How many elements it has; leading dimensions count as one unknown factor.
+    /// The number of elements; leading dimensions are one unknown factor.
     pub fn elements(&self) -> Dim {
         let lead = self.variadic.clone().map_or(Dim::constant(1), Dim::symbol);
         self.dims.iter().fold(lead, |product, dim| product * dim.clone())
     }
 
-    /// The place of an axis that may count from the end; `None` if there is no such axis.
+    /// The index of an axis that may count from the end; `None` if there is no such axis.
     pub fn axis(&self, axis: i64) -> Option<usize> {
         let rank = self.dims.len() as i64;
-        // With leading dimensions of unknown number, only counting from the end is certain.
+        // With an unknown number of leading dimensions, only indices from the end are known.
         let place = if axis < 0 { rank + axis } else { axis };
         let certain = self.variadic.is_none() || axis < 0;
         (certain && (0..rank).contains(&place)).then_some(place as usize)
     }
 
-    /// Whether two shapes agree for all sizes, assuming that divisions in them are exact.
+    /// Whether two shapes agree for all sizes, provided that the divisions in them are exact.
     pub fn equal(&self, other: &Shape) -> bool {
         self.variadic == other.variadic
             && self.dims.len() == other.dims.len()
@@ -49,7 +49,7 @@ impl fmt::Display for Shape {
     }
 }
 
-/// A tensor's type; parts are `None` where they are not known.
+/// A tensor's type; unknown parts are `None`.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct TensorType {
     /// Its shape.
@@ -78,7 +78,7 @@ impl fmt::Display for TensorType {
     }
 }
 
-/// Whether a dtype holds integers.
+/// Whether a dtype is an integer type.
 pub(super) fn is_integer(dtype: &str) -> bool {
     dtype.starts_with("int")
 }
@@ -94,16 +94,16 @@ pub(super) fn float_bits(dtype: &str) -> Option<u32> {
     })
 }
 
-/// The dtype of a result of several operands (§7.4.4): the widest float; `None` where that is not known, or none is.
+/// The dtype of a result of several operands (§7.4.4): the widest float; `None` if it is unknown, or if there is no float.
 pub(super) fn promoted<'a>(dtypes: impl Iterator<Item = Option<&'a str>>) -> Option<String> {
-    // Few bits are dequantised to what stands beside them, or to the model's dtype.
+    // Low-precision operands are dequantized to the dtype of the others, or to the model's dtype.
     let few = |dtype: &str| float_bits(dtype).is_some_and(|bits| bits < 16);
     let floats: Vec<Option<&str>> =
         dtypes.filter(|dtype| !dtype.is_some_and(|dtype| is_integer(dtype) || few(dtype))).collect();
     let first = floats.first().copied()?;
     match floats.iter().all(|dtype| *dtype == first) {
         true => first.map(str::to_string),
-        // Nothing is wider than fp32, and nothing narrower holds both formats of 16 bits.
+        // fp32 is the widest type, and the only one that represents both 16-bit formats.
         false if floats.contains(&Some("fp32")) || !floats.contains(&None) => Some("fp32".to_string()),
         false => None,
     }

@@ -1,4 +1,4 @@
-//! Weight mappings name parameters that exist, once each, with placeholders that are bound (§8, E010).
+//! Checks weight mappings: they name existing parameters, each once, with bound placeholders (§8, E010).
 
 use crate::ast::{
     ConfigEntry, ConfigValue, ExprKind, LetItem, Param, ParamEntry, SectionKind, StrLit, TypeKind, WeightMapping,
@@ -11,11 +11,11 @@ use crate::suggest::closest;
 use crate::template;
 use std::collections::BTreeMap;
 
-/// What `transform` knows.
+/// The functions of `transform`.
 const FUNCTIONS: &[&str] = &["transpose", "negate", "exp", "negate_exp"];
 
 pub(super) fn check(program: &ModuleProgram, view: &ModuleView<'_>, found: &mut Vec<Diagnostic>) {
-    // Names of tensors may use parameters and what `let:` makes of them.
+    // Tensor names may use parameters and `let:` bindings.
     let lets = view.lets.iter().filter_map(|item| match item {
         LetItem::Bind { name, .. } => Some(name.name.as_str()),
         _ => None,
@@ -49,7 +49,7 @@ pub(super) fn check(program: &ModuleProgram, view: &ModuleView<'_>, found: &mut 
     }
 }
 
-/// What is written can be computed from the parameter, and read back.
+/// Checks that an export can be computed from the parameter, and inverted.
 fn check_export(mapping: &WeightMapping, found: &mut Vec<Diagnostic>) {
     match &mapping.spec {
         WeightSpec::Fuse { span, .. } => found.push(
@@ -68,7 +68,7 @@ fn check_export(mapping: &WeightMapping, found: &mut Vec<Diagnostic>) {
     }
 }
 
-/// The keys of `param_mapping:` are parameters of the model, and the other keys are known.
+/// Checks that the keys of `param_mapping:` are parameters of the model, and that the other keys are known.
 fn check_config(view: &ModuleView<'_>, entries: &[ConfigEntry], found: &mut Vec<Diagnostic>) {
     const KEYS: &[&str] = &["architecture", "config_class", "param_mapping"];
     for entry in entries.iter().filter(|entry| !KEYS.contains(&entry.key.name.as_str())) {
@@ -100,7 +100,7 @@ fn check_config(view: &ModuleView<'_>, entries: &[ConfigEntry], found: &mut Vec<
     }
 }
 
-/// Names of the parameters between the parentheses.
+/// The names of the header's parameters.
 fn header<'a>(view: &ModuleView<'a>) -> impl Iterator<Item = &'a str> + use<'a> {
     view.header.clone().into_iter().filter_map(|param| match param {
         Param::Named { name, .. } => Some(name.name.as_str()),
@@ -112,7 +112,7 @@ fn invalid(span: Span, message: String, label: impl Into<String>) -> Diagnostic 
     Diagnostic::new(Code::E010, span, message).with_label(label)
 }
 
-/// Follows a path through contained modules.
+/// Resolves a path through contained modules.
 pub(super) fn check_path(
     program: &ModuleProgram,
     view: &ModuleView<'_>,
@@ -139,7 +139,7 @@ pub(super) fn check_path(
         };
         let indexed = matches!(parts.peek(), Some(WeightPart::Index(_) | WeightPart::Placeholder(_)));
         let is_array = matches!(entry.ty.kind, TypeKind::Array { .. });
-        // An index behind a tensor is a slice along its first dimension, such as one expert's weight.
+        // An index after a tensor selects a slice along its first dimension, such as one expert's weight.
         let is_tensor = matches!(entry.ty.kind, TypeKind::Tensor { .. });
         if indexed != is_array && !(indexed && is_tensor) {
             let (message, label) = if is_array {

@@ -1,28 +1,28 @@
-//! Evaluation. Every failure names the part of the expression that caused it.
+//! Evaluates constant expressions. Every error has the span of the subexpression that caused it.
 
 use super::value::{ConstValue, Ternary};
 use crate::ast::{Arg, BinaryOp, CompareOp, Expr, ExprKind, IndexItem, UnaryOp};
 use crate::dims::Dim;
 use crate::span::Span;
 
-/// Where names get their values.
+/// Resolves names to values.
 pub trait NameResolver {
-    /// The value of a name; `None` if it has no constant one.
+    /// The value of a name; `None` if it is not constant.
     fn value(&self, name: &str) -> Option<ConstValue>;
 
-    /// Whether a name stands for a tensor, which is never constant.
+    /// Whether a name is a tensor, which is never constant.
     fn is_tensor(&self, name: &str) -> bool;
 
-    /// Whether an optional tensor is there; `None` if that is not known.
+    /// Whether an optional tensor is present; `None` if that is unknown.
     fn is_present(&self, name: &str) -> Option<bool> {
         let _ = name;
         None
     }
 
-    /// What is assumed about a condition that parameters leave open.
+    /// The assumption about an open condition on parameters.
     fn assumed_truth(&self, condition: &str) -> Option<bool>;
 
-    /// Told of a condition that an `if else` needs decided; a checker may come back with it assumed both ways.
+    /// Receives a condition that an `if else` needs decided; a checker may then assume both values in turn.
     fn request_decision(&self, condition: &str) {
         let _ = condition;
     }
@@ -31,20 +31,20 @@ pub trait NameResolver {
 /// Why an expression has no constant value.
 #[derive(Clone, Debug, PartialEq)]
 pub struct EvalError {
-    /// The part of the expression that is to blame.
+    /// The subexpression that caused the error.
     pub span: Span,
-    /// What is wrong with it.
+    /// The kind of the error.
     pub kind: EvalErrorKind,
 }
 
-/// What can be wrong with an expression.
+/// The kinds of evaluation errors.
 #[derive(Clone, Debug, PartialEq)]
 pub enum EvalErrorKind {
-    /// No such name.
+    /// An undefined name.
     Undefined(String),
     /// It depends on a tensor.
     Runtime(String),
-    /// The operation does not fit its operands; the words say how.
+    /// The operation does not accept its operands; the message explains why.
     Type(String),
     /// Division by zero.
     ZeroDivision,
@@ -54,21 +54,21 @@ pub enum EvalErrorKind {
 
 type EvalResult = Result<ConstValue, EvalError>;
 
-/// Sizes with more terms than any architecture has are not followed; this bounds the work on strange files.
+/// The maximum number of terms of a size; this bounds the work on malicious files.
 const MAX_TERMS: usize = 4096;
 
 /// The functions that constant expressions may call (§3.7.1).
 pub(crate) const INTRINSICS: &[&str] =
     &["sqrt", "ceil_div", "min", "max", "abs", "log", "exp", "len", "contains", "given"];
 
-/// The name under which an array's elements find their index: what `{layer}` stands for among their arguments.
+/// The name under which the arguments of an array's elements find their index, which is written `{layer}`.
 pub(crate) const INDEX: &str = "{index}";
 
 /// Evaluates a constant expression.
 pub fn eval(expr: &Expr, names: &dyn NameResolver) -> EvalResult {
     let fail = |kind| Err(EvalError { span: expr.span, kind });
     match &expr.kind {
-        // Ints and floats have 32 bits (§3.1).
+        // Integers and floats have 32 bits (§3.1).
         ExprKind::Int(value) if i32::try_from(*value).is_err() => {
             fail(EvalErrorKind::Type(format!("{value} does not fit in an int of 32 bits")))
         }
@@ -93,7 +93,7 @@ pub fn eval(expr: &Expr, names: &dyn NameResolver) -> EvalResult {
             Ok(ConstValue::List(items.iter().map(|item| eval(item, names)).collect::<Result<_, _>>()?))
         }
         ExprKind::Unary(op, inner) => {
-            // The smallest int is one further from 0 than the largest.
+            // The magnitude of the smallest integer exceeds the largest integer by one.
             let value = match (op, &inner.kind) {
                 (UnaryOp::Neg, ExprKind::Int(2_147_483_648)) => ConstValue::int(2_147_483_648),
                 _ => eval(inner, names)?,
@@ -163,7 +163,7 @@ pub fn eval(expr: &Expr, names: &dyn NameResolver) -> EvalResult {
         },
         ExprKind::Attr(base, _) | ExprKind::Index(base, _) => match root(base) {
             Some(name) if names.is_tensor(name) => fail(EvalErrorKind::Runtime(name.to_string())),
-            // Only tensors have a shape, whether this one is there or not.
+            // Only tensors have a shape, also absent optional ones.
             Some(name) if is_shape(expr) => fail(EvalErrorKind::Runtime(name.to_string())),
             Some(name) if names.value(name).is_none() => fail(EvalErrorKind::Undefined(name.to_string())),
             _ => fail(EvalErrorKind::Type("constants have no members".to_string())),
@@ -197,7 +197,7 @@ fn element(expr: &Expr, base: &Expr, items: &[IndexItem], names: &dyn NameResolv
     }
 }
 
-/// Evaluates a condition.
+/// Evaluates a condition to a three-valued boolean.
 pub(crate) fn truth(expr: &Expr, names: &dyn NameResolver) -> Result<Ternary, EvalError> {
     match eval(expr, names)? {
         ConstValue::Bool(truth) => Ok(truth),
@@ -302,7 +302,7 @@ fn arithmetic(op: BinaryOp, a: ConstValue, b: ConstValue) -> Result<ConstValue, 
     }
 }
 
-/// An integer power, where it is one and not too large.
+/// An integer power, if the exponent is a constant that is not too large.
 fn power(base: &Dim, exponent: &Dim) -> Option<Dim> {
     let exponent = u32::try_from(exponent.as_constant()?).ok()?;
     match base.as_constant() {
@@ -401,7 +401,7 @@ mod tests {
     use crate::dims::Symbol;
     use crate::span::FileId;
 
-    /// `n`, `m` are sizes, `flag` is open, `half` is 0.5, `x` is a tensor.
+    /// Test names: `n`, `m` are sizes, `flag` is open, `half` is 0.5, `x` is a tensor.
     struct Given;
 
     impl NameResolver for Given {

@@ -1,4 +1,4 @@
-//! Constant expressions: what parameters, let bindings and literals come to.
+//! Constant expressions: the values of parameters, let bindings and literals.
 
 mod eval;
 mod value;

@@ -18,23 +18,23 @@ pub enum ConstValue {
     None,
     /// A list or tuple.
     List(Vec<ConstValue>),
-    /// A word that names itself: `NT`, `silu`, `bf16`.
+    /// An identifier that is its own value: `NT`, `silu`, `bf16`.
     Identifier(String),
-    /// A parameter of a type the checker does not follow, or a value after a reported mistake.
+    /// A parameter of a type that the checker does not track, or a value after a reported error.
     Unknown,
 }
 
-/// Whether a condition holds.
+/// A three-valued boolean.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ternary {
-    /// It is decided.
+    /// The value is known.
     Known(bool),
-    /// It depends on this condition, which parameters without values leave open.
+    /// The value depends on this condition on parameters without values.
     Undecided(String),
 }
 
 impl ConstValue {
-    /// A decided boolean.
+    /// A known boolean.
     pub fn bool(value: bool) -> ConstValue {
         ConstValue::Bool(Ternary::Known(value))
     }
@@ -44,7 +44,7 @@ impl ConstValue {
         ConstValue::Int(Dim::constant(value))
     }
 
-    /// What kind of value it is, for messages.
+    /// The type of the value, for messages.
     pub fn kind(&self) -> &'static str {
         match self {
             ConstValue::Int(_) => "an int",
@@ -58,7 +58,7 @@ impl ConstValue {
         }
     }
 
-    /// The integer, if it is a number.
+    /// The integer, if it is a constant.
     pub fn as_int(&self) -> Option<i64> {
         match self {
             ConstValue::Int(dim) => dim.as_constant(),

@@ -1,13 +1,13 @@
-//! The catalogue of codes: E and W codes as the language's specification numbers them, L codes of our own.
+//! The diagnostic codes: E and W codes as numbered in the language's specification, and our own L codes.
 
 use std::fmt;
 
-/// How bad a finding is.
+/// The severity of a diagnostic.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Severity {
-    /// The file means nothing until this is mended.
+    /// The file cannot be compiled until this is fixed.
     Error,
-    /// The file compiles, but probably not to what was meant.
+    /// The file compiles, but probably not as intended.
     Warning,
 }
 
@@ -20,7 +20,7 @@ impl fmt::Display for Severity {
     }
 }
 
-/// Declares [`Code`] with each code's title and explanation, so that no code can lack either.
+/// Declares [`Code`] with each code's title and explanation, so that none can be missing.
 macro_rules! codes {
     ($($code:ident, $severity:ident, $title:literal, $explanation:literal;)*) => {
         /// The code of a diagnostic.
@@ -38,17 +38,17 @@ macro_rules! codes {
                 match self { $(Code::$code => stringify!($code),)* }
             }
 
-            /// What the code stands for, in a few words.
+            /// A short title.
             pub fn title(self) -> &'static str {
                 match self { $(Code::$code => $title,)* }
             }
 
-            /// When the code is raised and what to do about it.
+            /// When the code is reported and how to fix the problem.
             pub fn explanation(self) -> &'static str {
                 match self { $(Code::$code => $explanation,)* }
             }
 
-            /// Whether findings with this code are errors or warnings.
+            /// The severity of diagnostics with this code.
             pub fn severity(self) -> Severity {
                 match self { $(Code::$code => Severity::$severity,)* }
             }

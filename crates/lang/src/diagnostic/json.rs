@@ -4,7 +4,7 @@ use super::Diagnostic;
 use crate::source::Sources;
 use std::fmt::Write;
 
-/// The findings as a JSON array of `{code, severity, file, line, column, message}`.
+/// The diagnostics as a JSON array of `{code, severity, file, line, column, message}`.
 pub fn to_json(sources: &Sources, diagnostics: &[Diagnostic]) -> String {
     let mut out = String::from("[");
     for (index, d) in diagnostics.iter().enumerate() {

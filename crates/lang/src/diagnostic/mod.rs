@@ -1,4 +1,4 @@
-//! Diagnostics as data: every stage of the front end returns them, the edge draws them.
+//! Diagnostics as data: every stage of the front end returns them, and only the command line renders them.
 
 mod code;
 mod json;
@@ -10,34 +10,34 @@ pub use render::{ColorStyle, render, render_all};
 
 use crate::span::Span;
 
-/// A span with a few words about it.
+/// A span with a short text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Label {
-    /// What the words are about.
+    /// The labelled span.
     pub span: Span,
-    /// A few words, printed beside the caret; may be empty.
+    /// A short text, printed beside the carets; may be empty.
     pub text: String,
 }
 
-/// One finding: what is wrong, where, and how to mend it.
+/// A diagnostic: what is wrong, where, and how to fix it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Diagnostic {
-    /// Its code, which also decides the severity.
+    /// Its code, which also determines the severity.
     pub code: Code,
-    /// One line that says what is wrong.
+    /// A one-line description.
     pub message: String,
-    /// The culprit.
+    /// The span of the problem.
     pub primary: Label,
-    /// Other places that matter, such as an earlier definition.
+    /// Other relevant spans, such as an earlier definition.
     pub secondary: Vec<Label>,
-    /// Facts that led to the finding.
+    /// Facts that explain the diagnostic.
     pub notes: Vec<String>,
-    /// How to mend it.
+    /// How to fix it.
     pub hint: Option<String>,
 }
 
 impl Diagnostic {
-    /// A finding at `span` with nothing further to say.
+    /// A diagnostic at `span` without notes and hint.
     pub fn new(code: Code, span: Span, message: impl Into<String>) -> Self {
         Diagnostic {
             code,
@@ -49,45 +49,45 @@ impl Diagnostic {
         }
     }
 
-    /// Sets the words beside the caret.
+    /// Sets the text beside the carets.
     pub fn with_label(mut self, text: impl Into<String>) -> Self {
         self.primary.text = text.into();
         self
     }
 
-    /// Points at another place.
+    /// Adds a secondary span.
     pub fn with_secondary(mut self, span: Span, text: impl Into<String>) -> Self {
         self.secondary.push(Label { span, text: text.into() });
         self
     }
 
-    /// Adds a fact.
+    /// Adds a note.
     pub fn with_note(mut self, text: impl Into<String>) -> Self {
         self.notes.push(text.into());
         self
     }
 
-    /// Sets the remedy.
+    /// Sets the hint.
     pub fn with_hint(mut self, text: impl Into<String>) -> Self {
         self.hint = Some(text.into());
         self
     }
 
-    /// Error or warning, as the code says.
+    /// The severity of its code.
     pub fn severity(&self) -> Severity {
         self.code.severity()
     }
 
-    /// Whether this finding forbids going on to later stages.
+    /// Whether it prevents later stages.
     pub fn is_error(&self) -> bool {
         self.severity() == Severity::Error
     }
 }
 
-/// Puts findings in reading order and drops repetitions of the same finding at the same place. What can't be read comes
-/// first in its file: names that are missing elsewhere may be missing because of it.
+/// Sorts diagnostics in source order and removes duplicates. Syntax errors come first in their file: undefined names elsewhere
+/// may be a consequence of them.
 ///
-/// Checking a module once per combination of its guards finds the same mistake several times.
+/// Checking a module once per combination of its conditions reports the same problem several times.
 pub fn sort_and_dedup(diagnostics: &mut Vec<Diagnostic>) {
     diagnostics.sort_by_key(|d| (d.primary.span.file, d.code != Code::E001, d.primary.span.start, d.code));
     let mut seen = std::collections::BTreeSet::new();

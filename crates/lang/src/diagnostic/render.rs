@@ -1,4 +1,4 @@
-//! Draws a diagnostic as text.
+//! Renders a diagnostic as text.
 //!
 //! ```text
 //! error[E004]: shapes do not fit
@@ -13,7 +13,7 @@ use super::{Diagnostic, Label, Severity};
 use crate::source::{SourceFile, Sources};
 use std::fmt::Write;
 
-/// Whether to colour the text with ANSI escapes.
+/// Whether to color the text with ANSI escapes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ColorStyle {
     /// No escapes.
@@ -36,7 +36,7 @@ const BOLD_YELLOW: &str = "1;33";
 const BLUE: &str = "34";
 const GREEN: &str = "32";
 
-/// Draws one finding; the text ends with a line end.
+/// Renders one diagnostic; the text ends with a newline.
 pub fn render(sources: &Sources, diagnostic: &Diagnostic, style: ColorStyle) -> String {
     let file = sources.file(diagnostic.primary.span.file);
     let accent = match diagnostic.severity() {
@@ -86,7 +86,7 @@ pub fn render(sources: &Sources, diagnostic: &Diagnostic, style: ColorStyle) -> 
     out
 }
 
-/// Draws all findings with a blank line between them.
+/// Renders all diagnostics, separated by blank lines.
 pub fn render_all(sources: &Sources, diagnostics: &[Diagnostic], style: ColorStyle) -> String {
     diagnostics.iter().map(|d| render(sources, d, style)).collect::<Vec<_>>().join("\n")
 }
@@ -98,7 +98,7 @@ struct PlacedLabel<'a> {
     primary: bool,
 }
 
-/// Labels in reading order, those of the primary's file first.
+/// Labels in source order, those of the primary label's file first.
 fn labels_by_line<'a>(sources: &'a Sources, diagnostic: &'a Diagnostic) -> Vec<PlacedLabel<'a>> {
     let home = diagnostic.primary.span.file;
     let mut labels: Vec<_> = std::iter::once((&diagnostic.primary, true))
@@ -113,7 +113,7 @@ fn labels_by_line<'a>(sources: &'a Sources, diagnostic: &'a Diagnostic) -> Vec<P
     labels
 }
 
-/// How far the caret line is indented and how many carets it has; never wider than the line itself.
+/// The indentation and the number of carets; never beyond the end of the line.
 fn caret(label: &PlacedLabel<'_>) -> (usize, usize) {
     let text = label.file.line_text(label.line);
     let start = label.file.line_column(label.label.span.start).column - 1;

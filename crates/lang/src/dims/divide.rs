@@ -1,10 +1,10 @@
-//! Division where it divides, and equality that knows about divisions.
+//! Exact division, and equality under the assumption of exact divisions.
 
 use super::ExactDivision;
 use super::poly::{Atom, Dim, Monomial};
 
 impl Dim {
-    /// The quotient, if the division leaves nothing: `(Hq·D + 2·Hkv·D) / D = Hq + 2·Hkv`.
+    /// The quotient, if there is no remainder: `(Hq·D + 2·Hkv·D) / D = Hq + 2·Hkv`.
     pub fn divide_exactly(&self, divisor: &Dim) -> Option<Dim> {
         let (lead, lead_coefficient) = divisor.terms.last_key_value()?;
         let mut rest = self.clone();
@@ -32,7 +32,7 @@ impl Dim {
         }
     }
 
-    /// The quotient by a number that divides all but the constant: `(2·n - 1) // 2 = n - 1`.
+    /// The quotient by a number that divides all terms except the constant: `(2·n - 1) // 2 = n - 1`.
     fn divide_but_constant(&self, divisor: &Dim) -> Option<Dim> {
         let by = divisor.as_constant().filter(|by| *by > 0)?;
         let constant = self.terms.get(&Monomial::default()).copied().unwrap_or(0);
@@ -49,14 +49,14 @@ impl Dim {
         }
     }
 
-    /// Whether two sizes agree for all values of their symbols, and which divisions must be exact for that.
+    /// Whether two sizes agree for all values of their symbols; returns the divisions that must be exact for that.
     ///
     /// `H·(C // H)` agrees with `C` if `H` divides `C`; the caller turns that into a constraint.
     pub fn equal(&self, other: &Dim) -> Option<Vec<ExactDivision>> {
         let mut difference = self.clone() - other.clone();
         let mut exact = Vec::new();
-        // Each round clears one kind of quotient q = a // b by multiplying with a power of b and putting a for b·q.
-        // Nested quotients surface one level a round.
+        // Each iteration eliminates one quotient q = a // b: multiplies by a power of b and replaces b·q by a. Nested quotients
+        // become visible one level per iteration.
         for _ in 0..16 {
             let Some((quotient, a, b)) = difference.some_quotient() else {
                 return difference.is_zero().then_some(exact);

@@ -5,18 +5,18 @@ use std::collections::BTreeMap;
 use std::ops::{Add, Mul, Neg, Sub};
 use std::sync::Arc;
 
-/// A named dimension. Symbols order by where they were introduced, which is also how sizes are printed.
+/// A named dimension. Symbols are ordered by their introduction, which is also the order in printed sizes.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Symbol {
-    /// Which module or call introduced it; 0 is the module under check.
+    /// The module or call that introduced it; 0 is the module under check.
     pub scope: u32,
-    /// Its place among the symbols of its scope.
+    /// Its index among the symbols of its scope.
     pub rank: u32,
     /// Its name.
     pub name: Arc<str>,
 }
 
-/// What polynomials are over.
+/// An indivisible factor of a polynomial.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Atom {
     /// A dimension.
@@ -25,9 +25,9 @@ pub enum Atom {
     FloorDiv(Box<Dim>, Box<Dim>),
     /// `a % b`, not known to be zero.
     Mod(Box<Dim>, Box<Dim>),
-    /// The smaller of two.
+    /// The minimum of two sizes.
     Min(Box<Dim>, Box<Dim>),
-    /// The larger of two.
+    /// The maximum of two sizes.
     Max(Box<Dim>, Box<Dim>),
 }
 
@@ -35,7 +35,7 @@ pub enum Atom {
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub(super) struct Monomial(pub(super) Vec<(Atom, u32)>);
 
-/// Lexicographic order of exponents, an order that multiplication keeps: division relies on it.
+/// Lexicographic order of exponents, which is compatible with multiplication: division relies on it.
 impl Ord for Monomial {
     fn cmp(&self, other: &Self) -> Ordering {
         for pair in self.0.iter().zip(&other.0) {
@@ -101,7 +101,7 @@ impl Dim {
         }
     }
 
-    /// The number, if it is one.
+    /// The number, if it is constant.
     pub fn as_constant(&self) -> Option<i64> {
         match self.terms.first_key_value() {
             None => Some(0),
@@ -110,7 +110,7 @@ impl Dim {
         }
     }
 
-    /// The symbol, if it is nothing else.
+    /// The symbol, if it is a single symbol.
     pub fn as_symbol(&self) -> Option<&Symbol> {
         let (monomial, coefficient) = self.terms.first_key_value()?;
         match (&monomial.0[..], coefficient, self.terms.len()) {
@@ -119,7 +119,7 @@ impl Dim {
         }
     }
 
-    /// How many terms it has.
+    /// The number of terms.
     pub fn term_count(&self) -> usize {
         self.terms.len()
     }
@@ -134,7 +134,7 @@ impl Dim {
         (0..exponent).fold(Dim::constant(1), |power, _| power * self.clone())
     }
 
-    /// The smaller of two, decided where their difference is a number.
+    /// The minimum, evaluated if the difference is constant.
     pub fn min(self, other: Dim) -> Dim {
         match (self.clone() - other.clone()).as_constant() {
             Some(difference) if difference <= 0 => self,
@@ -146,7 +146,7 @@ impl Dim {
         }
     }
 
-    /// The larger of two, decided where their difference is a number.
+    /// The maximum, evaluated if the difference is constant.
     pub fn max(self, other: Dim) -> Dim {
         match (self.clone() - other.clone()).as_constant() {
             Some(difference) if difference >= 0 => self,
@@ -158,7 +158,7 @@ impl Dim {
         }
     }
 
-    /// Every symbol in it, also inside divisions.
+    /// All symbols in it, including those inside divisions.
     pub fn symbols(&self) -> Vec<&Symbol> {
         let mut found = Vec::new();
         for monomial in self.terms.keys() {
@@ -177,7 +177,7 @@ impl Dim {
         found
     }
 
-    /// The size with symbols replaced; those that `replace` knows nothing of stay.
+    /// Substitutes symbols; those for which `replace` returns none are unchanged.
     pub fn substitute(&self, replace: &dyn Fn(&Symbol) -> Option<Dim>) -> Dim {
         let mut sum = Dim::default();
         for (monomial, coefficient) in &self.terms {

@@ -1,4 +1,4 @@
-//! Sizes as people write them: `B·T`, `(Hq + 2·Hkv)·D`, `d_model // H`.
+//! Formats sizes in the usual notation: `B·T`, `(Hq + 2·Hkv)·D`, `d_model // H`.
 
 use super::poly::{Atom, Dim, Monomial};
 use std::fmt;
@@ -41,7 +41,7 @@ impl fmt::Display for Dim {
 }
 
 impl Dim {
-    /// The atoms that every term has, with their least exponents.
+    /// The common factor of all terms.
     fn common_factor(&self) -> Monomial {
         let mut monomials = self.terms.keys();
         let mut common = monomials.next().cloned().unwrap_or_default();
@@ -56,7 +56,7 @@ impl Dim {
     }
 }
 
-/// A product of atoms; the flag says whether it stands beside something that divisions must be kept apart from.
+/// A product of atoms; the flag says whether divisions in it need parentheses.
 struct Product<'a>(&'a Monomial, bool);
 
 impl fmt::Display for Product<'_> {

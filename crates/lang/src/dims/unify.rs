@@ -1,24 +1,24 @@
-//! Solving for the sizes of a signature from the sizes it is given.
+//! Unification: solves for the sizes of a signature.
 
 use super::ExactDivision;
 use super::poly::{Dim, Symbol};
 use std::collections::BTreeMap;
 
-/// Two sizes that cannot agree, with everything known put in.
+/// Two sizes that cannot agree, with all solved symbols substituted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SizeMismatch {
-    /// What the signature needs.
+    /// The size in the signature.
     pub expected: Dim,
-    /// What it was given.
+    /// The actual size.
     pub found: Dim,
 }
 
-/// Collects the values of a signature's symbols, those of one scope; symbols of other scopes are fixed.
+/// Collects the values of a signature's symbols, which belong to one scope; symbols of other scopes are constants.
 #[derive(Clone, Debug)]
 pub struct Unifier {
     scope: u32,
     values: BTreeMap<Symbol, Dim>,
-    /// Pairs that could not be decided yet, such as `D // 2` with `D` unknown.
+    /// Undecided pairs, such as `D // 2` with unknown `D`.
     deferred: Vec<(Dim, Dim)>,
     exact_divisions: Vec<ExactDivision>,
 }
@@ -29,7 +29,7 @@ impl Unifier {
         Unifier { scope, values: BTreeMap::new(), deferred: Vec::new(), exact_divisions: Vec::new() }
     }
 
-    /// Gives a symbol its value.
+    /// Sets the value of a symbol.
     pub fn bind(&mut self, symbol: Symbol, value: Dim) {
         self.values.insert(symbol, value);
     }
@@ -39,17 +39,17 @@ impl Unifier {
         self.values.get(symbol)
     }
 
-    /// A size of the signature with all known values put in.
+    /// Substitutes all solved symbols in a size.
     pub fn apply(&self, dim: &Dim) -> Dim {
         dim.substitute(&|symbol| self.values.get(symbol).cloned())
     }
 
-    /// The first symbol of the signature in `dim` that has no value.
+    /// The first unsolved symbol of the signature in `dim`.
     pub fn unsolved(&self, dim: &Dim) -> Option<Symbol> {
         self.apply(dim).symbols().into_iter().find(|s| s.scope == self.scope).cloned()
     }
 
-    /// Makes a size of the signature equal to a given one.
+    /// Unifies a size of the signature with an actual one.
     pub fn unify(&mut self, pattern: &Dim, found: &Dim) -> Result<(), SizeMismatch> {
         let expected = self.apply(pattern);
         let unknown: Vec<Symbol> = expected.symbols().into_iter().filter(|s| s.scope == self.scope).cloned().collect();
@@ -85,13 +85,13 @@ impl Unifier {
         Ok(())
     }
 
-    /// The divisions that must be exact for all that was unified to hold.
+    /// The divisions that must be exact for the unification.
     pub fn exactness(&self) -> &[ExactDivision] {
         &self.exact_divisions
     }
 }
 
-/// Solves `c·symbol + r = found`, if the equation has that form and divides.
+/// Solves `c·symbol + r = found`, if the equation has that form and `c` divides evenly.
 fn solve(expected: &Dim, symbol: &Symbol, found: &Dim) -> Option<Dim> {
     let at = |value: i64| expected.substitute(&|s| (s == symbol).then(|| Dim::constant(value)));
     let rest = at(0);

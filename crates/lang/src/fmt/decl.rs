@@ -1,4 +1,4 @@
-//! Files, imports and declarations.
+//! Formats files, imports and declarations.
 
 use super::doc::Doc;
 use super::printer::Printer;
@@ -25,10 +25,10 @@ impl Printer<'_> {
         }
     }
 
-    /// One blank line above a declaration and the comments that belong to it.
+    /// Writes one blank line before a declaration and its leading comments.
     fn separate_item(&mut self, index: usize, span: Span, after_doc: bool) {
         if index > 0 || after_doc {
-            // A comment behind the last line of the previous item stays there.
+            // A trailing comment of the previous item stays there.
             if let Some(comment) = self.take_trailing(span.start as usize) {
                 self.append_text(&comment);
             }
@@ -63,7 +63,7 @@ impl Printer<'_> {
 
     fn decl(&mut self, decl: &Decl) {
         let body = decl.sections.first().map_or(decl.span.end, |section| section.span.start);
-        // The header ends at its colon; a comment behind that is left for the end of the line.
+        // The header ends at its colon; a comment after that becomes a trailing comment.
         let last = [
             Some(decl.name.span.end),
             decl.params.as_ref().and_then(|params| params.last()).map(|param| param.span().end),
@@ -126,7 +126,7 @@ impl Printer<'_> {
     }
 }
 
-/// Where the header's colon stands: after `from`, past the comments of a parameter list.
+/// The position of the header's colon: after `from`, and after the comments of a parameter list.
 fn closing(text: &str, from: usize, limit: usize) -> usize {
     let mut at = from;
     for line in text[from..limit].split_inclusive('\n') {

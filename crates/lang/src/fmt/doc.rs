@@ -1,8 +1,8 @@
-//! What a line consists of before it is known whether it fits.
+//! The document model of a line, before it is known whether it fits.
 
 use super::WIDTH;
 
-/// A piece of a line; lists may be broken over several lines.
+/// A part of a line; lists may be broken over several lines.
 #[derive(Clone, Debug)]
 pub(super) enum Doc {
     Text(String),
@@ -14,16 +14,16 @@ pub(super) enum Doc {
 pub(super) struct List {
     pub(super) open: &'static str,
     pub(super) items: Vec<ListItem>,
-    /// Own-line comments after the last element.
+    /// Comments on separate lines after the last element.
     pub(super) tail: Vec<String>,
     pub(super) close: &'static str,
-    /// Whether a comma must follow the last element, as in `(x,)`.
+    /// Whether a trailing comma is required, as in `(x,)`.
     pub(super) comma: bool,
 }
 
 #[derive(Clone, Debug)]
 pub(super) struct ListItem {
-    /// Own-line comments above the element.
+    /// Comments on separate lines before the element.
     pub(super) before: Vec<String>,
     pub(super) doc: Doc,
     /// A comment at the end of the element's line.
@@ -35,7 +35,7 @@ impl Doc {
         Doc::Text(text.into())
     }
 
-    /// The piece on one line; `None` if a comment forbids that.
+    /// The document on one line; `None` if a comment prevents that.
     pub(super) fn flat(&self) -> Option<String> {
         match self {
             Doc::Text(text) => Some(text.clone()),
@@ -53,8 +53,8 @@ impl Doc {
         }
     }
 
-    /// Writes the piece behind what `out` already has on its last line; lists break where the line would be too long.
-    /// `after` is the length of what must follow on the same line.
+    /// Writes the document after the current last line of `out`; lists are broken if the line would be too long. `after` is the
+    /// length of the text that must follow on the same line.
     pub(super) fn write(&self, out: &mut String, indent: usize, after: usize) {
         match self {
             Doc::Text(text) => out.push_str(text),
@@ -76,7 +76,7 @@ impl Doc {
         }
     }
 
-    /// What the piece takes of a line at least: a list may break right after its opener.
+    /// The minimum width of the first line: a list may break right after its opening bracket.
     fn least_width(&self) -> usize {
         match self {
             Doc::Text(text) => text.chars().count(),

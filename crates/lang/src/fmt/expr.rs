@@ -1,4 +1,4 @@
-//! Expressions, types and annotations as pieces of a line.
+//! Formats expressions, types and annotations as documents.
 
 use super::doc::{Doc, List, ListItem};
 use super::printer::Printer;
@@ -6,7 +6,7 @@ use crate::ast::{Annotation, Arg, DimExpr, Expr, ExprKind, IndexItem, TensorSpel
 use crate::span::Span;
 
 impl Printer<'_> {
-    /// Elements between brackets with the comments among them. `end` is where the closing bracket ends.
+    /// Elements between brackets with their comments. `end` is the end of the closing bracket.
     pub(super) fn list<T>(
         &mut self,
         brackets: (&'static str, &'static str),
@@ -135,7 +135,7 @@ impl Printer<'_> {
         let end = ty.span.end;
         match &ty.kind {
             TypeKind::Tensor { dims, dtype, spelling } => {
-                // The dtype is the last element as written; a name stands for it so that its comments find it.
+                // The dtype is the last element in the source; it is treated as one so that its comments are kept.
                 let mut elements: Vec<DimOrDtype<'_>> = dims.iter().map(DimOrDtype::Dim).collect();
                 elements.extend(dtype.as_ref().map(DimOrDtype::Dtype));
                 let list = self.list(("[", "]"), &elements, end, DimOrDtype::span, |p, element| match element {
@@ -175,7 +175,7 @@ impl Printer<'_> {
         Doc::Seq(parts)
     }
 
-    /// ` @a @b`, each with a blank before it.
+    /// ` @a @b`, each preceded by a space.
     pub(super) fn annotations(&mut self, annotations: &[Annotation]) -> Doc {
         let parts = annotations.iter().flat_map(|a| [Doc::text(" "), self.annotation(a)]).collect();
         Doc::Seq(parts)

@@ -1,4 +1,4 @@
-//! Graph statements. A flow that does not fit on its line continues on lines that start with `->` or `@`.
+//! Formats graph statements. A flow that does not fit on its line is continued on lines that start with `->` or `@`.
 
 use super::WIDTH;
 use super::doc::Doc;
@@ -6,11 +6,11 @@ use super::printer::Printer;
 use crate::ast::{Call, Dest, DestItem, Flow, FlowSource, FlowStep, Statement, StepKind};
 use crate::span::Span;
 
-/// What stands between two arrows, or one annotation at the end.
+/// The part between two arrows, or one trailing annotation.
 struct FlowSegment {
-    /// Comment at the end of the segment before it.
+    /// The trailing comment of the previous segment.
     behind_previous: Option<String>,
-    /// Comments above it.
+    /// Comments before it.
     before: Vec<String>,
     doc: Doc,
 }
@@ -31,7 +31,7 @@ impl Printer<'_> {
                 let build = |p: &mut Self| Doc::Seq(vec![Doc::text("if "), p.expr(&cond.guard), Doc::text(":")]);
                 self.block(head, build, |p| p.statements(&cond.then));
                 let Some(otherwise) = &cond.otherwise else { return };
-                // `else` has no span of its own: it stands before its first statement, in the column of `if`.
+                // `else` has no span: it precedes its first statement, in the column of `if`.
                 let start = otherwise.first().map_or(cond.span.end, |s| s.span().start);
                 let word = self.text[..start as usize].rfind("else").map_or(start, |n| n as u32);
                 let head = Span { start: word, end: word + 4, ..column };
@@ -60,7 +60,7 @@ impl Printer<'_> {
     }
 
     fn segment(&mut self, span: Span, build: impl FnOnce(&mut Self) -> Doc) -> FlowSegment {
-        // A comment behind the segment before this one stays behind it; the others get lines of their own.
+        // A trailing comment of the previous segment stays there; others get separate lines.
         let behind_previous = self.take_trailing(span.start as usize);
         let mut before = Vec::new();
         while let Some(comment) = self.take_comment(span.start as usize) {
@@ -108,7 +108,7 @@ impl Printer<'_> {
     }
 }
 
-/// All on one line if that fits; else the annotations on lines of their own; else every arrow on its own line.
+/// All on one line if it fits; else the annotations on separate lines; else every arrow on its own line.
 fn lay_out(indent: usize, nodes: Vec<FlowSegment>, annotations: Vec<FlowSegment>) -> Doc {
     let flat = |segments: &[FlowSegment], separator: &str| -> Option<String> {
         let plain = segments.iter().all(|s| s.before.is_empty() && s.behind_previous.is_none());
@@ -142,7 +142,7 @@ fn lay_out(indent: usize, nodes: Vec<FlowSegment>, annotations: Vec<FlowSegment>
             out.push_str(&inner);
         }
         out.push_str(arrow);
-        // Columns count from the line's start, so the piece is written behind its indentation.
+        // Columns count from the start of the line, so the document is written after its indentation.
         let depth = if out.is_empty() { indent } else { indent + 2 };
         let mut line = " ".repeat(depth) + arrow;
         let start = line.len();

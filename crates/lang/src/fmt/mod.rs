@@ -1,8 +1,8 @@
-//! The formatter: one layout for every file.
+//! The formatter: one canonical layout.
 //!
-//! Two spaces per block, lines of up to [`WIDTH`] columns, at most one blank line in a row. Comments stay where they
-//! were: on their own line, at the end of their line, or beside their element of a broken list. The result depends
-//! only on the tree, the comments and the blank lines, so formatting twice changes nothing.
+//! Two spaces per block, lines of up to [`WIDTH`] columns, at most one consecutive blank line. Comments keep their position: on a
+//! separate line, at the end of their line, or beside their element of a broken list. The result depends only on the tree, the
+//! comments and the blank lines, so formatting is idempotent.
 
 mod decl;
 mod doc;
@@ -15,10 +15,10 @@ use crate::diagnostic::Diagnostic;
 use crate::parser;
 use crate::span::FileId;
 
-/// Longest line the formatter writes by choice.
+/// The maximum line width that the formatter aims for.
 pub const WIDTH: usize = 100;
 
-/// Formats a file, or returns the mistakes that keep it from being understood.
+/// Formats a file, or returns its syntax errors.
 ///
 /// ```
 /// let tidy = lang::fmt::format("module  Double( n:int ):\n    forward:\n        in: [n]\n").unwrap();

@@ -1,21 +1,21 @@
-//! Lines, blocks, blank lines and comments.
+//! Writes lines, blocks, blank lines and comments.
 
 use super::doc::Doc;
 use crate::lexer::Comment;
 use crate::span::Span;
 use std::collections::VecDeque;
 
-/// Writes a file line by line, in the order of the source; comments are taken from a queue as their place comes by.
+/// Writes a file line by line, in source order; comments are taken from a queue when their position is reached.
 pub(super) struct Printer<'a> {
     pub(super) text: &'a str,
     out: String,
     pub(super) indent: usize,
     comments: VecDeque<Comment>,
-    /// End of the last thing written, in the source.
+    /// The end of the last printed source range.
     last_end: usize,
-    /// Whether the next line is the first of its block, which gets no blank line.
+    /// Whether the next line is the first of its block, which has no blank line before it.
     first: bool,
-    /// Whether the last line written already ends in a comment.
+    /// Whether the last line already ends in a comment.
     commented: bool,
 }
 
@@ -30,8 +30,8 @@ impl<'a> Printer<'a> {
         self.out
     }
 
-    /// Writes a line for the source at `span`, and whatever comments come before it. `build` takes the comments
-    /// inside the span; those it leaves are written above the line.
+    /// Writes a line for the source at `span`, preceded by earlier comments. `build` takes the comments inside the span; the
+    /// remaining ones are written above the line.
     pub(super) fn line(&mut self, span: Span, build: impl FnOnce(&mut Self) -> Doc) {
         self.flush_comments(span.start as usize);
         let doc = build(self);
@@ -47,14 +47,14 @@ impl<'a> Printer<'a> {
         self.last_end = end;
     }
 
-    /// A line that opens a block, and the block's lines; `head` ends where the block's content starts.
+    /// Writes a line that opens a block, and the block's lines; `head` ends where the block's content starts.
     pub(super) fn block(&mut self, head: Span, build: impl FnOnce(&mut Self) -> Doc, body: impl FnOnce(&mut Self)) {
         let column = self.column(head.start as usize);
         self.line(head, build);
         self.indented(column, body);
     }
 
-    /// Writes deeper lines, then the comments that the source indents deeper than `column`.
+    /// Writes indented lines, then the comments that the source indents deeper than `column`.
     pub(super) fn indented(&mut self, column: usize, body: impl FnOnce(&mut Self)) {
         self.indent += 2;
         self.first = true;
@@ -82,7 +82,7 @@ impl<'a> Printer<'a> {
         self.first = false;
     }
 
-    /// Asks for a blank line before the next line, whatever the source has.
+    /// Requests a blank line before the next line.
     pub(super) fn separate(&mut self) {
         if !self.out.is_empty() && !self.out.ends_with("\n\n") {
             self.out.push('\n');
@@ -90,7 +90,7 @@ impl<'a> Printer<'a> {
         }
     }
 
-    /// Writes the comments before `end`: at the end of the last line if they stood there, else on their own lines.
+    /// Writes the comments before `end`: as trailing comments if they were, else on separate lines.
     pub(super) fn flush_comments(&mut self, end: usize) {
         while let Some(comment) = self.take_comment(end) {
             if !comment.own_line && !self.commented {
@@ -102,13 +102,13 @@ impl<'a> Printer<'a> {
         }
     }
 
-    /// The next comment, if it starts before `end`.
+    /// Takes the next comment, if it starts before `end`.
     pub(super) fn take_comment(&mut self, end: usize) -> Option<Comment> {
         let next = self.comments.front()?;
         if (next.span.start as usize) < end { self.comments.pop_front() } else { None }
     }
 
-    /// The next comment before `end`, if it stands behind something on its line.
+    /// Takes the next comment before `end`, if it is a trailing comment.
     pub(super) fn take_trailing(&mut self, end: usize) -> Option<String> {
         let next = self.comments.front()?;
         if next.own_line || next.span.start as usize >= end {
@@ -120,7 +120,7 @@ impl<'a> Printer<'a> {
 
     pub(super) fn comment_text(&self, comment: &Comment) -> String {
         let text = self.slice(comment.span);
-        // `#note` becomes `# note`; rulers such as `####` stay.
+        // `#note` becomes `# note`; rulers such as `####` are unchanged.
         match text[1..].chars().next() {
             Some(c) if c.is_alphanumeric() => format!("# {}", &text[1..]),
             _ => text.to_string(),
@@ -142,7 +142,7 @@ impl<'a> Printer<'a> {
         self.last_end = comment.span.end as usize;
     }
 
-    /// Puts a comment at the end of the last line.
+    /// Appends a comment to the last line.
     pub(super) fn append_text(&mut self, comment: &str) {
         if self.commented {
             self.push_lines(&(" ".repeat(self.indent) + comment));
@@ -160,7 +160,7 @@ impl<'a> Printer<'a> {
         self.last_end = self.last_end.max(comment.span.end as usize);
     }
 
-    /// Keeps one blank line where the source has some.
+    /// Writes one blank line where the source has at least one.
     fn blank_line_before(&mut self, start: usize) {
         let between = self.text.get(self.last_end..start).unwrap_or_default();
         let blank = between.lines().skip(1).any(|line| line.trim().is_empty()) && between.matches('\n').count() > 1;

@@ -1,4 +1,4 @@
-//! Sections of a body.
+//! Formats the sections of a body.
 
 use super::doc::Doc;
 use super::printer::Printer;
@@ -64,13 +64,13 @@ impl Printer<'_> {
         }
     }
 
-    /// `name:` and a block.
+    /// Writes `name:` and a block.
     fn titled(&mut self, span: Span, name: &str, body: impl FnOnce(&mut Self)) {
         let head = Span { end: span.start + name.len() as u32, ..span };
         self.block(head, |_| Doc::text(format!("{name}:")), body);
     }
 
-    /// Remarks have no nodes of their own, so comments inside them move above.
+    /// Remarks have no syntax nodes, so comments inside them are moved before the section.
     fn remarks(&mut self, span: Span, name: &Ident, lines: &[String]) {
         let inner = " ".repeat(self.indent + 2);
         let text = lines.iter().fold(format!("{}:", name.name), |text, line| format!("{text}\n{inner}{line}"));
@@ -294,7 +294,7 @@ impl Printer<'_> {
     }
 
     fn weight_spec(&mut self, spec: &WeightSpec) -> Doc {
-        /// A part, or the `dim` argument wherever it was written.
+        /// A part, or the `dim` argument at any position.
         enum Element<'a> {
             Part(&'a StrLit, Option<&'a Expr>),
             Dim(&'a Expr),

@@ -1,10 +1,10 @@
-//! Lines and indentation: where `Newline`, `Indent` and `Dedent` stand.
+//! Lines and indentation: inserts `Newline`, `Indent` and `Dedent`.
 //!
-//! - Inside brackets line ends mean nothing.
-//! - A line that starts with `->` continues the line above, and so does a line that starts with `@` and is indented
-//!   deeper than its block (§7.5.1, §10.3).
-//! - A bracket that is still open when a line returns to the indentation of the line that opened it was forgotten:
-//!   that is reported once and the bracket counts as closed, so that the rest of the file is still understood.
+//! - Newlines inside brackets are ignored.
+//! - A line that starts with `->` continues the previous line, and so does a line that starts with `@` and is indented deeper
+//!   than its block (§7.5.1, §10.3).
+//! - If a line returns to the indentation of the line with an open bracket, the closing bracket is missing: this is reported once
+//!   and the bracket is closed, so that the rest of the file can be parsed.
 
 use super::Lexed;
 use super::scan::Scanned;
@@ -12,12 +12,12 @@ use super::token::{Token, TokenKind};
 use crate::diagnostic::{Code, Diagnostic};
 use crate::span::{FileId, Span};
 
-/// How wide a tab counts; only a file that mixes tabs and spaces, which is an error, can tell.
+/// The width of a tab; it matters only for files that mix tabs and spaces, which is an error.
 const TAB_COLUMNS: usize = 4;
 
 struct OpenBracket {
     token: Token,
-    /// Indentation of the logical line that holds the bracket.
+    /// The indentation of the logical line with the bracket.
     line_indent: usize,
 }
 
@@ -27,7 +27,7 @@ struct IndentationPass<'a> {
     diagnostics: Vec<Diagnostic>,
     indents: Vec<usize>,
     brackets: Vec<OpenBracket>,
-    /// The character that the first indented line used.
+    /// The indentation character of the first indented line.
     indent_char: Option<char>,
     mixed_reported: bool,
     line_indent: usize,
@@ -93,7 +93,7 @@ impl IndentationPass<'_> {
         self.indent_to(width, first.span.at_start());
     }
 
-    /// Whether the line is a lone `word:`, which no bracketed list contains.
+    /// Whether the line is only `word:`, which no bracketed list contains.
     fn opens_section(&self, first: Token) -> bool {
         let start = first.span.start as usize;
         let line = self.text[start..].lines().next().unwrap_or_default();
@@ -122,7 +122,7 @@ impl IndentationPass<'_> {
                     .with_hint("align the line with one of the blocks above it"),
             );
         }
-        // Read as a line of the enclosing block.
+        // The line is treated as part of the enclosing block.
         self.line_indent = landed;
     }
 
@@ -150,7 +150,7 @@ impl IndentationPass<'_> {
                 Some(open) if open.token.kind.closer() == Some(token.kind) => {
                     self.brackets.pop();
                 }
-                // `(a, b]`: the wrong closer closes its own opener if there is one, else it is left out.
+                // `(a, b]`: the wrong closing bracket closes its own opening bracket if there is one, else it is ignored.
                 Some(open) => {
                     self.diagnostics.push(
                         Diagnostic::new(Code::E001, token.span, "brackets do not match")
@@ -178,7 +178,7 @@ impl IndentationPass<'_> {
         self.out.push(token);
     }
 
-    /// Reports the innermost open bracket and closes all of them.
+    /// Reports the innermost open bracket and closes all open brackets.
     fn report_unclosed(&mut self, before: Option<Span>) {
         let Some(open) = self.brackets.last() else { return };
         let mut found = Diagnostic::new(Code::E001, open.token.span, "bracket is not closed")

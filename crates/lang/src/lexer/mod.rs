@@ -1,4 +1,4 @@
-//! Text to tokens: characters are scanned in `scan`, lines and indentation laid out in `layout`.
+//! The lexer: `scan` scans characters, `layout` handles lines and indentation.
 
 mod layout;
 mod scan;
@@ -9,18 +9,18 @@ pub use token::{Comment, Token, TokenKind};
 use crate::diagnostic::Diagnostic;
 use crate::span::FileId;
 
-/// The tokens of one file, its comments, and what was wrong with its characters.
+/// The tokens of one file, its comments, and its lexical errors.
 #[derive(Clone, Debug)]
 pub struct Lexed {
-    /// Tokens with `Newline`, `Indent`, `Dedent` laid out; the last is always `Eof`.
+    /// Tokens including `Newline`, `Indent`, `Dedent`; the last is always `Eof`.
     pub tokens: Vec<Token>,
-    /// Comments in order, kept for the formatter.
+    /// Comments in source order, for the formatter.
     pub comments: Vec<Comment>,
-    /// Findings of this stage.
+    /// Diagnostics of this stage.
     pub diagnostics: Vec<Diagnostic>,
 }
 
-/// Cuts a text into tokens. Never fails: bad characters are reported and left out.
+/// Splits a text into tokens. Never fails: invalid characters are reported and skipped.
 pub fn lex(file: FileId, text: &str) -> Lexed {
     let scanned = scan::scan(file, text);
     layout::lay_out(file, text, scanned)

@@ -1,17 +1,17 @@
-//! Characters to words, numbers, strings and operators, line by line and without any notion of blocks.
+//! Scans characters to words, numbers, strings and operators, line by line, without blocks.
 
 use super::token::{Comment, Token, TokenKind};
 use crate::diagnostic::{Code, Diagnostic};
 use crate::span::{FileId, Span};
 
-/// What scanning yields: tokens without layout, in order.
+/// The result of scanning: tokens without layout, in order.
 pub(super) struct Scanned {
     pub(super) tokens: Vec<Token>,
     pub(super) comments: Vec<Comment>,
     pub(super) diagnostics: Vec<Diagnostic>,
 }
 
-/// Operators, longest first so that the first match is the right one.
+/// Operators, longest first so that the longest match wins.
 const OPERATORS: &[(&str, TokenKind)] = &[
     ("...", TokenKind::Ellipsis),
     ("->", TokenKind::Arrow),
@@ -131,7 +131,7 @@ impl Scanner<'_> {
         match self.text[start + 3..].find("\"\"\"") {
             Some(length) => self.push(TokenKind::DocStr, start + 3 + length + 3),
             None => {
-                // Ends at its line, so that the rest of the file is still read.
+                // An unterminated string ends at its line, so that the rest of the file can be parsed.
                 let end = self.end_of_line(start);
                 self.report(
                     self.span(start, start + 3),
@@ -173,7 +173,7 @@ impl Scanner<'_> {
         self.push(TokenKind::Str, end);
     }
 
-    /// `12`, `25_000_000`, `0.5`, `1e-6`. A dot counts only with a digit after it: `blocks[0].w` has no float.
+    /// A number such as `12`, `25_000_000`, `0.5`, `1e-6`. A dot belongs to it only before a digit: `blocks[0].w` has no float.
     fn number(&mut self) {
         let start = self.at;
         let digits =
@@ -210,7 +210,7 @@ impl Scanner<'_> {
             self.at = end;
             return;
         }
-        // A run of foreign characters is one mistake, not one per character.
+        // A run of invalid characters is one error, not one per character.
         let run = self.text[self.at..]
             .char_indices()
             .find(|(_, c)| c.is_ascii() || c.is_whitespace() || *c == '×')

@@ -1,26 +1,26 @@
-//! What tokens are.
+//! Token types.
 
 use crate::span::Span;
 
-/// A token: its kind and where it stands. The text is the source under the span.
+/// A token: its kind and source span. Its text is the source in the span.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Token {
-    /// What it is.
+    /// Its kind.
     pub kind: TokenKind,
-    /// Where it stands.
+    /// Its source span.
     pub span: Span,
 }
 
-/// A `# ...` comment.
+/// A comment, `# ...`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Comment {
-    /// From the `#` to the end of the line, without trailing blanks.
+    /// The span from the `#` to the end of the line, without trailing spaces.
     pub span: Span,
-    /// Whether nothing but blanks stands before it on its line.
+    /// Whether it is alone on its line.
     pub own_line: bool,
 }
 
-/// Declares the kinds with the words used for them in messages.
+/// Declares the token kinds with their descriptions for messages.
 macro_rules! token_kinds {
     ($($(#[$doc:meta])* $kind:ident = $shown:literal,)*) => {
         /// The kind of a token. Keywords are identifiers: the language reuses most of them as names (§2.3, §5.10).
@@ -30,7 +30,7 @@ macro_rules! token_kinds {
         }
 
         impl TokenKind {
-            /// How messages name this kind.
+            /// The description of this kind in messages.
             pub fn describe(self) -> &'static str {
                 match self { $(TokenKind::$kind => $shown,)* }
             }
@@ -39,81 +39,81 @@ macro_rules! token_kinds {
 }
 
 token_kinds! {
-    /// A word.
+    /// An identifier.
     Ident = "a name",
-    /// `12`, `25_000_000`.
+    /// An integer literal: `12`, `25_000_000`.
     Int = "a number",
-    /// `1e-6`, `0.5`.
+    /// A float literal: `1e-6`, `0.5`.
     Float = "a number",
-    /// `"text"`.
+    /// A string literal, `"text"`.
     Str = "a string",
-    /// `"""text"""`.
+    /// A documentation string, `"""text"""`.
     DocStr = "a documentation string",
-    /// `->`
+    /// The token `->`.
     Arrow = "`->`",
-    /// `=>`
+    /// The token `=>`.
     FatArrow = "`=>`",
-    /// `:`
+    /// The token `:`.
     Colon = "`:`",
-    /// `=`
+    /// The token `=`.
     Assign = "`=`",
-    /// `==`
+    /// The token `==`.
     EqEq = "`==`",
-    /// `!=`
+    /// The token `!=`.
     NotEq = "`!=`",
-    /// `<`
+    /// The token `<`.
     Lt = "`<`",
-    /// `<=`
+    /// The token `<=`.
     Le = "`<=`",
-    /// `>`
+    /// The token `>`.
     Gt = "`>`",
-    /// `>=`
+    /// The token `>=`.
     Ge = "`>=`",
-    /// `+`
+    /// The token `+`.
     Plus = "`+`",
-    /// `-`
+    /// The token `-`.
     Minus = "`-`",
-    /// `*`
+    /// The token `*`.
     Star = "`*`",
-    /// `**`
+    /// The token `**`.
     StarStar = "`**`",
-    /// `/`
+    /// The token `/`.
     Slash = "`/`",
-    /// `//`
+    /// The token `//`.
     SlashSlash = "`//`",
-    /// `%`
+    /// The token `%`.
     Percent = "`%`",
-    /// `×`
+    /// The token `×`.
     Times = "`×`",
-    /// `?`
+    /// The token `?`.
     Question = "`?`",
-    /// `@`
+    /// The token `@`.
     At = "`@`",
-    /// `!`
+    /// The token `!`.
     Bang = "`!`",
-    /// `&&`
+    /// The token `&&`.
     AndAnd = "`&&`",
-    /// `||`
+    /// The token `||`.
     OrOr = "`||`",
-    /// `|`
+    /// The token `|`.
     Pipe = "`|`",
-    /// `,`
+    /// The token `,`.
     Comma = "`,`",
-    /// `.`
+    /// The token `.`.
     Dot = "`.`",
-    /// `...`
+    /// The token `...`.
     Ellipsis = "`...`",
-    /// `(`
+    /// The token `(`.
     LParen = "`(`",
-    /// `)`
+    /// The token `)`.
     RParen = "`)`",
-    /// `[`
+    /// The token `[`.
     LBracket = "`[`",
-    /// `]`
+    /// The token `]`.
     RBracket = "`]`",
-    /// `{`
+    /// The token `{`.
     LBrace = "`{`",
-    /// `}`
+    /// The token `}`.
     RBrace = "`}`",
     /// End of a logical line.
     Newline = "the end of the line",

@@ -1,7 +1,7 @@
-//! `@adapter` (§7.3.2): LoRA and IA³ beside a projection, with parameters of their own.
+//! `@adapter` (§7.3.2): LoRA and IA³ beside a projection, with additional parameters.
 //!
-//! How large those are is known once the projection has been lowered, so a graph with adapters is lowered twice: the
-//! first time finds them, the second declares them behind the parameters of their module.
+//! The sizes of these parameters are known only after the projection has been lowered, so a graph with adapters is lowered twice:
+//! the first time finds them, the second declares them after the parameters of their module.
 
 use super::annotations::{AnnotationArgs, words};
 use super::dropout::dropout;
@@ -14,20 +14,20 @@ use crate::diagnostic::Code;
 use ir::{DType, GraphBuilder, Type, Value};
 use training::lora;
 
-/// What an annotation brings into the module that it stands in, by names behind the tensor's.
+/// What an annotation adds to its module, with names derived from the tensor's name.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct DeclaredAdapter {
     /// The module.
     pub(super) owner: String,
     /// Parameters of an adapter.
     pub(super) params: Vec<(String, Type, ParamInit)>,
-    /// The name of a key, for an adapter with dropout.
+    /// The name of a random key, for an adapter with dropout.
     pub(super) key: Option<String>,
-    /// A tensor whose gradient is looked at.
+    /// A tensor whose gradient is observed.
     pub(super) gradient_probe: Option<(String, Observation)>,
 }
 
-/// A part of a projection's results: where it begins, and how many.
+/// A part of a projection's results: start and size.
 struct OutputSlice {
     name: String,
     start: usize,
@@ -35,7 +35,7 @@ struct OutputSlice {
 }
 
 impl Lowerer<'_> {
-    /// The projection of `x` to `y`, adapted.
+    /// Returns the projection of `x` to `y` with its adapter.
     pub(super) fn apply_adapters(
         &mut self,
         note: &Annotation,
@@ -118,7 +118,7 @@ impl Lowerer<'_> {
         }
     }
 
-    /// What is left of `x` in a step of training; every adapter draws for itself, in a scan every layer too.
+    /// Applies dropout to `x` in a training step; every adapter has its own random numbers, and in a scan every layer too.
     fn apply_dropout(&mut self, x: Value, key: Value, share: f64, number: usize, count: usize) -> ir::Result<Value> {
         let b = &mut self.b;
         let mut stream = b.scalar(DType::U32, number as f64)?;
@@ -162,7 +162,7 @@ impl Lowerer<'_> {
         b.mul(y, factor)
     }
 
-    /// The parts that `targets` names: results of the `split` that the projection goes to.
+    /// The parts selected by `targets`: results of the `split` that follows the projection.
     fn adapter_targets(
         &self,
         note: &Annotation,
@@ -197,7 +197,7 @@ impl Lowerer<'_> {
         Ok(parts)
     }
 
-    /// Names, starts and sizes of what a tensor is split into.
+    /// The names, starts and sizes of the parts into which a tensor is split.
     fn split_parts(&self, name: &str, frame: &ModuleFrame) -> Vec<(String, usize, usize)> {
         fn flows<'s>(statements: &'s [Statement], found: &mut Vec<&'s Flow>) {
             for statement in statements {
@@ -239,7 +239,7 @@ impl Lowerer<'_> {
         Vec::new()
     }
 
-    /// Declares what annotations bring into a module, once it is known.
+    /// Declares the additional parameters of a module's annotations, once they are known.
     pub(super) fn declare_adapters(
         &mut self,
         path: &str,

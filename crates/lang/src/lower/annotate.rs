@@ -1,4 +1,4 @@
-//! What annotations do to a result (§7): precision, adapters, hooks, gradients, probes, asserts, fusion, traces.
+//! Lowers annotations of a result (§7): precision, adapters, hooks, gradients, probes, asserts, fusion, traces.
 
 use super::adapter::DeclaredAdapter;
 use super::annotations::{AnnotationArgs, find};
@@ -19,7 +19,7 @@ use ir::{Builder, GraphBuilder, Value};
 use std::sync::Arc;
 use transform::LowPrecision;
 
-/// Constants with their values; any other name may be a tensor.
+/// Resolves constants; any other name may be a tensor.
 pub(super) struct FrameNames<'a>(pub(super) &'a ModuleFrame);
 
 impl NameResolver for FrameNames<'_> {
@@ -37,7 +37,7 @@ impl NameResolver for FrameNames<'_> {
 }
 
 impl Lowerer<'_> {
-    /// Annotations whose arguments depend on parameters are checked again, now that those have values.
+    /// Checks annotations whose arguments depend on parameters again, with the parameters' values.
     pub(super) fn recheck_annotations(
         &self,
         notes: &[Annotation],
@@ -55,12 +55,12 @@ impl Lowerer<'_> {
         }
     }
 
-    /// `@dtype(x)` converts; to few bits with what `@scaling` says beside it.
+    /// `@dtype(x)` converts; to a low-precision type with the `@scaling` beside it.
     pub(super) fn convert_dtype(&mut self, value: Value, notes: &[&Annotation], frame: &ModuleFrame) -> Result<Value> {
         let Some(note) = find(notes, "dtype") else { return Ok(value) };
         let Some(name) = note.word("type") else { return Ok(value) };
         let span = note.name.span;
-        // Whole numbers without a scale are a conversion as any other.
+        // Integers without a scale are an ordinary conversion.
         let plain = name == "int8" && find(notes, "scaling").is_none();
         if let Some(few) = LowPrecision::from_name(&name).filter(|_| !plain) {
             let how = self.rounding(few, notes, &FrameNames(frame), span)?;
@@ -71,7 +71,7 @@ impl Lowerer<'_> {
         (self.b.cast(value, dtype)).map_err(|e| op_error(&e, span, "@dtype"))
     }
 
-    /// Everything that annotations do to one result of a flow.
+    /// Applies all annotations of one result of a flow.
     pub(super) fn apply_annotations(
         &mut self,
         name: &str,
@@ -107,7 +107,7 @@ impl Lowerer<'_> {
         self.mark_saved(name, notes, value, frame)
     }
 
-    /// `@partition(n)`: a mark for those who cut the graph into stages of a pipeline.
+    /// `@partition(n)`: a marker for the pipeline stage.
     fn mark_partition(&mut self, notes: &[&Annotation], value: Value, frame: &ModuleFrame) -> Result<Value> {
         let Some(note) = find(notes, "partition").filter(|_| self.options.decode.is_none()) else { return Ok(value) };
         let stage = note.argument("stage").and_then(|expr| frame.constant(expr).ok()?.as_int());
@@ -117,8 +117,8 @@ impl Lowerer<'_> {
             .map_err(|e| op_error(&e, note.span, "@partition"))
     }
 
-    /// `@shard` and `@comm` of a result: marks for those who divide the graph over a mesh. On gradients of a written backward
-    /// graph, `@comm` says how they are summed.
+    /// `@shard` and `@comm` of a result: markers for the partitioner. On gradients of an explicit
+    /// backward graph, `@comm` specifies their reduction.
     pub(super) fn mark_sharding(&mut self, notes: &[&Annotation], value: Value, frame: &ModuleFrame) -> Result<Value> {
         let mut value = value;
         let flag = |note: &Annotation, key: &str| {
@@ -150,7 +150,7 @@ impl Lowerer<'_> {
         Ok(value)
     }
 
-    /// `@nofuse` and `@barrier`: the value is stored.
+    /// `@nofuse` and `@barrier`: the value is materialized.
     pub(super) fn barrier(&mut self, notes: &[&Annotation], value: Value) -> Result<Value> {
         match find(notes, "nofuse").or_else(|| find(notes, "barrier")) {
             Some(note) => self.b.one(Name::nofuse().into(), &[value]).map_err(|e| op_error(&e, note.span, "@nofuse")),
@@ -158,7 +158,7 @@ impl Lowerer<'_> {
         }
     }
 
-    /// What only looks at a result: it must have its name by then.
+    /// Applies annotations that only observe a named result.
     pub(super) fn record_observers(
         &mut self,
         name: &str,
@@ -181,7 +181,7 @@ impl Lowerer<'_> {
         Ok(())
     }
 
-    /// What a probe captures, and how it goes by outside.
+    /// The kind of value that a probe captures, and its external name.
     fn probe(note: &Annotation, name: &str, frame: &ModuleFrame) -> Result<(String, ObservationKind)> {
         let what = note.word("capture").unwrap_or_else(|| "stats".to_string());
         let frequency = match note.argument("frequency") {
@@ -193,7 +193,7 @@ impl Lowerer<'_> {
         Ok((what.clone(), ObservationKind::Probe { name, capture: what, frequency, conditional }))
     }
 
-    /// A tensor whose gradient is probed, plus an input that is zero: the gradient of that input is the tensor's.
+    /// Adds a zero input to a tensor whose gradient is probed: the gradient of that input is the tensor's.
     fn probe_gradient(&mut self, note: &Annotation, name: &str, value: Value, frame: &ModuleFrame) -> Result<Value> {
         let (what, shown) = Self::probe(note, name, frame)?;
         if !what.starts_with("grad_") {
@@ -276,11 +276,11 @@ impl Lowerer<'_> {
         Ok(())
     }
 
-    /// `@gradient(skip)`, `scale=` and `clip=`: the value as it is, with another cotangent.
+    /// `@gradient(skip)`, `scale=` and `clip=`: the value is unchanged, its cotangent is modified.
     pub(super) fn gradient(&mut self, note: &Annotation, value: Value, frame: &ModuleFrame) -> Result<Value> {
         let ty = self.b.graph.ty(value).clone();
         if !ty.dtype.is_float() {
-            // Whole numbers have no gradient, so skipping it is what happens anyway.
+            // Integers have no gradient, so skipping has no effect.
             if note.argument("scale").is_none() && note.argument("clip").is_none() {
                 return Ok(value);
             }
@@ -305,7 +305,7 @@ impl Lowerer<'_> {
             return Ok(value);
         }
         if self.in_backward {
-            // The value is a gradient itself.
+            // The value is itself a gradient.
             let fault = |e: ir::Error| op_error(&e, note.span, "@gradient");
             let scaled = self.b.scale(value, scale.unwrap_or(1.0)).map_err(fault)?;
             return clip_cotangent(&mut self.b, scaled, clip).map_err(fault);
@@ -337,7 +337,7 @@ impl Lowerer<'_> {
         made.map_err(|e| op_error(&e, note.span, "@gradient"))
     }
 
-    /// Annotations that only another machine could honour, for whoever asks.
+    /// Records annotations that this machine does not support.
     pub(super) fn record_ignored(&mut self, notes: &[&Annotation]) {
         for note in notes {
             let why = match (note.name.name.as_str(), note.word("mode").as_deref()) {
@@ -355,7 +355,7 @@ impl Lowerer<'_> {
         }
     }
 
-    /// What annotations of a declaration mean for everything in it: `@recipe`, `@profile`, `@trace`.
+    /// Applies annotations of a declaration to its whole body: `@recipe`, `@profile`, `@trace`.
     pub(super) fn apply_declaration_annotations(&mut self, view: &ModuleView<'_>, frame: &ModuleFrame) -> Result<()> {
         for &(note, file) in &view.annotations {
             match note.name.name.as_str() {
@@ -371,7 +371,7 @@ impl Lowerer<'_> {
         Ok(())
     }
 
-    /// What a recipe means for everything in a declaration. That of the whole model leaves the product that gives its result alone.
+    /// Applies a recipe to a declaration. A recipe of the whole model does not affect the output projection.
     fn recipe(&mut self, note: &Annotation, file: usize) -> Result<()> {
         if self.options.recipe.is_some() {
             return Ok(());
@@ -384,7 +384,7 @@ impl Lowerer<'_> {
         Ok(())
     }
 
-    /// Everything from here on is computed as a recipe says.
+    /// Applies a recipe to everything that follows.
     pub(super) fn apply_recipe(&mut self, recipe: &super::PrecisionRecipe, span: Span, whole: bool) {
         if let Some(few) = recipe.operand_rounding {
             self.note_emulated_products(span, &few);
@@ -394,7 +394,7 @@ impl Lowerer<'_> {
             }
             self.compute = None;
         } else if recipe.compute.is_some() {
-            // A module of a model in few bits that is to be wide.
+            // A module that is computed in full precision inside a low-precision model.
             self.own_precision |= self.whole.is_some();
             self.few = None;
         }
@@ -404,7 +404,7 @@ impl Lowerer<'_> {
         }
     }
 
-    /// Notes for whoever reads the result: traces, and which statements are to be one kernel.
+    /// Records metadata of the result: traces, and statements to be fused into one kernel.
     pub(super) fn record_trace(
         &mut self,
         flow: &Flow,
@@ -444,7 +444,7 @@ impl Lowerer<'_> {
         for (name, required) in [("fuse_required", true), ("fuse", false)] {
             if let Some(note) = find(&notes, name) {
                 let file = self.program.sources.file(flow.span.file);
-                // The scope is the statement, or the graph that it stands in.
+                // The scope is the statement, or its graph.
                 let span = match note.word("scope").as_deref() {
                     Some("global") => whole.unwrap_or(flow.span),
                     _ => flow.span,
@@ -467,7 +467,7 @@ impl Lowerer<'_> {
         }
     }
 
-    /// A name of `@profile`, and whether its memory counts.
+    /// Records a name of `@profile`, and whether its memory is measured.
     fn record_profile_name(&mut self, note: &Annotation, frame: &ModuleFrame) {
         let Some(name) = note.word("name") else { return };
         if note.argument("memory").is_some_and(|expr| frame.condition(expr).is_ok_and(|memory| memory)) {

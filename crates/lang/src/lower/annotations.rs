@@ -1,13 +1,13 @@
-//! Reading annotations: the first argument, or one by its name.
+//! Access to the arguments of annotations, by name or positional.
 
 use crate::ast::{Annotation, Expr, ExprKind};
 
-/// What an annotation was given.
+/// The arguments of an annotation.
 pub(super) trait AnnotationArgs {
-    /// An argument by its name; the first one may come without.
+    /// Returns an argument by its name; the first one may be positional.
     fn argument(&self, key: &str) -> Option<&Expr>;
 
-    /// A word: a name or a string.
+    /// Returns an argument that is an identifier or a string.
     fn word(&self, key: &str) -> Option<String> {
         self.argument(key).and_then(text)
     }
@@ -23,7 +23,7 @@ impl AnnotationArgs for Annotation {
     }
 }
 
-/// Which argument the first one is, where it comes without a name.
+/// The names of positional arguments.
 const POSITIONAL_ARGUMENTS: &[(&str, &str)] = &[
     ("memory", "mode"),
     ("checkpoint", "granularity"),
@@ -43,7 +43,7 @@ const POSITIONAL_ARGUMENTS: &[(&str, &str)] = &[
     ("comm", "op"),
 ];
 
-/// The word that an expression is.
+/// The text of an expression that is an identifier or a string.
 pub(super) fn text(expr: &Expr) -> Option<String> {
     match &expr.peel().kind {
         ExprKind::Name(word) | ExprKind::Str(word) => Some(word.clone()),
@@ -51,7 +51,7 @@ pub(super) fn text(expr: &Expr) -> Option<String> {
     }
 }
 
-/// The words of a list, or the one word.
+/// The texts of a list, or of a single expression.
 pub(super) fn words(expr: &Expr) -> Vec<String> {
     match &expr.peel().kind {
         ExprKind::List(items) => items.iter().filter_map(text).collect(),
@@ -59,7 +59,7 @@ pub(super) fn words(expr: &Expr) -> Vec<String> {
     }
 }
 
-/// The annotation with this name.
+/// Finds an annotation by name.
 pub(super) fn find<'n>(notes: &[&'n Annotation], name: &str) -> Option<&'n Annotation> {
     notes.iter().copied().find(|note| note.name.name == name)
 }

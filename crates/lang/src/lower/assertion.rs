@@ -1,4 +1,4 @@
-//! Conditions of `@assert` (§7.7.1): about constants they are decided now, about elements they become a bool of the graph.
+//! Conditions of `@assert` (§7.7.1): those on constants are decided now, those on elements become a bool of the graph.
 
 use super::frame::ModuleFrame;
 use super::graph::LoweredOperand;
@@ -9,13 +9,13 @@ use crate::diagnostic::Code;
 use ir::ops::ReduceKind;
 use ir::{Binary, Compare, GraphBuilder, Unary, Value};
 
-/// A part of a condition.
+/// A subexpression of a condition.
 enum ConditionTerm {
     Known(Const),
     Tensor(Value),
 }
 
-/// Whether a condition holds.
+/// The result of a condition.
 pub(super) enum ConditionResult {
     Known(bool),
     /// A bool scalar of the graph.
@@ -23,7 +23,7 @@ pub(super) enum ConditionResult {
 }
 
 impl Lowerer<'_> {
-    /// The condition as a bool scalar, or `None` where it is known to hold.
+    /// Lowers the condition to a bool scalar, or `None` if it is known to be true.
     pub(super) fn condition(&mut self, expr: &Expr, message: &str, frame: &ModuleFrame) -> Result<Option<Value>> {
         match self.quoted_condition(expr, frame)? {
             ConditionResult::Known(true) => Ok(None),
@@ -44,11 +44,11 @@ impl Lowerer<'_> {
         }
     }
 
-    /// The condition of a probe, which may stand in quotes: `condition="has_nan(y)"`.
+    /// Lowers the condition of a probe, which may be quoted: `condition="has_nan(y)"`.
     pub(super) fn quoted_condition(&mut self, expr: &Expr, frame: &ModuleFrame) -> Result<ConditionResult> {
         let ExprKind::Str(text) = &expr.peel().kind else { return self.truth(expr, frame) };
         match crate::check::parse_condition(text) {
-            // What is wrong with it is wrong in the quotes.
+            // Errors in it are reported at the quoted string.
             Some(value) => self.truth(&value, frame).map_err(|mut found| {
                 found.primary.span = expr.span;
                 found
@@ -127,7 +127,7 @@ impl Lowerer<'_> {
         }
     }
 
-    /// `has_nan(x)`, `all(x >= 0)` and the like.
+    /// Lowers predicates such as `has_nan(x)`, `all(x >= 0)`.
     fn tensor_predicate(
         &mut self,
         expr: &Expr,
@@ -224,7 +224,7 @@ impl Lowerer<'_> {
         }
     }
 
-    /// `x.shape[-1]`.
+    /// Lowers a size such as `x.shape[-1]`.
     fn size_of_axis(&mut self, expr: &Expr, frame: &ModuleFrame) -> Result<Option<usize>> {
         let ExprKind::Index(base, items) = &expr.kind else { return Ok(None) };
         let ExprKind::Attr(tensor, member) = &base.kind else { return Ok(None) };

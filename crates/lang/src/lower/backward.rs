@@ -1,8 +1,8 @@
-//! Written backward graphs: the module becomes a composite whose derivative is the graph as written.
+//! Lowers explicit backward graphs: the module becomes a composite whose custom derivative is that graph.
 //!
-//! The composite's operands are the module's inputs and parameters, those of the modules it contains too. What the backward
-//! reads as `saved.x` is a private result of its body, so forward computes it once. A hook or an adapter inside changes the
-//! forward in a way that no written backward knows: there it is derived.
+//! The composite's operands are the module's inputs and parameters, including those of contained modules. A tensor that the
+//! backward graph reads as `saved.x` is a residual: an additional result of the body, so that it is computed once. A hook or an
+//! adapter inside modifies the forward pass, so the explicit backward graph would be wrong: then the derivative is derived.
 
 use super::checkpoint::{RecomputeRegion, substitute_tensors};
 use super::frame::{FrameEntry, LoweredInstance, ModuleFrame, io_name};
@@ -23,14 +23,14 @@ use std::sync::Arc;
 /// An operand of the composite: its name in the module, and its value outside.
 struct BoundOperand {
     name: String,
-    /// A parameter of a module inside.
+    /// Whether it is a parameter of a contained module.
     inside: bool,
     value: Value,
     ty: Type,
 }
 
 impl Lowerer<'_> {
-    /// Runs a module as a composite with its own derivative.
+    /// Lowers a module to a composite with a custom derivative.
     pub(super) fn with_custom_backward(
         &mut self,
         view: &ModuleView<'_>,
@@ -86,7 +86,7 @@ impl Lowerer<'_> {
         (self.b, self.tables) = (builder, tables);
     }
 
-    /// Everything that the module can read, each once: a tied parameter is its first.
+    /// All tensors that the module can read, without duplicates: tied parameters occur once.
     fn operands(&self, view: &ModuleView<'_>, frame: &ModuleFrame, inputs: &[Option<Value>]) -> Vec<BoundOperand> {
         let mut bound = Vec::new();
         let mut seen = BTreeSet::new();
@@ -111,7 +111,7 @@ impl Lowerer<'_> {
         bound
     }
 
-    /// The body: outputs, then what is saved. Also gives the names of all results.
+    /// Builds the body: outputs, then residuals. Also returns the names of all results.
     fn forward_graph(
         &mut self,
         view: &ModuleView<'_>,
@@ -144,7 +144,7 @@ impl Lowerer<'_> {
         Ok((public, builder.finish(&outputs), names, seen))
     }
 
-    /// The frame inside the composite: its operands are inputs.
+    /// The frame inside the composite, with its operands as inputs.
     fn inner_frame(&mut self, frame: &ModuleFrame, bound: &[BoundOperand]) -> ModuleFrame {
         let names: BTreeMap<Value, Value> =
             bound.iter().map(|operand| (operand.value, self.b.graph.input(operand.ty.clone()))).collect();
@@ -153,7 +153,7 @@ impl Lowerer<'_> {
         inner
     }
 
-    /// From operands, results and cotangents of the outputs to cotangents of the float operands.
+    /// Builds the graph from operands, results and output cotangents to the cotangents of the float operands.
     fn backward_graph(
         &mut self,
         view: &ModuleView<'_>,
@@ -178,7 +178,7 @@ impl Lowerer<'_> {
         let types = body.output_types();
         for (index, ty) in types.iter().enumerate() {
             let value = self.b.graph.input(ty.clone());
-            // Behind the results come outputs for onlookers.
+            // The results are followed by outputs for observation.
             if let Some(name) = results.get(index) {
                 define(format!("saved.{name}"), value);
             }
@@ -202,7 +202,7 @@ impl Lowerer<'_> {
                     let label = format!("needs `{name}`, or `{module}.backward()`");
                     return fail(Code::E005, graph.span, message, label);
                 }
-                // `@frozen` and `@gradient(skip)` leave gradients out on purpose; others the checker has reported.
+                // `@frozen` and `@gradient(skip)` omit gradients on purpose; other missing ones were reported by the checker.
                 _ => (self.b.zeros(&operand.ty)).map_err(|e| op_error(&e, graph.span, &name))?,
             };
             let fault = |e: ir::Error| op_error(&e, graph.span, &name);
@@ -220,18 +220,19 @@ impl Lowerer<'_> {
     }
 }
 
-/// What a backward is asked of.
+/// The target of a backward call.
 enum BackwardTarget {
-    /// `mlp.backward()`, `StackedBlocksBackward(blocks, n)`: parameters are found inside, by this path.
+    /// `mlp.backward()`, `StackedBlocksBackward(blocks, n)`: the parameters belong to the instance at this path.
     Entry(String, FrameEntry),
-    /// `LinearBackward(w)`: a module called with its weights.
+    /// `LinearBackward(w)`: a module called with its weights as arguments.
     Module(ItemRef),
 }
 
 impl Lowerer<'_> {
-    /// `(d_y, saved.x, mlp) -> mlp.backward() -> (d_x, d_mlp_params)`: cotangents of the outputs, then the inputs; gives
-    /// cotangents of the inputs, and adds those of the module's parameters to `d_mlp.weight` and the like. The same for
-    /// `StackedBlocksBackward(blocks, n)`, whose inputs may be left out: they are those of the forward's `StackedBlocks`.
+    /// Lowers `(d_y, saved.x, mlp) -> mlp.backward() -> (d_x, d_mlp_params)`: the operands are cotangents of the outputs, then
+    /// the inputs; the results are cotangents of the inputs, and those of the module's parameters are added to `d_mlp.weight` and
+    /// so on. The same for `StackedBlocksBackward(blocks, n)`, whose inputs are optional: by default
+    /// they are those of the forward's `StackedBlocks`.
     pub(super) fn backward_call(
         &mut self,
         call: &Call,
@@ -298,7 +299,7 @@ impl Lowerer<'_> {
         }
     }
 
-    /// What the forward graph of the module at hand gives to the stack of these blocks.
+    /// The inputs of the stack of these blocks in the current module's forward graph.
     fn stacked_on(&self, array: &str, frame: &ModuleFrame) -> Vec<String> {
         let view = frame.item.and_then(|item| ModuleView::new(self.program, item));
         let graph = view.as_ref().and_then(|view| view.forward.graph);
@@ -392,7 +393,7 @@ impl Lowerer<'_> {
     }
 }
 
-/// The names that a graph gives to `StackedBlocks(array, ..)`.
+/// The inputs of `StackedBlocks(array, ..)` in a graph.
 fn stack_inputs(statements: &[Statement], array: &str) -> Vec<String> {
     let stacks = |flow: &Flow| {
         flow.steps.iter().any(|step| match &step.kind {
@@ -428,7 +429,7 @@ fn stack_inputs(statements: &[Statement], array: &str) -> Vec<String> {
     Vec::new()
 }
 
-/// The tensors of an entry with their paths, and whether they belong to a module inside.
+/// The tensors of an entry with their paths, and whether they belong to a contained module.
 fn tensors(entry: &FrameEntry, path: &str, inside: bool, found: &mut Vec<(String, bool, Value)>) {
     let mut each = |instance: &LoweredInstance, path: &str| {
         for (name, entry) in &instance.entries {

@@ -1,4 +1,4 @@
-//! Calls: tensors bind to inputs and parameters, constants to attributes and to a module's own parameters.
+//! Lowers calls: tensors bind to inputs and parameters, constants to attributes and to a module's own parameters.
 
 use super::declare::header;
 use super::frame::{FrameEntry, LoweredInstance, ModuleFrame};
@@ -14,7 +14,7 @@ use ir::Value;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-/// An argument once its kind is known.
+/// A classified argument.
 enum LoweredArgument {
     Operand(LoweredOperand),
     Constant(Const),
@@ -22,7 +22,7 @@ enum LoweredArgument {
 }
 
 impl Lowerer<'_> {
-    /// The results of a call.
+    /// Lowers a call and returns its results.
     pub(super) fn call(
         &mut self,
         call: &Call,
@@ -76,7 +76,7 @@ impl Lowerer<'_> {
         unsupported(call.callee.span, format!("`{name}`"))
     }
 
-    /// `blocks[0:8]` or `blocks[i]`.
+    /// Selects the blocks of `blocks[0:8]` or `blocks[i]`.
     fn select_blocks(
         &mut self,
         call: &Call,
@@ -95,7 +95,7 @@ impl Lowerer<'_> {
         if timed {
             self.mark_all_cross_position("a choice of blocks by the length of the sequence");
         }
-        // Negative numbers count from the end; what lies before the beginning is past every end.
+        // Negative numbers count from the end; an index before the start is out of range.
         let place = |expr: &Expr| -> Result<usize> {
             let value = frame.constant(expr)?;
             let Some(n) = value.as_int() else {
@@ -147,7 +147,7 @@ impl Lowerer<'_> {
         self.run_instance(instance, inputs, call.span)
     }
 
-    /// `x -> Linear(weight) -> y`: tensors fill the module's parameters in order, sizes follow from them.
+    /// `x -> Linear(weight) -> y`: tensors bind to the module's parameters in order, sizes are inferred from them.
     pub(super) fn module_call(
         &mut self,
         call: &Call,
@@ -168,7 +168,7 @@ impl Lowerer<'_> {
         let (mut next_weight, mut next_constant) = (0, 0);
         for arg in call.args.iter().flatten() {
             let key = arg.name.as_ref().map(|name| name.name.clone());
-            // A name that is both a flag and a tensor is the tensor, where one is given.
+            // A name that is both a flag and a tensor binds to a tensor argument, if there is one.
             let tensor_first = key.as_ref().is_none_or(|key| !header.contains(key) || params.contains(key));
             let too_many = || fail(Code::E003, arg.span(), format!("`{}` takes fewer arguments", call.callee.path), "");
             match self.argument(&arg.value, frame, tensor_first)? {
@@ -203,7 +203,7 @@ impl Lowerer<'_> {
             };
             inner.infer_sizes(&entry.ty, &self.b.graph.ty(*weight).shape);
             self.learn_time(&mut inner, &entry.ty, *weight);
-            // A tensor for a conditional parameter decides the condition, where that is a flag of the module.
+            // A tensor for a conditional parameter decides the condition, if that is a flag of the module.
             if let Some(flag) = entry.condition.as_ref().and_then(Expr::as_name)
                 && header.iter().any(|name| name == flag)
             {
@@ -221,7 +221,7 @@ impl Lowerer<'_> {
         }
         inner.defaults(&view, call.span)?;
         inner.eval_lets(&view, false)?;
-        // Sizes of the call's own tensors are learnt again inside; only constants and parameters go along.
+        // Sizes of the call's own tensors are inferred again inside; only constants and parameters are passed.
         inner.variadic_dims = None;
         for entry in &view.params {
             let Some(name) = entry.path.as_name() else { continue };
@@ -393,14 +393,14 @@ impl Lowerer<'_> {
         Ok(results)
     }
 
-    /// Operands of several float dtypes are converted to the widest (§7.4.4), so that their order does not matter.
+    /// Converts operands of several float dtypes to the widest (§7.4.4), so that their order does not matter.
     fn promote(&mut self, p: &mut PrimitiveCall) -> Result<()> {
-        // These keep dtypes apart on purpose: weights of experts, tables of rotations, states of a scan.
+        // These use several dtypes on purpose: expert weights, tables of rotary embeddings, states of a scan.
         let apart = ["moe_", "mamba_", "rope", "embedding", "cross_entropy", "quantize", "dequantize"];
         if apart.iter().any(|prefix| p.name.starts_with(prefix)) {
             return Ok(());
         }
-        // What forward has kept of a sum is wider than the tensors that it belongs to.
+        // Saved statistics of the forward pass have a wider dtype than their tensors.
         let kept = |slot: usize| {
             let inputs = table::find(p.name).map_or(&[][..], |primitive| &primitive.inputs);
             let name = inputs.get(slot).and_then(|slot| slot.name.as_ref()).map_or("", |name| name.name.as_str());
@@ -425,8 +425,8 @@ impl Lowerer<'_> {
         Ok(())
     }
 
-    /// `(permuted, experts, indices) -> moe_experts() -> y`: each row through the expert that it was sorted to. Modules may be
-    /// anything, so every expert sees all rows; `grouped_gemm` does no more work than there are rows.
+    /// `(permuted, experts, indices) -> moe_experts() -> y`: applies to each row the expert that it was sorted to. Experts are
+    /// arbitrary modules, so every expert computes all rows; `grouped_gemm` computes each row only once.
     fn experts(&mut self, p: &PrimitiveCall) -> Result<Vec<Value>> {
         let (rows, experts, indices) = match &p.operands[..] {
             [Some(rows), Some(LoweredOperand::Experts(experts)), Some(indices)] => {
@@ -448,7 +448,7 @@ impl Lowerer<'_> {
         }
     }
 
-    /// Whether an argument is a tensor or a constant; a name that is both is what `tensor_first` says.
+    /// Classifies an argument as a tensor or a constant; `tensor_first` decides for names that are both.
     fn argument(&mut self, expr: &Expr, frame: &ModuleFrame, tensor_first: bool) -> Result<LoweredArgument> {
         match &expr.kind {
             ExprKind::Paren(inner) => self.argument(inner, frame, tensor_first),
@@ -487,7 +487,7 @@ impl Lowerer<'_> {
     }
 }
 
-/// The float dtype that holds both.
+/// The narrowest float dtype that represents both.
 pub(super) fn wider_dtype(a: ir::DType, b: ir::DType) -> ir::DType {
     match a.size().cmp(&b.size()) {
         _ if a == b => a,
@@ -497,7 +497,7 @@ pub(super) fn wider_dtype(a: ir::DType, b: ir::DType) -> ir::DType {
     }
 }
 
-/// Arguments as the tables of rotations read them: by name, or by place.
+/// The arguments of tables of rotary embeddings, by name or positional.
 pub(super) fn constant_arguments(args: &[Arg], names: &[&str], frame: &ModuleFrame) -> Result<BTreeMap<String, Const>> {
     let mut values = BTreeMap::new();
     for (index, arg) in args.iter().enumerate() {

@@ -1,7 +1,7 @@
-//! What is kept for backward (§7.2): `@checkpoint`, `@memory`, `@lifetime`, `save:` and `recompute:`.
+//! Activation checkpointing (§7.2): `@checkpoint`, `@memory`, `@lifetime`, `save:` and `recompute:`.
 //!
-//! Where something is to be computed again, a whole region becomes a `remat` that keeps what goes by the name [`KEEP`]:
-//! results that are to be saved get that name, the others don't. The order of precedence is §7.2.0's.
+//! If anything is to be recomputed, a whole region becomes a `remat` that saves values with the name [`SAVED_NAME`]: results to
+//! be saved get that name, others don't. The order of precedence is that of §7.2.0.
 
 use super::annotations::{AnnotationArgs, find, words};
 use super::frame::{FrameEntry, LoweredInstance, ModuleFrame};
@@ -15,26 +15,26 @@ use ir::{Builder, Graph, GraphBuilder, Value};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
-/// The name of values that a region keeps.
+/// The name of values that a region saves.
 const SAVED_NAME: &str = "keep";
 
-/// A part of the graph whose inside backward computes again, but for what is kept.
+/// A region of the graph that the backward pass recomputes, except for its saved values.
 #[derive(Clone, Debug)]
 pub(super) struct RecomputeRegion {
-    /// Whether results are kept unless something says otherwise.
+    /// Whether results are saved by default.
     save_by_default: bool,
-    /// Results that are kept even so.
+    /// Results that are saved in any case.
     preserve: Vec<String>,
 }
 
 impl RecomputeRegion {
-    /// A region that keeps what isn't marked.
+    /// A region that saves all results by default.
     pub(super) fn save_all() -> RecomputeRegion {
         RecomputeRegion { save_by_default: true, preserve: Vec::new() }
     }
 }
 
-/// The region that annotations ask for.
+/// The region that annotations request.
 pub(super) fn requested_region(notes: &[&Annotation]) -> Option<RecomputeRegion> {
     let note = find(notes, "checkpoint")?;
     let preserve = note.argument("preserve").map(words).unwrap_or_default();
@@ -42,21 +42,21 @@ pub(super) fn requested_region(notes: &[&Annotation]) -> Option<RecomputeRegion>
     Some(RecomputeRegion { save_by_default: keep, preserve })
 }
 
-/// Whether annotations ask for no checkpoint here.
+/// Whether annotations disable checkpointing here.
 fn is_disabled(notes: &[&Annotation]) -> bool {
     find(notes, "checkpoint").is_some_and(|note| note.word("granularity").as_deref() == Some("none"))
 }
 
-/// What annotations on a result say about keeping it.
+/// Whether annotations of a result save it.
 fn annotated_policy(notes: &[&Annotation]) -> Option<bool> {
     if let Some(mode) = find(notes, "memory").and_then(|note| note.word("mode")) {
         return Some(!matches!(mode.as_str(), "recompute" | "temporary"));
     }
-    // What ends with its layer or before is not there any more in backward.
+    // A tensor whose lifetime ends with its layer or earlier is not available in the backward pass.
     find(notes, "lifetime").map(|note| note.word("scope").as_deref() == Some("global"))
 }
 
-/// The lists of a module.
+/// The save and recompute lists of a module.
 #[derive(Clone, Debug, Default)]
 pub(super) struct SaveLists {
     save: Vec<NamePattern>,
@@ -69,7 +69,7 @@ impl SaveLists {
         SaveLists { save: items(view.forward.save), recompute: items(view.forward.recompute) }
     }
 
-    /// Whether backward keeps a result of this name.
+    /// Whether the backward pass uses a saved result of this name.
     fn is_saved(&self, name: &str, notes: &[&Annotation], region: &RecomputeRegion) -> bool {
         let listed = |list: &[NamePattern]| list.iter().any(|item| item.matches(name));
         if let Some(kept) = annotated_policy(notes) {
@@ -82,7 +82,7 @@ impl SaveLists {
     }
 }
 
-/// Whether a module wants some of its results to be computed again.
+/// Whether a module recomputes any of its results.
 fn recomputes(statements: &[Statement], lists: &SaveLists) -> bool {
     let region = RecomputeRegion::save_all();
     let drops = |flow: &Flow| {
@@ -101,7 +101,7 @@ fn recomputes(statements: &[Statement], lists: &SaveLists) -> bool {
 }
 
 impl Lowerer<'_> {
-    /// The region that a module's body is to be, if it asks for one and is in none.
+    /// The region of a module's body, if it requests one and is not inside another.
     pub(super) fn body_region(&self, view: &ModuleView<'_>) -> Option<RecomputeRegion> {
         if self.options.decode.is_some() {
             return None;
@@ -114,7 +114,7 @@ impl Lowerer<'_> {
         (self.region.is_none() && recomputes(statements, &SaveLists::of(view))).then(RecomputeRegion::save_all)
     }
 
-    /// The name of a kept value, where it matters.
+    /// Names a value that is to be saved, inside a region.
     pub(super) fn mark_saved(
         &mut self,
         name: &str,
@@ -131,7 +131,7 @@ impl Lowerer<'_> {
         }
     }
 
-    /// Runs the steps of a flow in the region that its annotations ask for.
+    /// Lowers the steps of a flow in the region that its annotations request.
     pub(super) fn in_region(
         &mut self,
         flow: &Flow,
@@ -153,7 +153,7 @@ impl Lowerer<'_> {
         }
     }
 
-    /// Lowers a part into a graph of its own, called so that its inside is computed again in backward.
+    /// Lowers a part into a separate graph, whose call is recomputed in the backward pass.
     pub(super) fn recomputed(
         &mut self,
         frame: &ModuleFrame,
@@ -211,7 +211,7 @@ impl Lowerer<'_> {
     }
 }
 
-/// The tensors that an entry leads to.
+/// Collects the tensors of an entry.
 pub(super) fn collect_tensors(entry: &FrameEntry, found: &mut BTreeSet<Value>) {
     match entry {
         FrameEntry::Tensor(value) => {
@@ -225,7 +225,7 @@ pub(super) fn collect_tensors(entry: &FrameEntry, found: &mut BTreeSet<Value>) {
     }
 }
 
-/// The entry with other values for its tensors.
+/// Replaces the tensors of an entry by other values.
 pub(super) fn substitute_tensors(entry: &FrameEntry, names: &BTreeMap<Value, Value>) -> FrameEntry {
     let instance = |instance: &Rc<LoweredInstance>| {
         let entries = instance.entries.iter();
@@ -245,7 +245,7 @@ pub(super) fn substitute_tensors(entry: &FrameEntry, names: &BTreeMap<Value, Val
     }
 }
 
-/// The graph with only the inputs it reads, and which those are.
+/// Removes unused inputs of a graph; returns the indices of the others.
 fn without_unused(graph: &Graph) -> ir::Result<(Graph, Vec<usize>)> {
     let inputs = graph.inputs();
     let read: BTreeSet<Value> =
@@ -256,7 +256,7 @@ fn without_unused(graph: &Graph) -> ir::Result<(Graph, Vec<usize>)> {
     let Some(&first) = kept.first() else {
         return Ok((graph.clone(), (0..inputs.len()).collect()));
     };
-    // What stands for an unused input is never read.
+    // Arguments of unused inputs are never read.
     let mut args = vec![first; inputs.len()];
     used.iter().zip(&kept).for_each(|(&i, &v)| args[i] = v);
     let outputs = b.inline(graph, &args)?;

@@ -1,4 +1,4 @@
-//! Declaring parameters: every tensor of `params:` becomes an input of the graph, in order, depth first.
+//! Declares parameters: every tensor of `params:` becomes an input of the graph, in order, depth first.
 
 use super::annotate::FrameNames;
 use super::annotations::{AnnotationArgs, find};
@@ -19,17 +19,17 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use transform::Rounding;
 
-/// What a declaration passes on to the parameters inside.
+/// Defaults that a declaration passes on to contained parameters.
 #[derive(Clone, Debug)]
 pub(super) struct ParameterDefaults {
-    /// A parameter like those inside, without path and type.
+    /// The attributes of contained parameters, without path and type.
     template: Parameter,
-    /// How many are stacked along a first axis.
+    /// The number of blocks that are stacked along a first axis.
     stacked: Option<usize>,
-    /// The format that they are stored in, where something outside says so, and whether it is a recipe that does.
+    /// The storage format given by an outer declaration, and whether it comes from a recipe.
     stored: Option<TensorFormat>,
     by_recipe: bool,
-    /// What modules around say of parameters inside by their paths, outermost first.
+    /// Annotations of outer modules on contained parameters by path, outermost first.
     outer_annotations: Rc<Vec<OuterAnnotation>>,
 }
 
@@ -46,17 +46,17 @@ impl Default for ParameterDefaults {
     }
 }
 
-/// `blocks[{i}].attention.qkv_weight: [...] @frozen` (§7.8).
+/// An annotation by path, such as `blocks[{i}].attention.qkv_weight: [...] @frozen` (§7.8).
 #[derive(Debug)]
 struct OuterAnnotation {
-    /// The module that says it.
+    /// The annotating module.
     owner: String,
     entry: ParamEntry,
     frame: ModuleFrame,
 }
 
 impl OuterAnnotation {
-    /// Whether it is about the parameter at this path.
+    /// Whether it matches the parameter at this path.
     fn applies_to(&self, path: &str) -> Result<bool> {
         let own = match self.owner.as_str() {
             "" => Some(path),
@@ -73,7 +73,7 @@ impl OuterAnnotation {
 }
 
 impl ParameterDefaults {
-    /// With what annotations say: `@trainable` takes back an outer `@frozen`.
+    /// Applies annotations: `@trainable` overrides an outer `@frozen`.
     fn with(
         &self,
         l: &Lowerer<'_>,
@@ -109,7 +109,7 @@ impl ParameterDefaults {
 }
 
 impl Lowerer<'_> {
-    /// An instance of a module whose constants are in `frame`.
+    /// Declares an instance of a module whose constants are in `frame`.
     pub(super) fn declare(
         &mut self,
         view: &ModuleView<'_>,
@@ -193,7 +193,7 @@ impl Lowerer<'_> {
         let mut own = traits.with(self, &notes, declared_dtype(&entry.ty), frame)?;
         let mut gradients: Vec<(&Annotation, &ModuleFrame)> =
             find(&notes, "gradient").map(|note| (note, frame)).into_iter().collect();
-        // Whoever is further out knows more, so it has the last word.
+        // Annotations of outer modules take precedence.
         for said in traits.outer_annotations.iter().rev() {
             if !said.applies_to(path)? {
                 continue;
@@ -214,7 +214,7 @@ impl Lowerer<'_> {
         Ok(declared)
     }
 
-    /// The format of weights that a recipe of the declaration, or the one that is given, asks for.
+    /// The weight format of the declaration's recipe, or of the given one.
     fn stored_by_recipe(&self, view: &ModuleView<'_>) -> Result<Option<TensorFormat>> {
         if let Some(recipe) = &self.options.recipe {
             return Ok(recipe.stored);
@@ -250,11 +250,11 @@ impl Lowerer<'_> {
                     Some(name) if !is_low_precision_dtype(&name.name) => parse_dtype(&name.name, name.span)?,
                     _ => self.options.dtype,
                 };
-                // A format of storage: what is computed with has the dtype that it would have had.
+                // A storage format does not change the compute dtype.
                 let fits = |wide: &DType| wide.is_float() == dtype.is_float();
                 let stored = traits.stored.and_then(TensorFormat::native_dtype).filter(fits).unwrap_or(dtype);
                 let mut shape = frame.shape(ty)?;
-                // A recipe is about matrices; what is said of one parameter holds for it.
+                // A recipe applies to matrices; an annotation of a single parameter applies to it in any case.
                 let few = traits.stored.and_then(TensorFormat::rounding).filter(|_| dtype.is_float());
                 let few = few.filter(|_| !traits.by_recipe || shape.len() > 1);
                 if let Some(count) = traits.stacked {
@@ -275,7 +275,7 @@ impl Lowerer<'_> {
                     self.tied.push((path.to_string(), target));
                     return self.read(value, dtype, few, traits.stacked.is_some(), span);
                 }
-                // Whole numbers have no gradient.
+                // Integers have no gradient.
                 let trainable = traits.template.trainable && stored.is_float();
                 let like = traits.template.clone();
                 let stacked = traits.stacked.is_some();
@@ -324,7 +324,7 @@ impl Lowerer<'_> {
                         label,
                     );
                 }
-                // Blocks that differ cannot be stacked.
+                // Different blocks cannot be stacked.
                 let differ = element.mentions_index() && !self.elements_are_identical(element, frame, count)?;
                 if self.options.scan && traits.stacked.is_none() && !differ {
                     let stacked = ParameterDefaults { stacked: Some(count), ..traits.clone() };
@@ -363,7 +363,7 @@ impl Lowerer<'_> {
         }
     }
 
-    /// A parameter as it is read.
+    /// The value of a parameter where it is read.
     fn read(
         &mut self,
         value: Value,
@@ -379,7 +379,7 @@ impl Lowerer<'_> {
         self.read_stored(value, &few, stacked, span).map(FrameEntry::Tensor)
     }
 
-    /// Whether all elements of an array get the same arguments, though their index is among them.
+    /// Whether all elements of an array have the same arguments, although the index occurs in them.
     fn elements_are_identical(&self, element: &TypeExpr, frame: &ModuleFrame, count: usize) -> Result<bool> {
         let TypeKind::Named { path: name, args: Some(args) } = &element.kind else { return Ok(false) };
         let Some(Entity::Item(item)) = self.program.lookup(frame.file, name) else { return Ok(false) };
@@ -396,7 +396,7 @@ impl Lowerer<'_> {
         Ok(true)
     }
 
-    /// The constants that arguments give to a module's parameters.
+    /// The constants bound to a module's parameters by the arguments.
     fn given(
         &self,
         view: &ModuleView<'_>,
@@ -424,7 +424,7 @@ impl Lowerer<'_> {
     }
 }
 
-/// The dtype that a type states.
+/// The dtype in a type.
 pub(super) fn declared_dtype(ty: &TypeExpr) -> Option<&Ident> {
     match &ty.kind {
         TypeKind::Tensor { dtype, .. } => dtype.as_ref(),
@@ -433,7 +433,7 @@ pub(super) fn declared_dtype(ty: &TypeExpr) -> Option<&Ident> {
     }
 }
 
-/// Names of the parameters between a module's parentheses.
+/// The names of the parameters in a module's header.
 pub(super) fn header(view: &ModuleView<'_>) -> Vec<String> {
     let name = |param: &&Param| match param {
         Param::Named { name, .. } => Some(name.name.clone()),
@@ -442,7 +442,7 @@ pub(super) fn header(view: &ModuleView<'_>) -> Vec<String> {
     view.header.iter().filter_map(name).collect()
 }
 
-/// Whether a parameter of a module may be this word: one of an `enum`, or a dtype.
+/// Whether an identifier is a valid value of a module's parameter: one of an `enum`, or a dtype.
 pub(crate) fn accepts_word(view: &ModuleView<'_>, parameter: &str, word: &str) -> bool {
     view.header.iter().any(|param| match param {
         Param::Named { name, ty: Some(ty), .. } if name.name == parameter => match &ty.kind {

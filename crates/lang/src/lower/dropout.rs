@@ -1,9 +1,8 @@
-//! Dropout: elements left out at random in a step of training, by a key that the caller changes with every step.
+//! Dropout in training steps, with a random key that the caller changes at every step.
 
 use ir::{Compare, DType, GraphBuilder, Result, Value};
 
-/// `x` with a share of its elements zero and the others larger by as much. `key` is `u32[2]`; equal keys and streams draw
-/// equal elements.
+/// Sets a fraction of the elements of `x` to zero and scales the others up. `key` is `u32[2]`; equal keys and streams give equal masks.
 pub fn dropout<B: GraphBuilder + ?Sized>(b: &mut B, x: Value, key: Value, stream: Value, share: f64) -> Result<Value> {
     let ty = b.ty(x);
     let n = ty.numel();

@@ -1,4 +1,4 @@
-//! What names mean while one module is lowered: constants with their values, tensors, instances.
+//! The scope of a module that is lowered: constants with their values, tensors, instances.
 
 use super::checkpoint::SaveLists;
 use super::rope_table::RopeTable;
@@ -12,45 +12,45 @@ use ir::Value;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-/// What a name stands for.
+/// The meaning of a name.
 #[derive(Clone, Debug)]
 pub(super) enum FrameEntry {
     Tensor(Value),
-    /// A table of rotations, made when the number of positions is known.
+    /// A table of rotary embeddings, built when the number of positions is known.
     Table(Rc<RopeTable>),
     Instance(Rc<LoweredInstance>),
     Array(Vec<Rc<LoweredInstance>>),
-    /// So many blocks whose tensors are stacked along a first axis.
+    /// A number of blocks whose tensors are stacked along a first axis.
     Stack(usize, Rc<LoweredInstance>),
-    /// An optional parameter or input that is not there.
+    /// An optional parameter or input that is absent.
     Absent,
 }
 
-/// A module with its constants given and its parameters declared.
+/// A module with values of its constants and declared parameters.
 #[derive(Clone, Debug)]
 pub(super) struct LoweredInstance {
     pub(super) item: ItemRef,
     pub(super) given: BTreeMap<String, Const>,
     pub(super) entries: BTreeMap<String, FrameEntry>,
-    /// Where it stands, such as `blocks[3].attention`.
+    /// The path of the instance, such as `blocks[3].attention`.
     pub(super) path: String,
 }
 
-/// The names of one module.
+/// The names in one module.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ModuleFrame {
     pub(super) file: usize,
     pub(super) constants: BTreeMap<String, Const>,
-    /// What `*` stands for.
+    /// The dimensions that `*` represents.
     pub(super) variadic_dims: Option<Vec<usize>>,
     pub(super) entries: BTreeMap<String, FrameEntry>,
-    /// What the module saves and recomputes.
+    /// The save and recompute lists of the module.
     pub(super) lists: SaveLists,
-    /// Where the instance stands; a module that is called with its weights has no place.
+    /// The path of the instance; none for a module that is called with its weights.
     pub(super) path: Option<String>,
-    /// Which declaration.
+    /// The declaration.
     pub(super) item: Option<ItemRef>,
-    /// Constants that follow from the number of positions, in decoding; whether they are that number.
+    /// Constants that depend on the number of positions, in decoding; whether they are equal to it.
     pub(super) position_dependent: BTreeMap<String, bool>,
 }
 
@@ -77,7 +77,7 @@ impl ModuleFrame {
         ModuleFrame { file, constants, ..ModuleFrame::default() }
     }
 
-    /// The value of a constant expression.
+    /// Evaluates a constant expression.
     pub(super) fn constant(&self, expr: &Expr) -> Result<Const> {
         match eval(expr, self) {
             Ok(Const::Unknown) => fail(Code::E003, expr.span, "a value is not known", "cannot be computed"),
@@ -104,7 +104,7 @@ impl ModuleFrame {
         }
     }
 
-    /// A size that is a number by now.
+    /// Evaluates a size to a number.
     pub(super) fn size(&self, expr: &Expr) -> Result<usize> {
         let value = self.constant(expr)?;
         match value.as_int().map(usize::try_from) {
@@ -115,7 +115,7 @@ impl ModuleFrame {
         }
     }
 
-    /// Parameters that were not given take their default (E012 without one).
+    /// Binds the defaults of parameters without arguments (E012 if there is none).
     pub(super) fn defaults(&mut self, view: &ModuleView<'_>, at: Span) -> Result<()> {
         for word in view.words() {
             self.constants.entry(word.to_string()).or_insert_with(|| Const::Identifier(word.to_string()));
@@ -144,7 +144,7 @@ impl ModuleFrame {
         Ok(())
     }
 
-    /// Evaluates `let:`. Before inputs are known, what depends on their sizes is left for the second time (`last`).
+    /// Evaluates `let:`. Before the inputs are known, bindings that depend on their sizes are deferred to the second call (`last`).
     pub(super) fn eval_lets(&mut self, view: &ModuleView<'_>, last: bool) -> Result<()> {
         for item in &view.lets {
             if let LetItem::Bind { name, value } = item {
@@ -154,7 +154,7 @@ impl ModuleFrame {
                         self.mark_position_dependent(&name.name, value);
                         self.constants.insert(name.name.clone(), found);
                     }
-                    // A size of an input is not there yet; anything else won't become right later.
+                    // A size of an input is not known yet; other errors would also occur in the second call.
                     Err(found) if last || found.code != Code::E002 => return Err(found),
                     Err(_) => {}
                 }
@@ -169,7 +169,7 @@ impl ModuleFrame {
         Ok(())
     }
 
-    /// The values of the parameters that a condition follows from.
+    /// The values of the parameters in a condition, for messages.
     fn parameter_values_text(&self, view: &ModuleView<'_>, condition: &Expr) -> String {
         let (mut open, mut seen) = (vec![condition], BTreeMap::new());
         while let Some(expr) = open.pop() {
@@ -187,14 +187,14 @@ impl ModuleFrame {
         if given.is_empty() { given.concat() } else { format!(" ({})", given.join(", ")) }
     }
 
-    /// Whether a constant with this value follows from the number of positions.
+    /// Records whether a constant depends on the number of positions.
     fn mark_position_dependent(&mut self, name: &str, value: &Expr) {
         let mut found = BTreeMap::new();
         self.propagate_position_dependence(value, name, &mut found);
         self.position_dependent.extend(found);
     }
 
-    /// The shape that a tensor type has with the constants known so far.
+    /// The shape of a tensor type with the known constants.
     pub(super) fn shape(&self, ty: &TypeExpr) -> Result<Vec<usize>> {
         let dims = match &ty.kind {
             TypeKind::Tensor { dims, .. } => dims,
@@ -216,7 +216,7 @@ impl ModuleFrame {
         Ok(shape)
     }
 
-    /// Reads sizes off a tensor: plain names that mean nothing yet get the size that stands at their place.
+    /// Infers sizes from a tensor: unbound names are bound to the size of their axis.
     pub(super) fn infer_sizes(&mut self, ty: &TypeExpr, shape: &[usize]) {
         let dims = match &ty.kind {
             TypeKind::Tensor { dims, .. } => dims,
@@ -241,7 +241,7 @@ impl ModuleFrame {
         }
     }
 
-    /// Whether a tensor has its declared shape (E004).
+    /// Checks that a tensor has its declared shape (E004).
     pub(super) fn check_shape(&self, name: &str, ty: &TypeExpr, shape: &[usize], at: Span) -> Result<()> {
         if matches!(ty.kind, TypeKind::Tuple(_) | TypeKind::Each { .. } | TypeKind::Named { .. }) {
             return Ok(());
@@ -257,7 +257,7 @@ impl ModuleFrame {
     }
 }
 
-/// An `int` has 32 bits (§3.1).
+/// Checks that an `int` fits into 32 bits (§3.1).
 pub(super) fn fits_32_bits(name: &str, value: &Const, span: Span) -> Result<()> {
     match value.as_int() {
         Some(n) if i32::try_from(n).is_err() => {

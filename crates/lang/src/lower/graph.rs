@@ -1,4 +1,4 @@
-//! Graphs of one module: statements in the order of their data, operands, indices, results.
+//! Lowers the graph of a module: statements in the order of their data flow, operands, indices, results.
 
 use super::annotate::FrameNames;
 use super::annotations::{AnnotationArgs, find};
@@ -23,19 +23,19 @@ use std::collections::BTreeSet;
 use std::rc::Rc;
 use transform::LowPrecision;
 
-/// The precision outside of a statement, and the roundings before it.
+/// The precision outside of a statement, and the number of preceding roundings.
 type OuterPrecision = (Option<transform::MatmulRounding>, bool, usize);
 
-/// Something given to an operation.
+/// An operand of an operation.
 #[derive(Clone, Debug)]
 pub(super) enum LoweredOperand {
     Tensor(Value),
     Table(Rc<RopeTable>),
-    /// Gradients of a module's parameters, which go where they belong by themselves.
+    /// Gradients of a module's parameters, which are accumulated implicitly.
     Gradients,
-    /// An array of modules, as `moe_experts` takes it.
+    /// An array of modules, the operand of `moe_experts`.
     Experts(Vec<Rc<LoweredInstance>>),
-    /// An optional tensor that was not given, by its name.
+    /// An absent optional tensor, by its name.
     Absent(String),
 }
 
@@ -56,7 +56,7 @@ impl LoweredOperand {
 }
 
 impl Lowerer<'_> {
-    /// Runs an instance on its inputs; an input may be missing if it is optional.
+    /// Lowers an instance with its inputs; an optional input may be absent.
     pub(super) fn run_instance(
         &mut self,
         instance: &LoweredInstance,
@@ -75,7 +75,7 @@ impl Lowerer<'_> {
         outputs
     }
 
-    /// Runs a module: as a composite where its backward is written, else inline.
+    /// Lowers a module: as a composite if it has an explicit backward graph, else inline.
     pub(super) fn run_module(
         &mut self,
         view: &ModuleView<'_>,
@@ -94,7 +94,7 @@ impl Lowerer<'_> {
             self.apply_recipe(&recipe, view.decl.name.span, true);
         }
         self.apply_declaration_annotations(view, &frame)?;
-        // A backward that was written for wide products would multiply in full.
+        // An explicit backward graph would compute its products in full precision.
         let written = self.options.custom_backward && self.options.decode.is_none() && self.few.is_none();
         let outputs = if written && view.backward.is_some() {
             self.with_custom_backward(view, &frame, &inputs, at)
@@ -167,7 +167,7 @@ impl Lowerer<'_> {
         Ok(())
     }
 
-    /// A tensor in the dtype that its declaration gives: `[B, T, bf16]`, or `@dtype(bf16)` behind it.
+    /// Converts a tensor to the dtype of its declaration: `[B, T, bf16]`, or `@dtype(bf16)` after it.
     fn cast_to_declared(&mut self, slot: &IoTensor, value: Value, frame: &ModuleFrame) -> Result<Value> {
         let notes: Vec<&Annotation> = slot.annotations.iter().collect();
         if let Some(note) = find(&notes, "dtype") {
@@ -206,7 +206,7 @@ impl Lowerer<'_> {
         }
     }
 
-    /// Lowers the forward graph, in a region of its own where its memory annotations ask for one.
+    /// Lowers the forward graph, in a separate region if its memory annotations request one.
     fn run_body(&mut self, view: &ModuleView<'_>, frame: &mut ModuleFrame) -> Result<Vec<Value>> {
         let Some(region) = self.body_region(view) else {
             return self.run_plain_body(view, frame);
@@ -219,7 +219,7 @@ impl Lowerer<'_> {
         values.iter().map(|value| value.tensor(at)).collect()
     }
 
-    /// Lowers the forward graph into the current builder; names stay in the frame.
+    /// Lowers the forward graph into the current builder; its names stay in the frame.
     pub(super) fn run_plain_body(&mut self, view: &ModuleView<'_>, frame: &mut ModuleFrame) -> Result<Vec<Value>> {
         if let Some(pattern) = view.pattern
             && view.forward.graph.is_none()
@@ -249,7 +249,7 @@ impl Lowerer<'_> {
         Ok(outputs)
     }
 
-    /// Runs statements as soon as what they read is there.
+    /// Lowers each statement as soon as its operands are defined.
     pub(super) fn statements(&mut self, statements: &[Statement], frame: &mut ModuleFrame) -> Result<()> {
         let mut flows = Vec::new();
         self.flatten(statements, frame, &mut flows)?;
@@ -257,7 +257,7 @@ impl Lowerer<'_> {
             let items = flow.dest.items.iter();
             items.filter_map(|item| item.name.as_ref()).map(Path::to_string).collect()
         };
-        // A gradient may be written several times; whoever reads it waits for all contributions.
+        // A gradient may be assigned several times; its uses wait for all contributions.
         let mut pending: Vec<&Flow> = flows;
         while !pending.is_empty() {
             let before = pending.len();
@@ -382,7 +382,7 @@ impl Lowerer<'_> {
         Ok(())
     }
 
-    /// Computes from here on as a statement says; gives what was before, and how many roundings there were.
+    /// Sets the precision of a statement; returns the previous one, and the number of roundings so far.
     fn enter_precision(&mut self, own: &PrecisionRecipe, span: Span) -> OuterPrecision {
         let outer = (self.few, self.own_precision, self.rounded);
         if own.compute.is_some() {
@@ -399,7 +399,7 @@ impl Lowerer<'_> {
         (self.few, self.own_precision) = (few, own);
     }
 
-    /// A statement that is to compute in few bits has something that can.
+    /// Checks that a low-precision statement contains an operation that supports it.
     fn check_precision_used(
         &self,
         own: &PrecisionRecipe,
@@ -418,7 +418,7 @@ impl Lowerer<'_> {
         Err(Box::new(found))
     }
 
-    /// A result in a format; one of a recipe leaves what is quantised alone.
+    /// Converts a result to a format; a recipe's format does not affect quantized tensors.
     fn given_format(
         &mut self,
         operand: &mut LoweredOperand,
@@ -447,7 +447,7 @@ impl Lowerer<'_> {
         }
     }
 
-    /// The steps of a flow, each on the results of the one before.
+    /// Lowers the steps of a flow, each applied to the results of the previous one.
     fn steps(
         &mut self,
         flow: &Flow,
@@ -543,7 +543,7 @@ impl Lowerer<'_> {
         Ok(values.into_iter().map(LoweredOperand::Tensor).collect())
     }
 
-    /// A tensor as it is written: a name, a member of an instance, an index.
+    /// Lowers a tensor operand: a name, a member of an instance, an index.
     pub(super) fn operand(&mut self, expr: &Expr, frame: &ModuleFrame) -> Result<LoweredOperand> {
         if let ExprKind::Index(base, items) = &expr.kind {
             let base = self.operand(base, frame)?.tensor(expr.span)?;
@@ -556,7 +556,7 @@ impl Lowerer<'_> {
             Some(FrameEntry::Tensor(value)) => Ok(LoweredOperand::Tensor(value)),
             Some(FrameEntry::Table(table)) => Ok(LoweredOperand::Table(table)),
             Some(FrameEntry::Absent) => Ok(LoweredOperand::Absent(path.to_string())),
-            // `(d_y, saved.x, mlp) -> mlp.backward()` names the module once more.
+            // `(d_y, saved.x, mlp) -> mlp.backward()` repeats the module as an operand.
             Some(FrameEntry::Instance(_)) if self.in_backward => Ok(LoweredOperand::Gradients),
             Some(FrameEntry::Array(experts)) => Ok(LoweredOperand::Experts(experts)),
             Some(FrameEntry::Instance(_) | FrameEntry::Stack(..)) => {
@@ -566,7 +566,7 @@ impl Lowerer<'_> {
         }
     }
 
-    /// What a dotted name stands for.
+    /// The entry of a dotted name.
     pub(super) fn entry(&self, path: &Path, frame: &ModuleFrame) -> Option<FrameEntry> {
         if let Some(entry) = frame.entries.get(&path.to_string()) {
             return Some(entry.clone());
@@ -582,14 +582,14 @@ impl Lowerer<'_> {
         Some(entry)
     }
 
-    /// An index or slice. `table[0:T]` has the rows of the positions at hand, in decoding too.
+    /// Lowers an index or slice. `table[0:T]` selects the rows of the current positions, in decoding too.
     fn indexed(&mut self, base: Value, items: &[IndexItem], frame: &ModuleFrame, span: Span) -> Result<Value> {
         let value = self.static_index(base, items, frame, span)?;
         let timed = items.iter().any(|item| match item {
             IndexItem::At(e) => frame.mentions_time(e),
             IndexItem::Slice { start, end, .. } => start.iter().chain(end).any(|e| frame.mentions_time(e)),
         });
-        // A trial asks where a number of positions is named; what repeats it can't tell, and asks each time.
+        // A trial run determines whether the index is the number of positions; the actual lowering repeats its decisions in order.
         let mut axis = None;
         let by_position = |l: &mut Self| {
             axis = l.is_row_slice(base, items, frame);
@@ -601,7 +601,7 @@ impl Lowerer<'_> {
             }
             return Ok(value);
         }
-        // Elsewhere the axis is the one that is cut short.
+        // Otherwise it is the axis that the slice shortens.
         let (whole, part) = (self.b.graph.ty(base).shape.clone(), self.b.graph.ty(value).shape.clone());
         let axis = axis.or_else(|| (0..whole.len()).find(|&a| sliced_to_end(items, a))).unwrap_or(0);
         self.limit_positions(whole[axis], part[axis], span)?;
@@ -664,7 +664,7 @@ impl Lowerer<'_> {
             .map_err(|e| op_error(&e, span, "index"))
     }
 
-    /// `x + f(norm(x))` one after the other, or all from the same `x`.
+    /// Sublayers `x + f(norm(x))` in sequence, or all applied to the same `x`.
     fn residual_pattern(&mut self, pattern: &Pattern, frame: &ModuleFrame) -> Result<Vec<Value>> {
         let span = pattern.kind.span;
         let Some(FrameEntry::Tensor(mut x)) = frame.entries.get("in").cloned() else {
@@ -714,17 +714,17 @@ impl Lowerer<'_> {
     }
 }
 
-/// Whether an axis is cut at its end.
+/// Whether a slice extends to the end of the axis.
 fn sliced_to_end(items: &[IndexItem], axis: usize) -> bool {
     matches!(items.get(axis), Some(IndexItem::Slice { end: Some(_), .. }))
 }
 
-/// Whether a flow is a stack of blocks and nothing else: a checkpoint there means one for each block.
+/// Whether a flow is only a stack of blocks: a checkpoint there applies to each block.
 fn is_stack(flow: &Flow) -> bool {
     matches!(&flow.steps[..], [FlowStep { kind: StepKind::Call(call), .. }] if call.callee.path.to_string() == "StackedBlocks")
 }
 
-/// Whether a step adds to what its destination already holds.
+/// Whether a step accumulates into its destination.
 fn accumulates(step: &FlowStep) -> bool {
     let StepKind::Call(Call { args: Some(args), .. }) = &step.kind else {
         return false;

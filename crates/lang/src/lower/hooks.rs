@@ -1,7 +1,7 @@
-//! `@hook` (§7.3.1): code registered from Rust at the named points of a model, and what leaves the graph for onlookers.
+//! `@hook` (§7.3.1): code registered from Rust at the named points of a model, and outputs for observation.
 //!
-//! A hook that modifies or replaces is traced into the graph, so it is differentiated and fused like the rest. An
-//! observer costs one more output of the graph. A point where nobody is registered costs nothing.
+//! A hook that modifies or replaces a tensor is traced into the graph, so it is differentiated and fused like the rest. An
+//! observer costs one additional output of the graph. A point without a hook costs nothing.
 
 use super::annotations::{AnnotationArgs, text};
 use super::{Lowerer, Result, op_error};
@@ -10,30 +10,30 @@ use crate::span::Span;
 use ir::{Builder, GraphBuilder, Type, Value};
 use std::sync::Arc;
 
-/// Which layer of a stack a hook stands in.
+/// The layer of a hook inside a stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LayerIndex {
-    /// This one.
+    /// A constant index.
     Number(usize),
-    /// Whichever runs: an i32 scalar of the graph, where the stack is a scan.
+    /// A traced index: an i32 scalar of the graph, if the stack is a scan.
     Traced(Value),
 }
 
-/// Where a hook is called.
+/// The call site of a hook.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HookSite {
-    /// The name of the point, such as `AfterQKVProjection`.
+    /// The name of the hook point, such as `AfterQKVProjection`.
     pub point: String,
-    /// The module and the tensor, such as `blocks[3].attention.qkv`.
+    /// The path of the module and the tensor, such as `blocks[3].attention.qkv`.
     pub path: String,
     /// The layer, inside a stack of blocks.
     pub layer: Option<LayerIndex>,
 }
 
-/// Writes a tensor anew; the result must have the tensor's type.
+/// A function that replaces a tensor; the result must have the tensor's type.
 pub type RewriteFn = dyn Fn(&mut Builder, Value, &HookSite) -> ir::Result<Value> + Send + Sync;
 
-/// What is registered at a point.
+/// The action at a hook point.
 #[derive(Clone)]
 enum HookAction {
     Observe,
@@ -47,7 +47,7 @@ struct RegisteredHook {
     action: HookAction,
 }
 
-/// Everything registered, in the order of priority: smaller numbers first, equal ones as registered.
+/// All registered hooks in the order of priority: smaller numbers first, equal ones in order of registration.
 #[derive(Clone, Default)]
 pub struct HookRegistry {
     list: Vec<RegisteredHook>,
@@ -61,17 +61,17 @@ impl std::fmt::Debug for HookRegistry {
 }
 
 impl HookRegistry {
-    /// Nothing registered.
+    /// Creates an empty registry.
     pub fn new() -> HookRegistry {
         HookRegistry::default()
     }
 
-    /// The tensor at a point becomes an output of the graph.
+    /// Makes the tensor at a hook point an output of the graph.
     pub fn observe(self, point: &str) -> HookRegistry {
         self.with(point, 0, HookAction::Observe)
     }
 
-    /// The tensor at a point is replaced by what `rewrite` makes of it. The point must be declared with `mode=modify` or
+    /// Replaces the tensor at a hook point by the result of `rewrite`. The point must be declared with `mode=modify` or
     /// `mode=replace`.
     pub fn rewrite<F>(self, point: &str, priority: i64, rewrite: F) -> HookRegistry
     where
@@ -91,41 +91,41 @@ impl HookRegistry {
     }
 }
 
-/// What a further output of a lowered graph shows.
+/// The kind of an additional output.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ObservationKind {
-    /// The tensor at an observed point.
+    /// The tensor at an observed hook point.
     Hook(String),
-    /// What `@probe` captures: `stats` are mean, deviation, smallest, largest and norm; `histogram` is the smallest, the
-    /// largest and 16 counts between them; `sample` is 16 elements; `full` is the tensor. `grad_stats` and `grad_full`
-    /// are the same of its gradient, see [`super::Lowered::tapped`].
+    /// The value captured by a `@probe`: `stats` are mean, deviation, minimum, maximum and norm; `histogram` is the minimum, the
+    /// maximum and 16 counts between them; `sample` is 16 elements; `full` is the tensor. `grad_stats`
+    /// and `grad_full` are the same of its gradient.
     Probe {
         /// The probe's name.
         name: String,
-        /// What it captures.
+        /// The kind of capture.
         capture: String,
-        /// Look at every so many runs.
+        /// The probe is evaluated once in this many runs.
         frequency: usize,
-        /// Look only where the [`Shown::Condition`] just before it is true.
+        /// The probe is evaluated only if the [`ObservationKind::Condition`] just before it is true.
         conditional: bool,
     },
-    /// Whether the condition of the probe behind it holds.
+    /// The condition of the probe that follows.
     Condition,
-    /// Whether an `@assert` holds.
+    /// The condition of an `@assert`.
     Assert {
-        /// What to say when it doesn't.
+        /// The message if it is false.
         message: String,
     },
     /// The values of a `@trace(level=values)`.
     Trace,
 }
 
-/// A further output of a lowered graph, behind its results and caches.
+/// An additional output of a lowered graph, after its results and caches.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Observation {
-    /// What it shows.
+    /// Its kind.
     pub kind: ObservationKind,
-    /// The module and the tensor.
+    /// The path of the module and the tensor.
     pub path: String,
     /// The layer, inside a stack of blocks that is not a scan; with a scan, all layers are stacked along the first axis.
     pub layer: Option<usize>,
@@ -142,7 +142,7 @@ impl Lowerer<'_> {
         HookSite { point: point.to_string(), path, layer: self.layer }
     }
 
-    /// Adds an output for onlookers.
+    /// Adds an output for observation.
     pub(super) fn add_observation(&mut self, shown: ObservationKind, name: &str, value: Value) {
         let site = self.site("", name);
         let layer = match site.layer {
@@ -153,7 +153,7 @@ impl Lowerer<'_> {
         self.observed.push((Observation { kind: shown, path: site.path, layer, ty }, value));
     }
 
-    /// Calls whatever is registered at a point.
+    /// Applies the hooks of a point.
     pub(super) fn call_hooks(&mut self, note: &Annotation, name: &str, value: Value) -> Result<Value> {
         let Some(point) = note.argument("point").and_then(text) else { return Ok(value) };
         let may_change = matches!(note.word("mode").as_deref(), Some("modify" | "replace"));
@@ -186,7 +186,7 @@ impl Lowerer<'_> {
         Ok(value)
     }
 
-    /// A graph's outputs for onlookers, added to its others while it is made; afterwards they are values outside.
+    /// Builds an inner graph whose observed values become additional outputs; afterwards they are values of the outer graph.
     pub(super) fn with_observed<T>(
         &mut self,
         part: impl FnOnce(&mut Self) -> Result<T>,
@@ -197,7 +197,7 @@ impl Lowerer<'_> {
         Ok((result?, seen))
     }
 
-    /// Observations of an inner graph, by the values that stand for them outside.
+    /// Maps the observations of an inner graph to values of the outer graph.
     pub(super) fn import_observations(&mut self, seen: ObservedValues, values: &[Value]) {
         let outside = seen.into_iter().zip(values);
         self.observed.extend(outside.map(|((observation, _), value)| {
@@ -206,7 +206,7 @@ impl Lowerer<'_> {
         }));
     }
 
-    /// Points of registered hooks that no `@hook` names.
+    /// Reports registered hooks whose point no `@hook` names.
     pub(super) fn unknown_point(&self, at: Span) -> Result<()> {
         let Some(point) = self.options.hooks.points().find(|point| !self.points.contains(*point)) else {
             return Ok(());
@@ -220,11 +220,11 @@ impl Lowerer<'_> {
     }
 }
 
-/// Observations with the values of the graph they were made in.
+/// Observations with their values in the graph.
 pub(super) type ObservedValues = Vec<(Observation, Value)>;
 
 impl Observation {
-    /// What a probe of gradients captures, out of the gradient of its input.
+    /// Captures a value from the gradient of a gradient probe's input.
     pub fn capture_gradient(&self, b: &mut Builder, gradient: Value) -> ir::Result<Value> {
         match &self.kind {
             ObservationKind::Probe { capture: what, .. } if what == "grad_stats" => {
@@ -235,7 +235,7 @@ impl Observation {
     }
 }
 
-/// A scalar or small tensor out of `value`, as a probe captures it.
+/// Computes the captured value of a tensor.
 pub(super) fn capture(b: &mut Builder, value: Value, what: &str) -> ir::Result<Option<Value>> {
     use ir::ops::ReduceKind::{Max, Min};
     let ty = b.ty(value);

@@ -1,12 +1,12 @@
-//! Lowering: a checked declaration with its sizes given becomes an `ir::Graph`.
+//! Lowering: converts a checked declaration with given sizes to an `ir::Graph`.
 //!
 //! The graph's inputs are the parameters in the order of their declaration, depth first, then the tensors of `in:`.
-//! Modules are inlined, `StackedBlocks` is unrolled or a scan ([`Options::scan`]). A module whose backward is written becomes a composite that brings
-//! that graph as its derivative, so the written backward runs wherever `transform` differentiates.
+//! Modules are inlined, `StackedBlocks` is unrolled or becomes a scan ([`LowerOptions::scan`]). A module with an explicit
+//! backward graph becomes a composite with that graph as its custom derivative, which `transform` uses.
 //!
-//! With [`Options::decode`] the graph is one step of decoding: attention and state-space primitives keep their past in
-//! caches, which are further inputs and outputs, and positions count from an i32 input. Axis 1 of every input is time.
-//! Where time mixes in other ways, [`Limits::whole`] says that a step is not enough.
+//! With [`LowerOptions::decode`] the graph is one decode step: attention and state-space primitives keep past values in caches,
+//! which are additional inputs and outputs, and positions are offset by an i32 input. Axis 1 of every input is the sequence. If a
+//! model mixes positions in other ways, [`SequenceLimits::not_incremental`] gives the reason why a step is not sufficient.
 
 mod adapter;
 mod annotate;
@@ -42,28 +42,28 @@ use sequence::{SequenceAnalysis, SequenceDependence};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// What may be chosen about a lowering.
+/// Options of a lowering.
 #[derive(Clone, Debug)]
 pub struct LowerOptions {
-    /// The dtype of parameters and activations that declare none.
+    /// The dtype of parameters and activations without a declared dtype.
     pub dtype: DType,
-    /// Lower one step of decoding, with caches for this many positions.
+    /// Lowers one decode step, with caches for this many positions.
     pub decode: Option<usize>,
-    /// Use backward graphs as they are written; otherwise all are derived.
+    /// Uses explicit backward graphs; otherwise all derivatives are derived.
     pub custom_backward: bool,
-    /// Make arrays of blocks one parameter per tensor, stacked along a first axis, and run them by a scan.
+    /// Stacks the parameters of block arrays along a first axis, and lowers the arrays to scans.
     pub scan: bool,
-    /// What is registered at the points of `@hook`.
+    /// The registered hooks.
     pub hooks: HookRegistry,
-    /// Probes, and traces of values, become outputs.
+    /// Makes probes and value traces outputs.
     pub probes: bool,
-    /// Asserts become outputs.
+    /// Makes assertions outputs.
     pub asserts: bool,
-    /// Lower for training: adapters leave out what their `dropout` says.
+    /// Lowers for training: adapters apply their `dropout`.
     pub training: bool,
     /// Paths of optional parameters, and names of optional inputs, that are `None`.
     pub absent: BTreeSet<String>,
-    /// A recipe in the place of the model's own; annotations of operations beat it.
+    /// A recipe that replaces the model's own; annotations of operations take precedence over it.
     pub recipe: Option<PrecisionRecipe>,
 }
 
@@ -93,32 +93,32 @@ pub struct Parameter {
     pub ty: Type,
     /// Whether it is trained: not `@frozen`.
     pub trainable: bool,
-    /// Factor of its learning rate.
+    /// Learning rate multiplier.
     pub lr_scale: f64,
-    /// Factor of its weight decay.
+    /// Weight decay multiplier.
     pub wd_scale: f64,
-    /// The largest norm of its gradient.
+    /// Maximum norm of its gradient.
     pub grad_clip: Option<f64>,
-    /// What it starts as.
+    /// Its initial values.
     pub init: ParamInit,
-    /// Whether an `@adapter` brought it: a checkpoint of the base model does not have it.
+    /// Whether it belongs to an `@adapter`: a checkpoint of the base model does not contain it.
     pub adapter: bool,
-    /// How `@shard` divides it over devices.
+    /// Its sharding over devices.
     pub shard: Option<Shard>,
-    /// Whether it is a stack of those of several blocks, along a first axis.
+    /// Whether it is a stack of the parameters of several blocks, along a first axis.
     pub stacked: bool,
-    /// The few bits that it is stored in: what the graph rounds it to where it reads it.
+    /// The low-precision format in which it is stored: the graph rounds it where it is read.
     pub rounding: Option<transform::Rounding>,
 }
 
-/// A strategy of `@shard` (§7.6.1) for a parameter.
+/// A sharding strategy of `@shard` (§7.6.1) for a parameter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shard {
     /// Along its output dimension, the first.
     Column,
     /// Along its input dimension, the last.
     Row,
-    /// Whole on each device.
+    /// Replicated on all devices.
     Replicated,
     /// Experts, the first dimension.
     Expert,
@@ -127,7 +127,7 @@ pub enum Shard {
 }
 
 impl Shard {
-    /// The strategy of a name; `sequence` and `batch` are of activations.
+    /// The strategy with this name; `sequence` and `batch` apply only to activations.
     pub fn from_name(name: &str) -> Option<Shard> {
         match name {
             "column" => Some(Shard::Column),
@@ -141,7 +141,7 @@ impl Shard {
 }
 
 impl Parameter {
-    /// A parameter that is trained like any other.
+    /// A trainable parameter with default attributes.
     pub fn new(path: String, ty: Type) -> Parameter {
         Parameter {
             path,
@@ -159,79 +159,79 @@ impl Parameter {
     }
 }
 
-/// First values of a parameter.
+/// The initial values of a parameter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ParamInit {
-    /// As its name and shape suggest.
+    /// By its name and shape.
     Default,
-    /// An adapter's second half, so that it starts without effect.
+    /// Zeros: the second matrix of an adapter, which starts without effect.
     Zeros,
-    /// Factors that start without effect.
+    /// Ones: scaling factors that start without effect.
     Ones,
 }
 
-/// A statement that should be one step of the program.
+/// A statement that should be compiled to a single step.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Fusion {
-    /// The file it stands in.
+    /// The file of the statement.
     pub file: String,
     /// Its first line.
     pub first: usize,
     /// Its last line.
     pub last: usize,
-    /// `@fuse_required`, not only `@fuse`.
+    /// Whether it is `@fuse_required`, not only `@fuse`.
     pub required: bool,
     /// The annotation.
     pub span: Span,
 }
 
-/// A declaration as a graph.
+/// A lowered declaration.
 #[derive(Clone, Debug)]
 pub struct Lowered {
     /// From parameters, inputs (in decoding: position and caches too) to outputs (and caches).
     pub graph: Graph,
-    /// The first inputs of the graph.
+    /// The parameters, which are the first inputs of the graph.
     pub params: Vec<Parameter>,
-    /// Paths that stand for another parameter: `lm_head`, `embedding`.
+    /// Tied parameters: alias, target, such as `lm_head`, `embedding`.
     pub tied: Vec<(String, String)>,
     /// Names of the inputs after the parameters.
     pub inputs: Vec<String>,
     /// Names of the outputs.
     pub outputs: Vec<String>,
-    /// Types of the caches of a decoding step: inputs behind the position, and outputs behind the others.
+    /// Types of the caches of a decode step: inputs after the position, and outputs after the others.
     pub caches: Vec<Type>,
-    /// Outputs for onlookers, behind all others.
+    /// Outputs for observation, after all others.
     pub observations: Vec<Observation>,
-    /// Probes of gradients: inputs behind all others that are to be zero, and whose gradients are the tensors'.
+    /// Gradient probes: zero inputs after all others; their gradients are those of the probed tensors.
     pub gradient_probes: Vec<Observation>,
-    /// Histories of delayed scaling, inputs behind those, zero at first; only for training. Their gradients are their next values.
+    /// Amax histories of delayed scaling, inputs after those, initially zero; only for training. Their gradients are their next values.
     pub amax_histories: Vec<Type>,
-    /// Whether the very last input is a key of what is random, `u32[2]`, which every run should change.
+    /// Whether the last input is a random key, `u32[2]`, which should differ in every run.
     pub needs_rng: bool,
-    /// Points of `@hook` that the graph has.
+    /// The hook points in the graph.
     pub hook_points: Vec<String>,
     /// Lines of `@trace`, in the order of the graph.
     pub trace: Vec<String>,
     /// Statements with `@fuse` or `@fuse_required`.
     pub fusions: Vec<Fusion>,
-    /// Names of `@profile`; what they cover has `[name]` in front of its place.
+    /// Names of `@profile`; the labels of their ops start with `[name]`.
     pub profiled: Vec<String>,
-    /// Those of them with `memory=true`: what they write is told, too.
+    /// Those of them with `memory=true`, whose written bytes are reported too.
     pub profiled_memory: BTreeSet<String>,
-    /// Annotations that have no effect on the machine at hand, each with its place and why.
+    /// Annotations without effect on this machine, each with its location and the reason.
     pub ignored: Vec<String>,
-    /// Formats that no device here computes in, each with its place and how it is emulated.
+    /// Formats without hardware support, each with its location and how it is emulated.
     pub emulated: Vec<String>,
-    /// How ranks sum gradients, as `@comm` in backward graphs says.
+    /// Options of the gradient reduction over ranks, from `@comm` in backward graphs.
     pub grad_reduction: GradReductionOptions,
 }
 
-/// How ranks sum gradients.
+/// Options of the gradient reduction over ranks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GradReductionOptions {
-    /// Bytes that go together: the smallest `bucket_size`.
+    /// Bytes per bucket: the smallest `bucket_size`.
     pub bucket_bytes: Option<usize>,
-    /// Whether ranks wait for each sum (`async=false`) instead of computing meanwhile.
+    /// Whether ranks wait for each reduction (`async=false`) and do not overlap it with computation.
     pub synchronous: bool,
 }
 
@@ -244,20 +244,20 @@ pub(crate) use recipe::{NoNames, STRATEGIES};
 pub use recipe::{POLICIES, PrecisionRecipe, TensorFormat};
 pub use sizes::{check_given, constant, input_types};
 
-/// What a model's graph says about the sequences that it takes.
+/// The limits on sequences that a model's graph implies.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SequenceLimits {
-    /// Why each new token needs the whole sequence again; none where a step of decoding gives the same.
+    /// Why the model does not support incremental decoding; none if it does.
     pub not_incremental: Option<String>,
-    /// The smallest table that is read by the ids given: ids are below it.
+    /// The vocabulary size: the smallest number of rows of a table that is indexed by token IDs.
     pub vocabulary: Option<usize>,
-    /// The smallest table that is read by position: sequences are no longer.
+    /// The maximum sequence length: the smallest number of rows of a table that is indexed by position.
     pub max_positions: Option<usize>,
-    /// The last size of the first result: labels are below it.
+    /// The number of classes: the last size of the first result.
     pub classes: Option<usize>,
 }
 
-/// What lowering returns; a failure is one finding.
+/// The result of lowering; an error is one diagnostic.
 pub type Result<T> = std::result::Result<T, Box<Diagnostic>>;
 
 /// Lowers a declaration for the given parameters and input types.
@@ -282,7 +282,7 @@ pub fn lower(
     Lowerer { adapters: Some(adapters), time, ..Lowerer::new(program, options) }.run(&view, given, inputs)
 }
 
-/// What the graph of a declaration says about the sequences that it takes.
+/// Returns the limits on sequences that a declaration's graph implies.
 pub fn limits(
     program: &ModuleProgram,
     item: ItemRef,
@@ -300,7 +300,7 @@ fn view(program: &ModuleProgram, item: ItemRef) -> Result<ModuleView<'_>> {
     })
 }
 
-/// Lowers a step of decoding with a number of positions that can be told from other sizes.
+/// Lowers a decode step with a number of positions that differs from all other sizes.
 fn trace_decode_step(
     view: &ModuleView<'_>,
     program: &ModuleProgram,
@@ -343,20 +343,20 @@ fn trial_of(
     Ok((time, limits))
 }
 
-/// Deeper nesting of modules than this is taken for a module that contains itself.
+/// The maximum nesting depth of modules; more is treated as infinite recursion.
 const MAX_DEPTH: usize = 64;
 
-/// More modules than this in one model are not lowered (L008).
+/// The maximum number of modules of a model (L008).
 pub const MAX_MODULES: usize = 100_000;
 
-/// More statements than this in one model are not lowered (L008).
+/// The maximum number of statements of a model (L008).
 pub const MAX_STATEMENTS: usize = 500_000;
 
 fn too_large<T>(span: Span, message: String, label: &str) -> Result<T> {
     fail(Code::L008, span, message, label)
 }
 
-/// A table, how many positions of it, and its cosines and sines.
+/// A table, its number of positions, and its cosines and sines.
 type TableRows = (RopeTable, usize, (Value, Value));
 
 struct Lowerer<'a> {
@@ -369,52 +369,52 @@ struct Lowerer<'a> {
     made: BTreeMap<String, (Value, Type)>,
     /// Parameters that `hf_mapping` ties to others.
     ties: Vec<(WeightPath, WeightPath)>,
-    /// How many modules were declared, and statements lowered.
+    /// Number of declared modules, and of lowered statements.
     modules: usize,
     statements: usize,
-    /// Tables that the current builder already holds.
+    /// Tables that exist in the current builder.
     tables: Vec<TableRows>,
-    /// Caches of decoding: what comes in, what goes out.
+    /// Caches of decoding: inputs and outputs.
     caches: Vec<(Value, Value)>,
     position: Option<Value>,
-    /// How values depend on the sequence, in decoding.
+    /// The dependence of values on the sequence, in decoding.
     time: Option<SequenceAnalysis>,
-    /// What `positions` gave, and the bounds that tables set.
+    /// Values of `positions`, and the limits from position tables.
     counted: Vec<Value>,
     ids: Vec<Value>,
     max_positions: Option<usize>,
     vocabulary: Option<usize>,
     depth: usize,
-    /// The next stack computes each block again in backward.
+    /// Whether the backward pass recomputes each block of the next stack.
     checkpoint_blocks: Option<RecomputeRegion>,
-    /// What surrounds the statement at hand.
+    /// The region around the current statement.
     region: Option<RecomputeRegion>,
-    /// The instance at hand.
+    /// The path of the current instance.
     path: String,
     layer: Option<LayerIndex>,
-    /// Primitives compute in this dtype.
+    /// The compute dtype of primitives.
     compute: Option<DType>,
-    /// Products compute in few bits.
+    /// The low-precision format of products.
     few: Option<transform::MatmulRounding>,
-    /// The statement at hand has a precision of its own, which no recipe changes.
+    /// Whether the current statement has its own precision, which takes precedence over recipes.
     own_precision: bool,
-    /// What the recipe of the whole model does to products.
+    /// The low-precision format of the model's recipe.
     whole: Option<transform::MatmulRounding>,
-    /// Whether there are quantised tensors, and how many roundings there are.
+    /// Whether there are quantized tensors, and the number of roundings.
     quantizes: bool,
     rounded: usize,
-    /// What `@scaling` says to the `quantize` of the statement at hand.
+    /// The `@scaling` for the `quantize` of the current statement.
     quantizing: Option<recipe::ScalingStrategy>,
     emulated: Vec<String>,
-    /// Results of statements get this dtype.
+    /// The dtype of statements' results.
     output: Option<DType>,
-    /// Statements are traced at this level.
+    /// The current trace level.
     trace_level: Option<String>,
-    /// The statement at hand belongs to this profile.
+    /// The current profile.
     profile: Option<String>,
-    /// Inside a written backward graph.
+    /// Whether an explicit backward graph is being lowered.
     in_backward: bool,
-    /// How often something changed the forward graph in a way that no written backward knows.
+    /// The number of modifications of the forward graph that explicit backward graphs don't know.
     changed: usize,
     observed: hooks::ObservedValues,
     points: BTreeSet<String>,
@@ -424,10 +424,10 @@ struct Lowerer<'a> {
     profiled_memory: BTreeSet<String>,
     ignored: Vec<String>,
     summing: GradReductionOptions,
-    /// Adapters to declare, and adapters met before they were declared.
+    /// Adapters to declare, and adapters found before they were declared.
     adapters: Option<Vec<adapter::DeclaredAdapter>>,
     adapters_found: Vec<adapter::DeclaredAdapter>,
-    /// Inputs that go behind all others.
+    /// Inputs that follow all others.
     taps: hooks::ObservedValues,
     key: Option<Value>,
 }
@@ -501,7 +501,7 @@ impl Lowerer<'_> {
             names.extend(Some(name).filter(|_| there.last() == Some(&true)));
         }
         let mut results: Vec<String> = view.forward.outputs.iter().map(|t| frame::io_name(t, "out")).collect();
-        // A residual pattern takes and gives one tensor without saying so.
+        // A residual pattern has one implicit input and output.
         if view.pattern.is_some() && view.forward.graph.is_none() && names.is_empty() {
             names.push("in".to_string());
             results.push("out".to_string());
@@ -513,7 +513,7 @@ impl Lowerer<'_> {
             self.set_cross_position(&[position], "the position");
         }
         self.ids = values.clone();
-        // Optional inputs that are not given keep their places.
+        // Absent optional inputs keep their places.
         let mut values = values.into_iter();
         let mut given: Vec<Option<Value>> =
             there.into_iter().map(|there| if there { values.next() } else { None }).collect();
@@ -566,7 +566,7 @@ impl Lowerer<'_> {
         })
     }
 
-    /// Later nodes belong to this place.
+    /// Sets the source location of the following nodes.
     fn at(&mut self, span: Span) {
         let file = self.program.sources.file(span.file);
         let place = file.line_column(span.start);
@@ -586,7 +586,7 @@ impl Lowerer<'_> {
     }
 }
 
-/// What `hf_mapping` ties to what.
+/// The ties of `hf_mapping`.
 fn ties(view: &ModuleView<'_>) -> Vec<(WeightPath, WeightPath)> {
     let tied = view.mappings.iter().filter_map(|mapping| match &mapping.spec {
         WeightSpec::TiedTo { target, .. } => Some((mapping.path.clone(), target.clone())),
@@ -595,7 +595,7 @@ fn ties(view: &ModuleView<'_>) -> Vec<(WeightPath, WeightPath)> {
     tied.collect()
 }
 
-/// The graph with some of its inputs behind the others.
+/// Moves some inputs of a graph to the end.
 fn move_inputs_last(graph: Graph, last: &[Value]) -> ir::Result<Graph> {
     if last.is_empty() {
         return Ok(graph);
@@ -610,7 +610,7 @@ fn move_inputs_last(graph: Graph, last: &[Value]) -> ir::Result<Graph> {
     Ok(b.finish(&outputs))
 }
 
-/// The name of a parameter of a header.
+/// The name of a header parameter.
 fn param_name(param: &Param) -> Option<&str> {
     match param {
         Param::Named { name, .. } => Some(&name.name),
@@ -618,12 +618,12 @@ fn param_name(param: &Param) -> Option<&str> {
     }
 }
 
-/// A finding as a failure.
+/// Returns an error diagnostic.
 fn fail<T>(code: Code, span: Span, message: impl Into<String>, label: impl Into<String>) -> Result<T> {
     Err(Box::new(Diagnostic::new(code, span, message).with_label(label)))
 }
 
-/// The failure of an op of the graph: shapes or dtypes that do not fit.
+/// The error of a graph op whose shapes or dtypes do not match.
 fn op_error(error: &ir::Error, span: Span, what: &str) -> Box<Diagnostic> {
     Box::new(Diagnostic::new(Code::E004, span, format!("`{what}` does not fit")).with_label(error.to_string()))
 }
@@ -632,7 +632,7 @@ fn unsupported<T>(span: Span, what: impl std::fmt::Display) -> Result<T> {
     fail(Code::L001, span, format!("{what} is not supported yet"), "cannot be lowered")
 }
 
-/// The conditions of `constraint:` blocks, with what to say when they fail.
+/// The conditions of `constraint:` blocks, with their messages.
 fn constraints<'a>(view: &ModuleView<'a>) -> impl Iterator<Item = (&'a Expr, &'a str)> {
     let lists = view.lets.clone().into_iter().filter_map(|item| match item {
         LetItem::Constraints(list, _) => Some(list),

@@ -1,23 +1,23 @@
-//! Paths of parameters with placeholders, such as `blocks[{i}].attention.qkv_weight`: matching and filling in.
+//! Matches parameter paths with placeholders, such as `blocks[{i}].attention.qkv_weight`.
 
 use crate::ast::{WeightPart, WeightPath};
 use crate::consteval::{NameResolver, eval};
 
-/// What placeholders stand for: a number, or `*` where blocks are stacked.
+/// The values of placeholders: a number, or `*` for stacked blocks.
 pub(super) type PlaceholderValues = Vec<(String, String)>;
 
-/// How a path and the name of a parameter go together.
+/// The result of matching a path with a parameter's name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum PathMatch {
-    /// They don't.
+    /// The path does not match.
     No,
-    /// The path names it.
+    /// The path matches.
     Yes(PlaceholderValues),
-    /// The path names one of the blocks that are stacked here.
+    /// The path names one of several stacked blocks.
     OneOfStacked,
 }
 
-/// Whether a path names a parameter.
+/// Matches a path with a parameter's name.
 pub(super) fn match_path(path: &WeightPath, name: &str, names: &dyn NameResolver) -> PathMatch {
     let mut rest = name;
     let (mut bound, mut stacked) = (PlaceholderValues::new(), false);
@@ -56,7 +56,7 @@ pub(super) fn match_path(path: &WeightPath, name: &str, names: &dyn NameResolver
     }
 }
 
-/// The name that a path is with its placeholders filled in; `None` if one is not bound.
+/// Substitutes the placeholders of a path; `None` if one is unbound.
 pub(super) fn fill_placeholders(
     path: &WeightPath,
     bound: &PlaceholderValues,

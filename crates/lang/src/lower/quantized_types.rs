@@ -1,5 +1,5 @@
-//! Tensors and products in few bits (§7.4): emulated. A quantised tensor holds the numbers that its codes stand for, in f32, under a
-//! name that says what it is; who reads it dequantises it, so no scale gets lost.
+//! Low-precision tensors and products (§7.4), emulated. A quantized tensor holds its dequantized numbers in f32, under a name
+//! with its format; each use dequantizes it, so no scale gets lost.
 
 use super::annotations::{AnnotationArgs, find};
 use super::graph::LoweredOperand;
@@ -14,15 +14,15 @@ use ir::ops::{Dot, Name, RaggedDot};
 use ir::{DType, GraphBuilder, Op, Type, Value};
 use transform::{KEEP_PRECISION, LowPrecision, MatmulRounding, Rounding, Scaling};
 
-/// Names of quantised values begin so.
+/// The name prefix of quantized values.
 const QUANTIZED_PREFIX: &str = "quantized ";
-/// Those of weights that are stored in few bits.
+/// The name prefix of weights stored in low precision.
 const STORED_PREFIX: &str = "stored ";
 
-/// Products, which compute with quantised operands exactly.
+/// Products, which use quantized operands exactly.
 const PRODUCTS: &[&str] = &["matmul", "batched_matmul", "weight_grad", "grouped_gemm"];
 
-/// Sums and norms, whose operand is rounded where one statement asks for it.
+/// Reductions and norms, whose operand is rounded on request of their statement.
 const SUMS: &[&str] = &[
     "reduce_sum",
     "reduce_mean",
@@ -36,7 +36,7 @@ const SUMS: &[&str] = &[
 ];
 
 impl Lowerer<'_> {
-    /// What annotations of a statement or an operation say of its precision. `scales` says whether `@scaling` is about products.
+    /// The precision from annotations of a statement or an operation. `scales` tells whether `@scaling` applies to products.
     pub(super) fn precision(
         &self,
         notes: &[&Annotation],
@@ -106,7 +106,7 @@ impl Lowerer<'_> {
         Ok(own)
     }
 
-    /// What `@scaling` among annotations says.
+    /// The `@scaling` among annotations.
     pub(super) fn scale<'n>(
         &self,
         notes: &[&'n Annotation],
@@ -127,7 +127,7 @@ impl Lowerer<'_> {
         Ok(Some((note, scale)))
     }
 
-    /// Whether `@scaling` on a flow is about its products, and not about a conversion that stands there too.
+    /// Whether the `@scaling` of a flow applies to its products, and not to a conversion in it.
     pub(super) fn scales_products(flow: &Flow, notes: &[&Annotation]) -> bool {
         let quantizes = flow.steps.iter().any(|step| match &step.kind {
             StepKind::Call(call) => call.callee.path.to_string() == "quantize",
@@ -139,7 +139,7 @@ impl Lowerer<'_> {
         !quantizes && !converts
     }
 
-    /// The rounding that a few-bit dtype and `@scaling` beside it ask for.
+    /// The rounding for a low-precision dtype and its `@scaling`.
     pub(super) fn rounding(
         &self,
         few: LowPrecision,
@@ -156,7 +156,7 @@ impl Lowerer<'_> {
         )
     }
 
-    /// How a parameter is stored, where annotations say so.
+    /// The storage format of a parameter by its annotations.
     pub(super) fn storage(
         &self,
         notes: &[&Annotation],
@@ -186,7 +186,7 @@ impl Lowerer<'_> {
         }))
     }
 
-    /// A tensor in few bits: what its codes stand for, in f32.
+    /// Rounds a tensor to low precision; the result is the dequantized value in f32.
     pub(super) fn quantize_value(&mut self, value: Value, how: &Rounding, span: Span) -> Result<Value> {
         if self.format_of(value) == Some(how.format) {
             return Ok(value);
@@ -208,7 +208,7 @@ impl Lowerer<'_> {
         made.map_err(|e| op_error(&e, span, "quantize"))
     }
 
-    /// A history is state that no written backward hands on.
+    /// An amax history is state that explicit backward graphs don't pass on.
     fn mark_state_changed(&mut self, how: &Rounding) {
         self.rounded += 1;
         if how.delayed_scaling.is_some() {
@@ -216,8 +216,8 @@ impl Lowerer<'_> {
         }
     }
 
-    /// A parameter as it is read: rounded to what it is stored in, with the dtype that it would have had otherwise where
-    /// something else than a product reads it. Of stacked ones, each is by itself.
+    /// The value of a parameter stored in low precision: rounded to its format, and converted to its original dtype for other
+    /// uses than products. Stacked parameters are rounded separately.
     pub(super) fn read_stored(&mut self, value: Value, how: &Rounding, stacked: bool, span: Span) -> Result<Value> {
         let shape = self.b.graph.ty(value).shape.to_vec();
         if !(stacked && how.scaling == Scaling::PerTensor) {
@@ -234,12 +234,12 @@ impl Lowerer<'_> {
         self.b.one(name.into(), &[whole]).map_err(fault)
     }
 
-    /// What a value is quantised to, if it is.
+    /// The format of a quantized value, if it is one.
     pub(super) fn format_of(&self, value: Value) -> Option<LowPrecision> {
         self.quantized_format(value).map(|(few, _)| few)
     }
 
-    /// The format of a quantised value, and whether it is a stored weight.
+    /// The format of a quantized value, and whether it is a stored weight.
     fn quantized_format(&self, value: Value) -> Option<(LowPrecision, bool)> {
         if !self.quantizes {
             return None;
@@ -251,8 +251,8 @@ impl Lowerer<'_> {
         }
     }
 
-    /// Dequantises operands: to the widest of the others, or the model's dtype. Products take them as they are, in f32; the dtype
-    /// that their result is to have is returned.
+    /// Dequantizes operands: to the widest dtype of the others, or the model's dtype. Products use
+    /// them in f32; the dtype of their result is returned.
     pub(super) fn dequantized(&mut self, p: &mut PrimitiveCall) -> Result<Option<DType>> {
         if !self.quantizes || matches!(p.name, "quantize" | "dequantize") {
             return Ok(None);
@@ -287,7 +287,7 @@ impl Lowerer<'_> {
                 false if quantized => target,
                 _ => continue,
             };
-            // A conversion to the dtype at hand leaves no trace of what a product has to know.
+            // A conversion to the same dtype would remove the name that products need.
             if self.b.graph.ty(*value).dtype != dtype {
                 *value = self.b.cast(*value, dtype).map_err(|e| op_error(&e, p.span, "dequantize"))?;
             }
@@ -295,7 +295,7 @@ impl Lowerer<'_> {
         Ok(product.then_some(target))
     }
 
-    /// Rounds the operand of a sum or a norm in a statement that computes in few bits.
+    /// Rounds the operand of a reduction or a norm in a low-precision statement.
     pub(super) fn round_sum_operand(&mut self, p: &mut PrimitiveCall) -> Result<()> {
         let Some(few) = self.few.filter(|_| self.own_precision && SUMS.contains(&p.name)) else { return Ok(()) };
         let Some(Some(LoweredOperand::Tensor(value))) = p.operands.first_mut() else { return Ok(()) };
@@ -310,7 +310,7 @@ impl Lowerer<'_> {
         Ok(())
     }
 
-    /// A product as the statement at hand computes it.
+    /// Lowers a product with the precision of the current statement.
     pub(super) fn matmul(&mut self, dot: Dot, x: Value, w: Value) -> ir::Result<Value> {
         let Some(few) = self.few else {
             let y = self.b.one(dot.into(), &[x, w])?;
@@ -326,14 +326,14 @@ impl Lowerer<'_> {
         let w = self.round_operand(w, right, &few.rhs)?;
         self.rounded += 1;
         let y = transform::rounded_product(&mut self.b, &dot, x, w, &few)?;
-        // What follows decides the dtype of the result; inside a module it is that of its operands.
+        // A conversion determines the dtype of the result; inside a module it is that of its operands.
         match self.own_precision {
             true => Ok(y),
             false => self.b.cast(y, dot.out),
         }
     }
 
-    /// A product of rows in groups with matrices `[groups, in, out]`, or `[groups, out, in]` that are to be turned, likewise.
+    /// A grouped product with matrices `[groups, in, out]`, or `[groups, out, in]` with `turned`, in the same precision.
     pub(super) fn grouped_matmul(&mut self, x: Value, w: Value, offsets: Value, turned: bool) -> ir::Result<Value> {
         let matrices = |l: &mut Self, w: Value| if turned { l.b.permute(w, &[0, 2, 1]) } else { Ok(w) };
         let dot = RaggedDot::rows(self.b.ty(x).dtype);
@@ -359,7 +359,7 @@ impl Lowerer<'_> {
 
     fn round_operand(&mut self, value: Value, axis: usize, how: &Rounding) -> ir::Result<Value> {
         match self.format_of(value) {
-            // It is what its codes stand for already.
+            // The value is dequantized already.
             Some(format) if format == how.format => Ok(value),
             _ => {
                 self.mark_state_changed(how);
@@ -368,7 +368,7 @@ impl Lowerer<'_> {
         }
     }
 
-    /// A line for `explain`: what is computed in another way than it is written.
+    /// Adds a line for `explain`: an operation that is emulated.
     pub(super) fn note_emulated(&mut self, span: Span, what: &str) {
         let file = self.program.sources.file(span.file);
         let place = file.line_column(span.start);
@@ -378,7 +378,7 @@ impl Lowerer<'_> {
         }
     }
 
-    /// The line for products in few bits.
+    /// Adds the line for low-precision products.
     pub(super) fn note_emulated_products(&mut self, span: Span, few: &MatmulRounding) {
         let mut what = format!("operands of products are rounded to {}", few.lhs.describe());
         if few.lhs != few.rhs {
@@ -391,7 +391,7 @@ impl Lowerer<'_> {
     }
 }
 
-/// Whether a dtype of a declaration is one of few bits; whole numbers of 8 bits stand for themselves there.
+/// Whether a declared dtype is a low-precision one; int8 is an ordinary dtype there.
 pub(crate) fn is_low_precision_dtype(name: &str) -> bool {
     name != "int8" && LowPrecision::from_name(name).is_some()
 }
@@ -403,7 +403,7 @@ fn not_quantized<T>(note: &Annotation) -> Result<T> {
     Err(Box::new(found))
 }
 
-/// `@scaling` where only a conversion could use it.
+/// Rejects `@scaling` without a conversion that could use it.
 pub(super) fn check_scaling_alone(notes: &[&Annotation], few: bool) -> Result<()> {
     match find(notes, "scaling") {
         Some(note) if !few => not_quantized(note),
@@ -412,7 +412,7 @@ pub(super) fn check_scaling_alone(notes: &[&Annotation], few: bool) -> Result<()
 }
 
 impl Lowerer<'_> {
-    /// `quantize()`: with what `@scaling` of its statement says.
+    /// Lowers `quantize()` with the `@scaling` of its statement.
     pub(super) fn quantize(&mut self, p: &PrimitiveCall, x: Value) -> Result<Vec<Value>> {
         let name = p.text("dtype").unwrap_or("fp8_e4m3");
         match parse_format(name, p.span)? {

@@ -1,4 +1,4 @@
-//! Recipes and policies (§7.4.2, §7.4.4): what they decide for a whole compilation or for one operation.
+//! Precision recipes and policies (§7.4.2, §7.4.4), for a whole model or for one operation.
 
 use super::{Result, fail};
 use crate::ast::{Expr, ExprKind, RecipeDecl as Declared};
@@ -15,15 +15,15 @@ pub const POLICIES: &[&str] = &["fp32", "bf16", "fp16", "fp8_hybrid", "fp8_pure"
 /// The strategies of `@scaling`.
 pub(crate) const STRATEGIES: &[&str] = &["per_tensor", "per_channel", "per_token", "per_block", "delayed", "dynamic"];
 
-/// Sizes of blocks that machines with 4-bit floats have: rows, then columns.
+/// Block sizes that hardware supports for 4-bit floats: rows, then columns.
 const FP4_BLOCKS: (&[usize], &[usize]) = (&[1, 16, 32], &[16, 32]);
 
-/// A dtype of the language: one that computes, or one of few bits with its scales.
+/// A dtype of the language: a native one, or a low-precision one with its scales.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum TensorFormat {
     /// A dtype of the graph.
     Native(DType),
-    /// Few bits.
+    /// A low-precision format.
     LowPrecision(Rounding),
 }
 
@@ -43,23 +43,23 @@ impl TensorFormat {
     }
 }
 
-/// What is decided about operations: of a recipe, of a policy, or of one annotation.
+/// The precision of operations: from a recipe, from a policy, or from one annotation.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct PrecisionRecipe {
-    /// What primitives compute in.
+    /// The compute dtype of primitives.
     pub compute: Option<DType>,
-    /// What products round their operands and cotangents to.
+    /// The low-precision format of products' operands and cotangents.
     pub operand_rounding: Option<MatmulRounding>,
-    /// What results become.
+    /// The format of results.
     pub output: Option<TensorFormat>,
-    /// How weights are stored.
+    /// The storage format of weights.
     pub stored: Option<TensorFormat>,
-    /// Bits of each of the optimiser's moments: 8 or 32.
+    /// Bits of each of the optimizer's moments: 8 or 32.
     pub optimizer_bits: Option<u32>,
 }
 
 impl PrecisionRecipe {
-    /// A policy by its name; for one operation its results have the dtype that §7.4.2 says.
+    /// The policy with this name; for a single operation, its results have the dtype of §7.4.2.
     pub fn policy(name: &str) -> Option<PrecisionRecipe> {
         let (e4m3, e5m2) = (Rounding::new(LowPrecision::E4M3), Rounding::new(LowPrecision::E5M2));
         let wide = |dtype| PrecisionRecipe {
@@ -86,7 +86,7 @@ impl PrecisionRecipe {
         })
     }
 
-    /// A policy for a whole model: products compute as it says, and results keep the model's dtype.
+    /// The policy for a whole model: it applies to products, and results keep the model's dtype.
     pub fn model_policy(name: &str) -> Option<PrecisionRecipe> {
         let policy = PrecisionRecipe::policy(name)?;
         Some(match (policy.operand_rounding, policy.output) {
@@ -100,7 +100,7 @@ impl PrecisionRecipe {
         })
     }
 
-    /// What a declaration says. Its settings are known by then, each of its own kind.
+    /// Parses a recipe declaration, whose settings have been checked.
     pub fn from_decl(recipe: &Declared) -> Result<PrecisionRecipe> {
         let find =
             |key: &str| recipe.entries.iter().find(|(name, _)| name.name == key).map(|(name, value)| (name, value));
@@ -237,7 +237,7 @@ impl PrecisionRecipe {
     }
 }
 
-/// No names at all: settings are literals.
+/// An empty scope: settings are literals.
 pub(crate) struct NoNames;
 
 impl NameResolver for NoNames {
@@ -254,7 +254,7 @@ impl NameResolver for NoNames {
     }
 }
 
-/// The format with this name in the language; few bits with scales of the tensor at hand.
+/// The format with this name in the language; low-precision formats scale dynamically per tensor.
 pub(super) fn parse_format(name: &str, span: Span) -> Result<TensorFormat> {
     Ok(match name {
         "fp32" => TensorFormat::Native(DType::F32),
@@ -282,16 +282,16 @@ fn text(value: &Expr) -> Option<&str> {
     }
 }
 
-/// What a tensor is to its operation.
+/// The role of a tensor in its operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum OperandRole {
     Activation,
     Weight,
-    /// Neither: a tensor by itself.
+    /// Neither: a standalone tensor.
     Standalone,
 }
 
-/// `@scaling`, or the settings of a recipe that mean the same.
+/// The parameters of `@scaling`, or the equivalent settings of a recipe.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum ScalingStrategy {
     PerTensor { margin: f64, dynamic: bool },
@@ -302,7 +302,7 @@ pub(super) enum ScalingStrategy {
 }
 
 impl ScalingStrategy {
-    /// A strategy with its arguments, which have been checked where they are constants.
+    /// Parses a strategy with its arguments, which have been checked where they are constants.
     pub(super) fn read<'e>(
         strategy: &str,
         span: Span,
@@ -368,7 +368,7 @@ impl ScalingStrategy {
         }
     }
 
-    /// A rounding with these scales: those of channels are the weights', those of tokens the activations'.
+    /// The rounding with these scales: per-channel scales apply to weights, per-token scales to activations.
     pub(super) fn rounding_with_scales(
         scale: Option<&ScalingStrategy>,
         plain: Rounding,
@@ -385,7 +385,7 @@ impl ScalingStrategy {
         };
         let fp4 = few == LowPrecision::E2M1;
         Ok(match *scale {
-            // What the tensor at hand asks for, in the blocks that the format needs.
+            // Per-tensor dynamic scaling, in the blocks that the format requires.
             ScalingStrategy::PerTensor { margin, dynamic: true } if fp4 => Rounding { margin, ..plain },
             _ if fp4 && !matches!(scale, ScalingStrategy::PerBlock { .. }) => return blocks_only(scale.strategy()),
             ScalingStrategy::PerTensor { margin, .. } => Rounding { scaling: Scaling::PerTensor, margin, ..plain },
@@ -417,7 +417,7 @@ impl ScalingStrategy {
     }
 }
 
-/// How a weight is stored: without a word, with a scale for each row, and for groups where numbers have 4 bits.
+/// The storage rounding of a weight: by default with one scale per row, for 4-bit formats with one per group.
 pub(super) fn stored(plain: Rounding, scale: Option<&ScalingStrategy>, span: Span) -> Result<Rounding> {
     if let Some(ScalingStrategy::Delayed { .. }) = scale {
         return fail(Code::E008, span, "a weight is scaled by what it is, not by what it was", "write `per_channel`");

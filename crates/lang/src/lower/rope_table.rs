@@ -1,6 +1,6 @@
-//! Tables of rotations: plain, linear, dynamic NTK, YaRN, LongRoPE and Llama 3 (§6.4.2).
+//! Tables of rotary embeddings: plain, linear, dynamic NTK, YaRN, LongRoPE and Llama 3 (§6.4.2).
 //!
-//! Frequencies and angles are rounded to f32 where HuggingFace rounds them, so that long positions agree.
+//! Frequencies and angles are rounded to f32 at the same places as in HuggingFace, so that long positions agree.
 
 use super::call::constant_arguments;
 use super::frame::ModuleFrame;
@@ -12,16 +12,16 @@ use ir::Literal;
 use std::collections::BTreeMap;
 use std::f64::consts::PI;
 
-/// How rotations are computed; rows are made for as many positions as are needed.
+/// The parameters of a table; its rows are computed for the needed number of positions.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct RopeTable {
-    /// Features that are rotated.
+    /// Number of rotated features.
     pub(super) dim: usize,
     theta: f64,
     scaling: RopeScaling,
 }
 
-/// How frequencies are changed for sequences longer than those of training.
+/// How frequencies are scaled for sequences longer than in training.
 #[derive(Clone, Debug, PartialEq)]
 enum RopeScaling {
     None,
@@ -51,7 +51,7 @@ const ARGUMENTS: &[&str] = &[
     "long_factor",
 ];
 
-/// HuggingFace's names of arguments. What is `None` has an argument of its own beside the scaling.
+/// HuggingFace's names of arguments. `None` means that a separate argument exists besides the scaling.
 const FIELDS: &[(&str, Option<&str>)] = &[
     ("rope_type", Some("scaling")),
     ("type", Some("scaling")),
@@ -61,12 +61,12 @@ const FIELDS: &[(&str, Option<&str>)] = &[
 ];
 
 impl RopeTable {
-    /// A plain table.
+    /// A table without scaling.
     pub(super) fn unscaled(dim: usize, theta: f64) -> RopeTable {
         RopeTable { dim, theta, scaling: RopeScaling::None }
     }
 
-    /// The table that an entry of `constants:` computes.
+    /// Parses the table of a `constants:` entry.
     pub(super) fn of(expr: &Expr, frame: &ModuleFrame) -> Result<RopeTable> {
         let unknown = || {
             fail(Code::E014, expr.span, "no such table", "precompute_rope_freqs and precompute_yarn_freqs are known")
@@ -152,7 +152,7 @@ impl RopeTable {
         Ok(RopeTable { dim: dim as usize, theta, scaling })
     }
 
-    /// Frequencies for a sequence of this length.
+    /// The frequencies for a sequence of this length.
     fn frequencies(&self, length: usize) -> Vec<f32> {
         let half = self.dim / 2;
         let dim = self.dim as f64;
@@ -189,13 +189,13 @@ impl RopeTable {
         }
     }
 
-    /// Whether frequencies depend on how long a sequence is.
+    /// Whether frequencies depend on the sequence length.
     fn depends_on_length(&self) -> bool {
         matches!(self.scaling, RopeScaling::Dynamic { .. } | RopeScaling::Long { .. })
     }
 
-    /// Cosines and sines of the first `rows` positions, `[rows, dim/2]` each. `together` positions come at once; a later
-    /// one comes when the sequence has reached it.
+    /// Cosines and sines of the first `rows` positions, `[rows, dim/2]` each. The first `together` positions are computed for
+    /// that length; each later one for the length that the sequence has then.
     pub(super) fn rows(&self, rows: usize, together: usize) -> (Literal, Literal) {
         let first = self.frequencies(together);
         let scale = match self.scaling {
@@ -217,7 +217,7 @@ impl RopeTable {
     }
 }
 
-/// Adds pairs of a name and a value to the arguments; gives the name that is not known.
+/// Adds name-value pairs to the arguments; returns an unknown name.
 fn expand_fields(fields: &[Const], values: &mut BTreeMap<String, Const>) -> std::result::Result<(), String> {
     for field in fields {
         let Const::List(pair) = field else { return Err(field.to_string()) };

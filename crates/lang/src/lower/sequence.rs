@@ -1,14 +1,14 @@
-//! Which values of a decoding step can be computed position by position.
+//! Determines which values of a decode step can be computed per position.
 //!
-//! One step of decoding sees new positions only, the past stands in caches. That gives what the whole sequence would give
-//! exactly where every value is of one of these kinds: it has nothing to do with the sequence, or each row along one axis
-//! belongs to one position. The primitives that look back (attention, the convolution and the scan of Mamba, rotations,
-//! `positions`, `table[0:T]`) keep or shift what they need and say so by [`Lowerer::tag`]; for all other ops the kind of
-//! a result follows from its [`Meaning`]. What is neither is *mixed*, and a model whose result is mixed has to run its whole
+//! A decode step computes only new positions; past ones are in caches. The results equal those of the whole sequence if every
+//! value either does not depend on the sequence, or has an axis whose rows belong to one position each. Primitives that use past
+//! positions (attention, the convolution and the scan of Mamba, rotary embeddings, `positions`, `table[0:T]`) cache or shift them
+//! and set the dependence of their results by `set_dependence`; for all other ops the dependence of a result follows from the
+//! op's `Semantics`. All other values are *cross-position*, and a model whose result is cross-position has to recompute the whole
 //! sequence for each new token.
 //!
-//! Kinds can't be told where the axis of positions has size 1, so a lowering for decoding comes after a trial with
-//! more of them ([`TRIALS`]), whose choices it repeats.
+//! Axes can't be identified if the number of positions is 1, so a lowering for decoding follows a trial run with more positions
+//! ([`TRIALS`]), and repeats its decisions.
 
 use super::frame::ModuleFrame;
 use super::{Lowerer, fail};
@@ -20,19 +20,19 @@ use ir::{Graph, Loc, Type, Value};
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 
-/// Positions of a trial: the first number that the model takes. Large primes are no usual sizes of a model.
+/// Numbers of positions for a trial: the first that the model accepts is used. Large primes are unlikely to equal other sizes.
 pub(super) const TRIALS: [usize; 5] = [61, 13, 5, 3, 2];
 
-/// How a value depends on the sequence.
+/// The dependence of a value on the sequence.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum SequenceDependence {
-    /// Not at all; along the axes marked here all elements are equal.
+    /// Independent; along the marked axes all elements are equal.
     Invariant(Vec<bool>),
     /// Row `t` along the axis belongs to position `t`; or, after `moe_permute` by these choices, to some position.
     PerPosition(usize, Option<Value>),
-    /// Where the rows of each expert begin, after `moe_permute` by these choices.
+    /// The start of each expert's rows, after `moe_permute` by these choices.
     Offsets(Value),
-    /// On several positions at once, or on how many there are, for this reason.
+    /// Depends on several positions, or on their number, for this reason.
     CrossPosition(Rc<str>),
 }
 
@@ -46,16 +46,16 @@ impl SequenceDependence {
     }
 }
 
-/// What a trial finds out and a lowering repeats.
+/// The state of a trial run, and its decisions for the actual lowering.
 #[derive(Clone, Debug, Default)]
 pub(super) struct SequenceAnalysis {
     trial: bool,
     kinds: Vec<Option<SequenceDependence>>,
-    /// Nodes whose results have kinds.
+    /// The number of nodes whose results have been analysed.
     seen: usize,
-    /// Whether to count from the position, each time that was a question.
+    /// Whether to offset by the position, for each decision in order.
     shifts: VecDeque<bool>,
-    /// Why decoding step by step is not the same.
+    /// Why incremental decoding is not equivalent.
     mixed: Option<Rc<str>>,
 }
 
@@ -64,7 +64,7 @@ impl SequenceAnalysis {
         SequenceAnalysis { trial: true, ..SequenceAnalysis::default() }
     }
 
-    /// The choices of a trial, to be repeated.
+    /// Reuses the decisions of a trial run.
     pub(super) fn replay(self) -> SequenceAnalysis {
         SequenceAnalysis { shifts: self.shifts, mixed: self.mixed, ..SequenceAnalysis::default() }
     }
@@ -79,7 +79,7 @@ impl Lowerer<'_> {
         self.time.as_ref().is_some_and(|time| time.trial)
     }
 
-    /// Says what a value is, whatever its op suggests.
+    /// Sets the dependence of a value, overriding that of its op.
     pub(super) fn set_dependence(&mut self, value: Value, kind: SequenceDependence) {
         if !self.in_trial() {
             return;
@@ -90,13 +90,13 @@ impl Lowerer<'_> {
         }
     }
 
-    /// Says that values depend on more than one position.
+    /// Marks values as dependent on more than one position.
     pub(super) fn set_cross_position(&mut self, values: &[Value], what: &str) {
         let reason = self.reason(what);
         values.iter().for_each(|value| self.set_dependence(*value, SequenceDependence::CrossPosition(reason.clone())));
     }
 
-    /// The kind of a value, in a trial.
+    /// The dependence of a value, in a trial run.
     pub(super) fn kind(&mut self, value: Value) -> Option<SequenceDependence> {
         let time = self.time.as_mut().filter(|time| time.trial)?;
         let graph = &self.b.graph;
@@ -106,7 +106,7 @@ impl Lowerer<'_> {
         time.kinds[value.0 as usize].clone()
     }
 
-    /// Whether each value has its rows along the axis; the first reason why not, where it is one.
+    /// Whether all values have their rows along the given axes; otherwise the first reason why not.
     pub(super) fn all_rows(&mut self, values: &[(Value, usize)], what: &str) -> SequenceDependence {
         for (value, axis) in values {
             match self.kind(*value) {
@@ -118,7 +118,7 @@ impl Lowerer<'_> {
         SequenceDependence::rows(values.first().map_or(0, |(_, axis)| *axis))
     }
 
-    /// Whether something counts positions: decided by a trial, then repeated.
+    /// Whether an index is offset by the position: decided in a trial run, then repeated.
     pub(super) fn counts_from_position(&mut self, decide: impl FnOnce(&mut Self) -> bool) -> bool {
         if self.position.is_none() || self.time.is_none() {
             return false;
@@ -131,7 +131,7 @@ impl Lowerer<'_> {
         self.time.as_mut().and_then(|time| time.shifts.pop_front()).unwrap_or(false)
     }
 
-    /// Everything depends on the length of the sequence.
+    /// Marks everything as dependent on the sequence length.
     pub(super) fn mark_all_cross_position(&mut self, what: &str) {
         let reason = self.reason(what);
         if let Some(time) = self.time.as_mut().filter(|time| time.trial) {
@@ -139,7 +139,7 @@ impl Lowerer<'_> {
         }
     }
 
-    /// Concludes a trial: the first result is read row by row.
+    /// Finishes a trial run: checks that the first result can be computed per position.
     pub(super) fn check_outputs(&mut self, outputs: &[Value]) {
         let Some(&first) = outputs.first() else { return };
         let rank = self.b.graph.ty(first).rank();
@@ -154,7 +154,7 @@ impl Lowerer<'_> {
         }
     }
 
-    /// A kind that mixes positions for this reason.
+    /// A cross-position dependence with this reason.
     pub(super) fn mixed(&self, what: &str) -> SequenceDependence {
         SequenceDependence::CrossPosition(self.reason(what))
     }
@@ -163,7 +163,7 @@ impl Lowerer<'_> {
         reason(what, &self.b.loc)
     }
 
-    /// Which names of a type's sizes are numbers of positions.
+    /// Records which sizes in a type are numbers of positions.
     pub(super) fn learn_time(&mut self, frame: &mut ModuleFrame, ty: &TypeExpr, value: Value) {
         if !self.in_trial() {
             return;
@@ -193,7 +193,7 @@ impl Lowerer<'_> {
         }
     }
 
-    /// The axis of a shape that has a row for each position; none where no size has to do with them.
+    /// The position axis of a shape; none if no size depends on the number of positions.
     pub(super) fn time_axis(&mut self, shape: &Expr, frame: &ModuleFrame) -> PositionAxis {
         if !self.in_trial() || !frame.mentions_time(shape) {
             return PositionAxis::None;
@@ -206,7 +206,7 @@ impl Lowerer<'_> {
         }
     }
 
-    /// `table[0:T]` on a table that has nothing to do with the sequence, and nothing else chosen.
+    /// The table axis of `table[0:T]`, for a table that is independent of the sequence and no other index.
     pub(super) fn is_row_slice(&mut self, base: Value, items: &[IndexItem], frame: &ModuleFrame) -> Option<usize> {
         let mut found = None;
         for (axis, item) in items.iter().enumerate() {
@@ -221,7 +221,7 @@ impl Lowerer<'_> {
         found.filter(|_| matches!(self.kind(base), Some(SequenceDependence::Invariant(_))))
     }
 
-    /// A condition that depends on the length of the sequence makes everything depend on it.
+    /// A condition that depends on the sequence length makes everything depend on it.
     pub(super) fn guard(&mut self, expr: &Expr, frame: &ModuleFrame) -> super::Result<bool> {
         if frame.mentions_time(expr) {
             self.at(expr.span);
@@ -230,7 +230,7 @@ impl Lowerer<'_> {
         frame.condition(expr)
     }
 
-    /// Notes that a table is read by position, and so bounds the length of a sequence.
+    /// Records that a table is indexed by position, which limits the sequence length.
     pub(super) fn limit_positions(&mut self, rows: usize, positions: usize, span: Span) -> super::Result<()> {
         self.max_positions = Some(self.max_positions.map_or(rows, |old| old.min(rows)));
         if positions > rows {
@@ -241,19 +241,19 @@ impl Lowerer<'_> {
     }
 }
 
-/// Where a shape has its positions.
+/// The position axis of a shape.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PositionAxis {
-    /// Nowhere.
+    /// None.
     None,
-    /// Along this axis, and they are all of it.
+    /// This axis, which consists of exactly the positions.
     At(usize),
-    /// In some other way.
+    /// The positions are combined with other sizes.
     Unknown,
 }
 
 impl ModuleFrame {
-    /// Whether an expression reads a size that follows from the number of positions.
+    /// Whether an expression depends on the number of positions.
     pub(super) fn mentions_time(&self, expr: &Expr) -> bool {
         if self.position_dependent.is_empty() {
             return false;
@@ -294,7 +294,7 @@ impl ModuleFrame {
         }
     }
 
-    /// Whether an expression is the number of positions at any length: `T`, `B * T` where `B` is 1.
+    /// Whether an expression equals the number of positions at any length: `T`, or `B * T` where `B` is 1.
     pub(super) fn counts_positions(&self, expr: &Expr) -> bool {
         match &expr.peel().kind {
             ExprKind::Name(name) => self.position_dependent.get(name) == Some(&true),
@@ -306,7 +306,7 @@ impl ModuleFrame {
         }
     }
 
-    /// A constant that got this expression's value has to do with positions if the expression has.
+    /// Records that a constant bound to this expression depends on positions if the expression does.
     pub(super) fn propagate_position_dependence(&self, expr: &Expr, to: &str, inner: &mut BTreeMap<String, bool>) {
         if self.mentions_time(expr) {
             inner.insert(to.to_string(), self.counts_positions(expr));
@@ -321,7 +321,7 @@ fn reason(what: &str, loc: &Loc) -> Rc<str> {
     }
 }
 
-/// Gives kinds to the results of all nodes from `from` on that have none.
+/// Computes the dependence of the results of all nodes from `from` on that have none yet.
 fn classify(graph: &Graph, kinds: &mut [Option<SequenceDependence>], from: usize) {
     for &input in graph.inputs() {
         kinds[input.0 as usize].get_or_insert_with(|| SequenceDependence::fixed(graph.ty(input)));
@@ -348,7 +348,7 @@ fn classify(graph: &Graph, kinds: &mut [Option<SequenceDependence>], from: usize
     }
 }
 
-/// Kinds of an op's results; none where it mixes rows.
+/// The dependence of an op's results; none if it combines rows.
 fn results(op: &Op, args: &[(SequenceDependence, &Type)], outs: &[&Type]) -> Option<Vec<SequenceDependence>> {
     if let Some((mixed, _)) = args.iter().find(|(kind, _)| matches!(kind, SequenceDependence::CrossPosition(_))) {
         return Some(vec![mixed.clone(); outs.len()]);
@@ -451,7 +451,8 @@ fn results(op: &Op, args: &[(SequenceDependence, &Type)], outs: &[&Type]) -> Opt
                 }
             }
             let to = found?;
-            // Rows along a batch axis meet the same row of the other side, which has to have it, or be alike in all.
+            // Rows along a batch axis are multiplied with the same row of the other operand, which
+            // must have that axis or be constant along it.
             let other_fits = |side: usize| match &args[side].0 {
                 SequenceDependence::Invariant(uniform) => sides[side].0.get(to).is_none_or(|&axis| uniform[axis]),
                 SequenceDependence::PerPosition(..) => true,
@@ -502,7 +503,7 @@ fn results(op: &Op, args: &[(SequenceDependence, &Type)], outs: &[&Type]) -> Opt
             }
         }
         (_, Op::Gather(gather)) => {
-            // A table read by row: the batch of the indices is what is not inside a slice.
+            // A lookup by row: the batch axes of the indices are those outside of slices.
             let [(SequenceDependence::Invariant(_), _), (SequenceDependence::PerPosition(..), indices)] = args else {
                 return None;
             };
@@ -515,14 +516,14 @@ fn results(op: &Op, args: &[(SequenceDependence, &Type)], outs: &[&Type]) -> Opt
     }
 }
 
-/// Where an axis is after a reshape: as many elements before it, as many along it.
+/// The position of an axis after a reshape: with as many elements before it and as many along it.
 fn axis_after_reshape(axis: usize, from: &Type, to: &Type) -> Option<usize> {
     let before = |ty: &Type, axis: usize| ty.shape[..axis].iter().product::<usize>();
     let wanted = (before(from, axis), from.shape[axis]);
     (0..to.rank()).find(|&a| (before(to, a), to.shape[a]) == wanted)
 }
 
-/// Along which axes all elements of a fixed result are equal.
+/// The axes along which all elements of an independent result are equal.
 fn uniform(op: &Op, meaning: &Semantics, args: &[(SequenceDependence, &Type)], out: &Type) -> Vec<bool> {
     let of = |i: usize| match args.get(i) {
         Some((SequenceDependence::Invariant(axes), ty)) => (axes.as_slice(), ty.shape.as_slice()),

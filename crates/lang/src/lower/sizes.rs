@@ -1,4 +1,4 @@
-//! Sizes from outside: types of the inputs of a declaration, and constants of it, before it is lowered.
+//! Determines the types of a declaration's inputs, and evaluates its constants, before it is lowered.
 
 use super::declare::parse_dtype;
 use super::frame::ModuleFrame;
@@ -11,8 +11,8 @@ use crate::span::Span;
 use ir::{DType, Type};
 use std::collections::BTreeMap;
 
-/// Types of a declaration's inputs. Sizes may be parameters, `let` bindings and arithmetic on both; a name that nothing
-/// gives a value is asked of `free`, with its role (`batch_dim`, `seq_dim`) where `let:` gives it one, and `*` is `lead`.
+/// The types of a declaration's inputs. Sizes may be parameters, `let` bindings and expressions of both; for an unbound name,
+/// `free` is called, with its role (`batch_dim`, `seq_dim`) if `let:` declares one, and `*` is `lead`.
 pub fn input_types(
     program: &ModuleProgram,
     item: ItemRef,
@@ -29,7 +29,7 @@ pub fn input_types(
             _ => None,
         })
     };
-    // Sizes that stand only in `let:`.
+    // Sizes that occur only in `let:`.
     let declared = view.lets.iter().filter_map(|entry| match entry {
         LetItem::Dim { name, .. } => Some(vec![name.name.clone()]),
         LetItem::Bind { value, .. } => Some(names(value).into_iter().map(|(name, _)| name).collect()),
@@ -43,7 +43,7 @@ pub fn input_types(
             frame.constants.insert(name, Const::int(size as i64));
         }
     }
-    // What `let:` computes from sizes of inputs is known once those are, so names are asked for in two rounds.
+    // `let:` bindings that depend on sizes of inputs are known only after those, so names are requested in two rounds.
     for plain in [true, false] {
         for ty in view.forward.inputs.iter().filter_map(|input| input.ty.as_ref()) {
             for expr in dims(ty) {
@@ -85,7 +85,7 @@ pub fn input_types(
     Ok(types)
 }
 
-/// The value of a constant expression of a declaration: parameters and `let` bindings count.
+/// Evaluates a constant expression of a declaration with its parameters and `let` bindings.
 pub fn constant(program: &ModuleProgram, item: ItemRef, given: &BTreeMap<String, Const>, expr: &Expr) -> Result<Const> {
     frame_of(program, item, given)?.1.constant(expr)
 }
@@ -112,7 +112,7 @@ fn bound(view: &ModuleView<'_>, name: &str) -> bool {
 fn dtype_of(ty: &TypeExpr, default: DType) -> Result<DType> {
     match &ty.kind {
         TypeKind::Tensor { dtype: Some(name), .. } => match name.name.as_str() {
-            // The model's own dtype stands for the floats that models declare.
+            // The model's dtype replaces the float dtypes that models declare.
             "int32" | "int8" => parse_dtype(&name.name, name.span),
             _ => Ok(default),
         },
@@ -135,7 +135,7 @@ fn dims(ty: &TypeExpr) -> Vec<&Expr> {
     }
 }
 
-/// The names of an expression, functions aside.
+/// The names in an expression, without functions.
 fn names(expr: &Expr) -> Vec<(String, Span)> {
     if let Some(name) = expr.as_name() {
         return vec![(name.to_string(), expr.span)];
@@ -148,8 +148,8 @@ fn names(expr: &Expr) -> Vec<(String, Span)> {
     inside.flat_map(names).collect()
 }
 
-/// Values for a declaration's parameters, checked: each is the name of a parameter or of a size of the inputs, and of the
-/// parameter's type. Words of an `enum` may come as strings. The error is one line with its remedy.
+/// Checks values for a declaration's parameters: each must have the name of a parameter or of a size of the inputs, and the
+/// parameter's type. Identifiers of an `enum` may be strings. The error is one line with its remedy.
 pub fn check_given(
     program: &ModuleProgram,
     item: ItemRef,
@@ -194,7 +194,7 @@ fn shown(value: &Const) -> String {
     }
 }
 
-/// A value as a parameter takes it, or what it should have been.
+/// Converts a value to the parameter's type, or returns the expected type.
 fn fitting(
     view: &ModuleView<'_>,
     name: &str,
@@ -225,7 +225,7 @@ fn fitting(
             _ => Ok(value.clone()),
         },
         ("float", Const::Int(_) | Const::Float(_)) | ("bool", Const::Bool(_)) => Ok(value.clone()),
-        // What looks like a number is a string where one is wanted.
+        // A number is converted to a string if the parameter is one.
         ("string", _) => Ok(match value {
             Const::Str(_) | Const::Identifier(_) => value.clone(),
             other => Const::Str(other.to_string()),
@@ -248,7 +248,7 @@ fn fitting(
     }
 }
 
-/// Whether a name is a size that only shapes of inputs name.
+/// Whether a name is a size that occurs only in shapes of inputs.
 fn is_dimension(view: &ModuleView<'_>, name: &str) -> bool {
     let declared =
         view.lets.iter().any(|entry| matches!(entry, LetItem::Dim { name: known, .. } if known.name == name));

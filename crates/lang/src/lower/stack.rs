@@ -1,4 +1,4 @@
-//! Stacks of blocks: one after the other, or a scan over stacked parameters.
+//! Lowers stacks of blocks: unrolled, or a scan over stacked parameters.
 
 use super::checkpoint::RecomputeRegion;
 use super::frame::{FrameEntry, LoweredInstance, ModuleFrame};
@@ -14,7 +14,7 @@ use std::ops::Range;
 use std::rc::Rc;
 
 impl Lowerer<'_> {
-    /// Each block takes the results of the one before; inputs beyond the results go to every block unchanged.
+    /// Each block is applied to the results of the previous one; additional operands are passed to every block unchanged.
     pub(super) fn stack(
         &mut self,
         call: &Call,
@@ -36,7 +36,7 @@ impl Lowerer<'_> {
         Ok(values.into_iter().flatten().collect())
     }
 
-    /// One block, computed again in backward where that was asked for.
+    /// Lowers one block, recomputed in the backward pass if requested.
     fn block(&mut self, block: &Rc<LoweredInstance>, values: &[Option<Value>], call: &Call) -> Result<Vec<Value>> {
         let Some(region) = self.checkpoint_blocks.take() else {
             return self.run_instance(block, values.to_vec(), call.span);
@@ -69,8 +69,7 @@ impl Lowerer<'_> {
         tensors(&results, call)
     }
 
-    /// A scan over some of the stacked blocks. A step of decoding has caches for each layer, so there they are run one
-    /// after the other.
+    /// Lowers a range of the stacked blocks to a scan. A decode step has caches for each layer, so there they are unrolled.
     pub(super) fn scan(
         &mut self,
         call: &Call,
@@ -99,7 +98,7 @@ impl Lowerer<'_> {
             return self.stack(call, &blocks, operands);
         }
 
-        // Rows of the stacked parameters, one after the other, then the number of the layer.
+        // The rows of the stacked parameters, in order, then the layer index.
         let mut rows = Vec::new();
         let (first, length) = (range.start, range.len());
         self.replace_tensors(stacked, &mut |b, value| {
@@ -140,7 +139,7 @@ impl Lowerer<'_> {
         Ok(found[..carries].to_vec())
     }
 
-    /// The instance with every tensor replaced, in the order of their names.
+    /// Replaces every tensor of the instance, in the order of their names.
     fn replace_tensors(
         &mut self,
         instance: &LoweredInstance,
@@ -163,20 +162,20 @@ impl Lowerer<'_> {
     }
 }
 
-/// One layer of a stacked tensor.
+/// Slices one layer of a stacked tensor.
 fn slice_layer(b: &mut ir::Builder, value: Value, index: usize) -> ir::Result<Value> {
     let shape = b.ty(value).shape;
     let row = b.slice_axis(value, 0, index, index + 1)?;
     b.reshape(row, &shape[1..])
 }
 
-/// The last number between brackets of a path.
+/// The last number in brackets of a path.
 fn layer_of(path: &str) -> Option<usize> {
     let (_, rest) = path.rsplit_once('[')?;
     rest.split_once(']')?.0.parse().ok()
 }
 
-/// Tensors, and what optional inputs of a block are not given.
+/// The operands of a block; absent optional inputs are none.
 fn optional(operands: &[LoweredOperand], call: &Call) -> Result<Vec<Option<Value>>> {
     let value = |operand: &LoweredOperand| match operand {
         LoweredOperand::Absent(_) => Ok(None),

@@ -1,4 +1,4 @@
-//! Moving through the tokens: looking, expecting, reporting, recovering.
+//! Moves through the tokens: lookahead, expectation, error reports, recovery.
 
 use super::{ErrorReported, MAX_DEPTH, PResult, Parser};
 use crate::ast::{Ident, Path};
@@ -15,7 +15,7 @@ impl Parser<'_> {
         self.peek().kind
     }
 
-    /// The kind `n` tokens ahead.
+    /// The kind of the token `n` positions ahead.
     pub(super) fn kind_at(&self, n: usize) -> TokenKind {
         self.tokens.get(self.at + n).map_or(TokenKind::Eof, |t| t.kind)
     }
@@ -28,12 +28,12 @@ impl Parser<'_> {
         &self.text[span.start as usize..span.end as usize]
     }
 
-    /// Whether the next token is this word.
+    /// Whether the next token is this identifier.
     pub(super) fn is_word(&self, word: &str) -> bool {
         self.is(TokenKind::Ident) && self.text_of(self.peek().span) == word
     }
 
-    /// Takes the next token; the end of the file is never passed.
+    /// Consumes the next token; never moves past the end of the file.
     pub(super) fn bump(&mut self) -> Token {
         let token = self.peek();
         if token.kind != TokenKind::Eof {
@@ -61,7 +61,7 @@ impl Parser<'_> {
         Ok(self.take_ident())
     }
 
-    /// Takes an identifier that is known to be next.
+    /// Consumes an identifier that is known to be next.
     pub(super) fn take_ident(&mut self) -> Ident {
         let token = self.bump();
         Ident { name: self.text_of(token.span).to_string(), span: token.span }
@@ -75,7 +75,7 @@ impl Parser<'_> {
         Ok(Path { parts })
     }
 
-    /// The span from `start` to the last token taken.
+    /// The span from `start` to the last consumed token.
     pub(super) fn since(&self, start: Span) -> Span {
         let mut last = self.at;
         while last > 0 {
@@ -88,7 +88,7 @@ impl Parser<'_> {
         start
     }
 
-    /// Reports that something else should stand here.
+    /// Reports that a different token was expected.
     pub(super) fn expected(&mut self, what: &str) -> ErrorReported {
         let found = self.peek();
         let shown = match found.kind {
@@ -102,7 +102,7 @@ impl Parser<'_> {
         self.report(Diagnostic::new(Code::E001, span, message).with_label(label))
     }
 
-    /// Reports a finding, unless its line already has one.
+    /// Reports a diagnostic, unless its line already has one.
     pub(super) fn report(&mut self, diagnostic: Diagnostic) -> ErrorReported {
         let text = self.text;
         let starts = self
@@ -166,8 +166,8 @@ impl Parser<'_> {
         }
     }
 
-    /// The entries of the indented block after a `:`; an entry with a mistake is skipped. The block may be empty,
-    /// as one that holds only a comment is.
+    /// Parses the entries of the indented block after a `:`; an entry with an error is skipped. The block may be empty, for
+    /// example if it contains only a comment.
     pub(super) fn block<T>(&mut self, mut entry: impl FnMut(&mut Self) -> PResult<T>) -> PResult<Vec<T>> {
         if !self.is(TokenKind::Newline) {
             return Err(self.expected("the end of the line and an indented block"));
@@ -215,7 +215,7 @@ impl Parser<'_> {
         Ok(())
     }
 
-    /// Elements between brackets, separated by commas; a trailing comma is fine. The opener is already taken.
+    /// Parses elements between brackets, separated by commas; a trailing comma is allowed. The opening bracket is already consumed.
     pub(super) fn list<T>(
         &mut self,
         close: TokenKind,

@@ -1,4 +1,4 @@
-//! Files, imports and declarations.
+//! Parses files, imports and declarations.
 
 use super::section::section_name;
 use super::{ErrorReported, PResult, Parser};
@@ -13,7 +13,7 @@ use crate::suggest::closest;
 
 const ITEMS: &[&str] = &["import", "from", "module", "abstract", "block", "model", "primitive", "recipe", "topology"];
 
-/// Name, parameters and parent of a declaration.
+/// The name, parameters and parent of a declaration.
 struct DeclHeader {
     name: Ident,
     params: Option<Vec<Param>>,
@@ -39,7 +39,7 @@ impl Parser<'_> {
                 TokenKind::Indent => {
                     let span = self.peek().span;
                     self.error(span, "unexpected indentation", "declarations start in the first column");
-                    // The lines of the block are read as declarations of their own.
+                    // The lines of the block are parsed as separate declarations.
                     self.bump();
                 }
                 _ => match self.item() {
@@ -89,7 +89,7 @@ impl Parser<'_> {
         self.decl(kind, start)
     }
 
-    /// A mistake in the header drops the declaration, but its body is still read for mistakes.
+    /// An error in the header drops the declaration, but its body is still parsed to report errors in it.
     fn decl(&mut self, kind: DeclKind, start: Span) -> PResult<Option<Item>> {
         let header = self.header(kind);
         if header.is_err() {
@@ -159,7 +159,7 @@ impl Parser<'_> {
         }
     }
 
-    /// `import a.b.v2 [as C]`, `import a.{B, C}`, `import a.*`.
+    /// Parses an import: `import a.b.v2 [as C]`, `import a.{B, C}`, `import a.*`.
     fn import(&mut self, start: Span) -> PResult<Import> {
         self.bump();
         let (path, version) = self.module_path(start)?;
@@ -202,7 +202,7 @@ impl Parser<'_> {
         if self.eat_word("as").is_some() { Ok(Some(self.ident("a name after `as`")?)) } else { Ok(None) }
     }
 
-    /// A dotted path; a last part such as `v2` is its version.
+    /// Parses a dotted path; a last part such as `v2` is its version.
     fn module_path(&mut self, start: Span) -> PResult<(Path, Option<Version>)> {
         let mut parts = vec![self.ident("a module path")?];
         while self.is(TokenKind::Dot) && self.kind_at(1) == TokenKind::Ident {
@@ -247,7 +247,7 @@ impl Parser<'_> {
     }
 }
 
-/// The attributes of a primitive: entries of its `params:` with a plain name.
+/// The attributes of a primitive: entries of its `params:` with a simple name.
 fn attributes(sections: &[Section]) -> Vec<Param> {
     let entries = sections.iter().filter_map(|section| match &section.kind {
         SectionKind::Params(entries) => Some(entries),

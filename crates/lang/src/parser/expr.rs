@@ -1,15 +1,15 @@
-//! Expressions by precedence climbing: `if else` < `or` < `and` < `not` < comparison < `+ -` < `* / // %` <
-//! negation < `**` < calls, indices, members.
+//! Parses expressions by precedence climbing: `if else` < `or` < `and` < `not` < comparison < `+ -` < `* / // %` < negation <
+//! `**` < calls, indices, members.
 
 use super::{PResult, Parser};
 use crate::ast::{Arg, BinaryOp, CompareOp, Expr, ExprKind, IndexItem, StrLit, UnaryOp};
 use crate::diagnostic::{Code, Diagnostic};
 use crate::lexer::TokenKind;
 
-/// Longest chain of operators or members.
+/// Maximum length of a chain of operators or members.
 const MAX_CHAIN: usize = 128;
 
-/// Words that end an expression rather than begin one.
+/// Keywords that end an expression and cannot begin one.
 const NOT_NAMES: &[&str] = &["if", "else", "and", "or", "not", "for"];
 
 impl Parser<'_> {
@@ -30,7 +30,7 @@ impl Parser<'_> {
         })
     }
 
-    /// An expression without `if else`, as in `param: [shape] if condition`.
+    /// Parses an expression without `if else`, as in `param: [shape] if condition`.
     pub(super) fn condition(&mut self) -> PResult<Expr> {
         self.nested(|p| p.binary(1))
     }
@@ -64,7 +64,7 @@ impl Parser<'_> {
         })
     }
 
-    /// Operators that bind at least as tightly as `level`; all of them associate to the left.
+    /// Parses operators of precedence `level` or higher; all of them are left-associative.
     fn binary(&mut self, level: u8) -> PResult<Expr> {
         let mut left = match level {
             3 => return self.not(),
@@ -86,7 +86,7 @@ impl Parser<'_> {
         Ok(left)
     }
 
-    /// Chains such as `a + b + c` and `a.b.c` nest to the left; their length is bounded because later stages recurse.
+    /// Chains such as `a + b + c` and `a.b.c` nest to the left; their length is limited because later stages recurse.
     fn count_link(&mut self, links: &mut usize) -> PResult<()> {
         *links += 1;
         if *links > MAX_CHAIN {
@@ -139,7 +139,7 @@ impl Parser<'_> {
         Ok(Expr { kind: ExprKind::Binary(BinaryOp::Pow, Box::new(base), Box::new(exponent)), span })
     }
 
-    /// An atom with members, indices and calls after it.
+    /// Parses an atom followed by members, indices and calls.
     pub(super) fn postfix(&mut self) -> PResult<Expr> {
         let mut expr = self.atom()?;
         let mut links = 0;
@@ -179,7 +179,7 @@ impl Parser<'_> {
         Ok(IndexItem::Slice { start, end, span: self.since(start_token) })
     }
 
-    /// `(a, name=b)`.
+    /// Parses arguments, `(a, name=b)`.
     pub(super) fn args(&mut self) -> PResult<Vec<Arg>> {
         self.expect(TokenKind::LParen)?;
         self.list(TokenKind::RParen, |p| {
@@ -199,7 +199,7 @@ impl Parser<'_> {
             TokenKind::Float => {
                 self.bump();
                 let digits = self.text_of(token.span).replace('_', "");
-                // A malformed number was reported by the lexer.
+                // The lexer has reported a malformed number.
                 ExprKind::Float(digits.parse().unwrap_or(0.0))
             }
             TokenKind::Str => ExprKind::Str(self.string()?.value),
@@ -294,7 +294,7 @@ impl Parser<'_> {
         Ok(Expr { kind, span })
     }
 
-    /// `{layer}` or `{key: value}`.
+    /// Parses a placeholder `{layer}` or a dict `{key: value}`.
     fn braces(&mut self) -> PResult<ExprKind> {
         self.expect(TokenKind::LBrace)?;
         if self.is(TokenKind::Ident) && self.kind_at(1) == TokenKind::RBrace {

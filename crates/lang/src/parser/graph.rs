@@ -1,4 +1,4 @@
-//! Graphs. A flow is read as nodes between arrows; its first node is the source, its last the destination.
+//! Parses graphs. A flow consists of nodes between arrows; its first node is the source, its last the destination.
 
 use super::{ErrorReported, PResult, Parser};
 use crate::ast::{
@@ -9,7 +9,7 @@ use crate::diagnostic::{Code, Diagnostic};
 use crate::lexer::TokenKind;
 use crate::span::Span;
 
-/// What stands between two arrows.
+/// A node between two arrows.
 struct FlowNode {
     kind: NodeKind,
     annotations: Vec<Annotation>,
@@ -17,14 +17,14 @@ struct FlowNode {
 }
 
 enum NodeKind {
-    /// `(a, b @gradient(skip))`.
+    /// A tuple, `(a, b @gradient(skip))`.
     Tuple(Vec<(Expr, Vec<Annotation>)>),
-    /// Anything else.
+    /// Any other expression.
     Single(Expr),
 }
 
 impl Parser<'_> {
-    /// The statements after `graph:`, `if ...:`, `else:`, `recompute:`.
+    /// Parses the statements after `graph:`, `if ...:`, `else:`, `recompute:`.
     pub(super) fn statements(&mut self) -> PResult<Vec<Statement>> {
         self.block(Self::statement)
     }
@@ -58,7 +58,7 @@ impl Parser<'_> {
         Ok(Statement::Flow(flow))
     }
 
-    /// Whether the line ends so many tokens ahead.
+    /// Whether the line ends after this many tokens.
     pub(super) fn ends_at(&self, ahead: usize) -> bool {
         matches!(self.kind_at(ahead), TokenKind::Newline | TokenKind::Dedent | TokenKind::Eof)
     }
@@ -155,7 +155,7 @@ impl Parser<'_> {
         )
     }
 
-    /// A tensor: `x`, `saved.x`, `x[0]`, `params...`.
+    /// Checks a tensor operand: `x`, `saved.x`, `x[0]`, `params...`.
     fn operand(&mut self, expr: Expr) -> PResult<Expr> {
         let fine = match &expr.kind {
             ExprKind::Index(base, _) | ExprKind::Spread(base) => base.as_path().is_some(),
@@ -182,7 +182,7 @@ impl Parser<'_> {
         Ok(FlowStep { kind, annotations: node.annotations, span: node.span })
     }
 
-    /// `matmul(w)`, `attention`, `blocks[0:8]()`, `mlp.backward()`.
+    /// Converts a call: `matmul(w)`, `attention`, `blocks[0:8]()`, `mlp.backward()`.
     fn call(&mut self, expr: Expr) -> PResult<Call> {
         let span = expr.span;
         let (callee, args) = match expr.kind {

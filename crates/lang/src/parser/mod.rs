@@ -1,10 +1,10 @@
-//! Recursive descent from tokens to the tree, with recovery.
+//! A recursive descent parser with error recovery.
 //!
-//! A mistake costs its line: the parser reports it, skips to the end of the line and goes on, so that every mistake
-//! of a file is reported. Three rules keep it honest:
-//! - `Reported` can only be made by reporting, so nothing fails silently;
-//! - every loop consumes a token or stops, so nothing hangs;
-//! - nesting is bounded by `MAX_DEPTH`, so nothing overflows the stack.
+//! An error affects only its line: the parser reports it, skips to the end of the line and continues, so that all errors of a
+//! file are reported. Three rules guarantee this:
+//! - `ErrorReported` can only be created by reporting, so no error is silent;
+//! - every loop consumes a token or stops, so the parser terminates;
+//! - nesting is limited by `MAX_DEPTH`, so the stack does not overflow.
 
 mod cursor;
 mod decl;
@@ -21,21 +21,21 @@ use crate::lexer::{self, Comment, Token};
 use crate::span::FileId;
 use std::collections::HashSet;
 
-/// Deepest nesting of expressions, types and blocks.
+/// Maximum nesting depth of expressions, types and blocks.
 const MAX_DEPTH: usize = 64;
 
 /// A parsed file.
 #[derive(Clone, Debug)]
 pub struct Parsed {
-    /// What could be understood.
+    /// The tree, without lines that have errors.
     pub file: ast::File,
-    /// Comments in order.
+    /// Comments in source order.
     pub comments: Vec<Comment>,
-    /// What could not.
+    /// Syntax errors.
     pub diagnostics: Vec<Diagnostic>,
 }
 
-/// Parses a file. The tree holds everything outside the lines with mistakes.
+/// Parses a file. The tree contains everything outside the lines with errors.
 ///
 /// ```
 /// let parsed = lang::parser::parse(Default::default(), "import std.primitives\n");
@@ -44,7 +44,7 @@ pub struct Parsed {
 /// ```
 pub fn parse(file: FileId, text: &str) -> Parsed {
     let lexed = lexer::lex(file, text);
-    // One finding per line: what follows a bad character on its line is guesswork.
+    // One diagnostic per line: further errors after an invalid character are unreliable.
     let bad_lines = lexed.diagnostics.iter().map(|d| line_of(text, d.primary.span.start)).collect();
     let mut parser = Parser {
         file,
@@ -62,7 +62,7 @@ pub fn parse(file: FileId, text: &str) -> Parsed {
     Parsed { file, comments: lexed.comments, diagnostics }
 }
 
-/// Parses one expression and nothing behind it; what is wrong with it otherwise. Its places are those in `text`.
+/// Parses a text that consists of one expression, or returns the error. Spans are relative to `text`.
 pub fn expression(text: &str) -> Result<ast::Expr, String> {
     let file = FileId::default();
     let lexed = lexer::lex(file, text);
@@ -87,7 +87,7 @@ pub fn expression(text: &str) -> Result<ast::Expr, String> {
     }
 }
 
-/// Proof that a diagnostic was issued.
+/// Proof that a diagnostic was reported.
 #[derive(Debug)]
 struct ErrorReported(());
 
@@ -100,7 +100,7 @@ struct Parser<'a> {
     at: usize,
     depth: usize,
     bad_lines: HashSet<usize>,
-    /// Filled by the first report, so that a file without mistakes never pays for it.
+    /// Computed by the first report, so that a file without errors has no cost.
     line_starts: Option<Vec<usize>>,
     diagnostics: Vec<Diagnostic>,
 }

@@ -1,18 +1,18 @@
-//! `forward:` and `backward:`: inputs, outputs, graph, save and recompute lists.
+//! Parses `forward:` and `backward:`: inputs, outputs, graph, save and recompute lists.
 
 use super::{PResult, Parser};
 use crate::ast::{Graph, IoSpec, IoTensor, KernelImpl, NameList, NamePattern, Pass, PassItem, PassItemKind};
 use crate::diagnostic::{Code, Diagnostic};
 use crate::lexer::TokenKind;
 
-/// Types that need no brackets; any other lone name is the name of a tensor.
+/// Types without brackets; any other single name is the name of a tensor.
 const SCALAR_TYPES: &[&str] = &["scalar", "int", "float", "bool", "string", "tuple", "Tensor", "Array"];
 
-/// The parts of a pass, for suggestions.
+/// The keywords of a pass, for suggestions.
 const PASS_WORDS: &[&str] = &["in", "out", "inputs", "outputs", "graph", "save", "recompute", "impl"];
 
 impl Parser<'_> {
-    /// After `forward:` or `backward:`.
+    /// Parses the part after `forward:` or `backward:`.
     pub(super) fn pass(&mut self) -> PResult<Pass> {
         Ok(Pass { items: self.block(Self::pass_item)? })
     }
@@ -75,7 +75,7 @@ impl Parser<'_> {
         Ok(IoSpec { tensors, tuple, value })
     }
 
-    /// `inputs:` with one tensor per line, or all on the same line.
+    /// Parses `inputs:` with one tensor per line, or all on the same line.
     fn io_block(&mut self) -> PResult<Vec<IoTensor>> {
         if self.is(TokenKind::Newline) {
             return self.block(|p| {
@@ -114,7 +114,7 @@ impl Parser<'_> {
         Ok(IoTensor { name: Some(name), ty: None, optional, variadic, annotations, span })
     }
 
-    /// The rest of `name: type @annotations`; the colon is taken.
+    /// Parses the rest of `name: type @annotations`; the colon is consumed.
     fn io_tensor_after_name(&mut self, name: crate::ast::Ident) -> PResult<IoTensor> {
         let start = name.span;
         let ty = Some(self.type_expr()?);
@@ -129,7 +129,7 @@ impl Parser<'_> {
         Ok(list)
     }
 
-    /// `[x, ln*_out, per_layer...]`.
+    /// Parses a name list, `[x, ln*_out, per_layer...]`.
     pub(super) fn name_list(&mut self) -> PResult<NameList> {
         let open = self.expect(TokenKind::LBracket)?;
         let items = self.list(TokenKind::RBracket, Self::name_pattern)?;
@@ -155,7 +155,7 @@ impl Parser<'_> {
         Ok(NamePattern { pattern, spread, span: self.since(start) })
     }
 
-    /// `impl: kernel`, or `impl:` with `forward:` and `backward:` lines.
+    /// Parses `impl: kernel`, or `impl:` with `forward:` and `backward:` lines.
     pub(super) fn impl_section(&mut self) -> PResult<KernelImpl> {
         if !self.is(TokenKind::Newline) {
             return Ok(KernelImpl::Single(self.words()?));
@@ -168,7 +168,7 @@ impl Parser<'_> {
         Ok(KernelImpl::PerPass(entries))
     }
 
-    /// The rest of the line as written, with runs of blanks made one.
+    /// The rest of the line as written, with runs of spaces collapsed.
     pub(super) fn words(&mut self) -> PResult<String> {
         let start = self.peek().span;
         while !matches!(self.kind(), TokenKind::Newline | TokenKind::Eof | TokenKind::Dedent | TokenKind::Indent) {

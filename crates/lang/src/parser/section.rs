@@ -1,4 +1,4 @@
-//! The sections of a body other than the passes.
+//! Parses the sections of a body other than the passes.
 
 use super::{PResult, Parser};
 use crate::ast::{
@@ -24,7 +24,7 @@ const SECTIONS: &[&str] = &[
     "invariants",
 ];
 
-/// Sections of primitives that hold words for people.
+/// Sections of primitives that contain free text.
 const REMARKS: &[&str] = &["precision", "memory", "fusion", "constraints"];
 
 impl Parser<'_> {
@@ -67,7 +67,7 @@ impl Parser<'_> {
             }
             let reported = self.report(found);
             match close {
-                // Read on as what was probably meant, to find mistakes inside.
+                // Continues with the probable keyword, to report errors inside the section.
                 Some(close) if self.is(TokenKind::Colon) => word.name = close.to_string(),
                 _ => return Err(reported),
             }
@@ -90,7 +90,7 @@ impl Parser<'_> {
         })
     }
 
-    /// Takes a documentation string that is known to be next.
+    /// Consumes a documentation string that is known to be next.
     pub(super) fn doc_string(&mut self) -> DocString {
         let token = self.bump();
         let raw = self.text_of(token.span);
@@ -189,7 +189,7 @@ impl Parser<'_> {
         Ok(Invariant { name, names })
     }
 
-    /// The lines of a block as written, each with its depth below the section.
+    /// The lines of a block as written, each with its indentation relative to the section.
     fn remark_lines(&mut self) -> PResult<Vec<String>> {
         if !self.is(TokenKind::Newline) {
             return Ok(vec![self.words()?]);
@@ -221,7 +221,7 @@ impl Parser<'_> {
     }
 }
 
-/// Takes the common indentation off all lines but the first, and blank lines off both ends.
+/// Removes the common indentation of all lines but the first, and leading and trailing blank lines.
 fn without_indentation(text: &str) -> String {
     let lines: Vec<&str> = text.lines().map(str::trim_end).collect();
     let indent = |line: &str| line.chars().take_while(|c| c.is_whitespace()).count();
@@ -237,7 +237,7 @@ fn without_indentation(text: &str) -> String {
     stripped[first..last].join("\n")
 }
 
-/// The sections that a body may have only once, by keyword.
+/// The keyword of a section that may occur only once in a body.
 pub(super) fn section_name(kind: &SectionKind) -> Option<&str> {
     Some(match kind {
         SectionKind::Doc(_) => "documentation",

@@ -1,4 +1,4 @@
-//! Types and annotations.
+//! Parses types and annotations.
 
 use super::{PResult, Parser};
 use crate::ast::{Annotation, DTYPE_NAMES, DimExpr, Expr, ExprKind, Ident, TensorSpelling, TypeExpr, TypeKind};
@@ -62,7 +62,7 @@ impl Parser<'_> {
         }
     }
 
-    /// `[B, T, C, bf16]`, from bracket to bracket.
+    /// Parses `[B, T, C, bf16]`, including the brackets.
     fn dims(&mut self) -> PResult<(Vec<DimExpr>, Option<Ident>)> {
         self.expect(TokenKind::LBracket)?;
         let mut dims = self.list(TokenKind::RBracket, |p| {
@@ -100,7 +100,7 @@ impl Parser<'_> {
         Ok(TypeKind::Tensor { dims, dtype, spelling: TensorSpelling::Explicit })
     }
 
-    /// `Tensor[B, T]`, which the formatter turns into `[B, T]`.
+    /// Parses `Tensor[B, T]`, which the formatter rewrites to `[B, T]`.
     fn deprecated_tensor(&mut self) -> PResult<TypeKind> {
         let word = self.bump();
         let (dims, dtype) = self.dims()?;
@@ -146,7 +146,7 @@ impl Parser<'_> {
         Ok(TypeKind::Each { element, index, range })
     }
 
-    /// `@a @b(c=d)`, possibly none.
+    /// Parses annotations `@a @b(c=d)`, possibly none.
     pub(super) fn annotations(&mut self) -> PResult<Vec<Annotation>> {
         let mut annotations = Vec::new();
         while self.is(TokenKind::At) {

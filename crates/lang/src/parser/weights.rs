@@ -1,4 +1,4 @@
-//! `hf_config:`, `hf_mapping:`, `hf_export:` and weight paths.
+//! Parses `hf_config:`, `hf_mapping:`, `hf_export:` and weight paths.
 
 use super::{PResult, Parser};
 use crate::ast::{ConfigEntry, ConfigValue, Expr, WeightMapping, WeightPart, WeightPath, WeightSpec};
@@ -7,7 +7,7 @@ use crate::lexer::TokenKind;
 use crate::span::Span;
 
 impl Parser<'_> {
-    /// `blocks[{layer}].attention.qkv_weight?`.
+    /// Parses a weight path, `blocks[{layer}].attention.qkv_weight?`.
     pub(super) fn weight_path(&mut self) -> PResult<WeightPath> {
         let first = self.ident("a parameter's name")?;
         let start = first.span;
@@ -37,7 +37,7 @@ impl Parser<'_> {
         Ok(WeightPath { parts, optional, span: self.since(start) })
     }
 
-    /// After `hf_mapping:`.
+    /// Parses the part after `hf_mapping:`.
     pub(super) fn mappings(&mut self, separator: TokenKind) -> PResult<Vec<WeightMapping>> {
         self.block(|p| {
             let path = p.weight_path()?;
@@ -96,7 +96,7 @@ impl Parser<'_> {
         }
     }
 
-    /// `(part, part, dim=0)`.
+    /// Parses the parts of a mapping, `(part, part, dim=0)`.
     fn weight_parts<T>(&mut self, mut part: impl FnMut(&mut Self) -> PResult<T>) -> PResult<(Vec<T>, Option<Expr>)> {
         self.expect(TokenKind::LParen)?;
         let mut dim = None;
@@ -115,7 +115,7 @@ impl Parser<'_> {
         Ok((parts.into_iter().flatten().collect(), dim))
     }
 
-    /// After `hf_config:`.
+    /// Parses the part after `hf_config:`.
     pub(super) fn config_entries(&mut self) -> PResult<Vec<ConfigEntry>> {
         self.block(|p| {
             let key = p.ident("a configuration key")?;

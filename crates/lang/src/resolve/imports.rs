@@ -1,7 +1,7 @@
-//! Follows imports from file to file and binds the imported names.
+//! Resolves imports across files and binds the imported names.
 //!
-//! A path is looked up in the standard library, then beside the importing file, then from the project's root. Its
-//! last part may be a file, a declaration in a file, or a declaration in any file of a folder.
+//! A path is searched in the standard library, then beside the importing file, then in the project's root. Its last part may be a
+//! file, a declaration in a file, or a declaration in any file of a folder.
 
 use super::loader::Loader;
 use super::lock::ModuleLock;
@@ -15,12 +15,12 @@ use crate::span::Span;
 use crate::suggest::closest;
 use std::collections::BTreeMap;
 
-/// What an imported path leads to.
+/// The target of an imported path.
 enum ImportTarget {
     Item(ItemRef),
     File(usize),
     Primitive(String),
-    /// `import primitives`: what is there anyway.
+    /// `import primitives`: built-in names, which are always in scope.
     Builtin,
 }
 
@@ -54,7 +54,7 @@ struct Resolver<'a> {
     pinned: ModuleLock,
     program: ModuleProgram,
     by_path: BTreeMap<(String, Option<u32>), usize>,
-    /// Files whose imports are being followed, outermost first.
+    /// Files whose imports are being resolved, outermost first.
     open: Vec<usize>,
     /// The version of each file.
     versions: Vec<String>,
@@ -65,7 +65,7 @@ impl Resolver<'_> {
         self.program.diagnostics.push(diagnostic);
     }
 
-    /// Reads a file and everything it imports; `None` if there is no such file.
+    /// Loads a file and its imports; `None` if there is no such file.
     fn file(&mut self, path: &str, major: Option<u32>) -> Option<usize> {
         let key = (path.to_string(), major);
         if let Some(&index) = self.by_path.get(&key) {
@@ -119,7 +119,7 @@ impl Resolver<'_> {
                 self.check_target(file, import, &target);
                 let name = alias.as_ref().unwrap_or(import.path.last());
                 if alias.is_none() && !matches!(target, ImportTarget::Builtin) {
-                    // Qualified names work besides the short one.
+                    // Qualified names are bound in addition to the short one.
                     self.bind_quietly(file, &parts.join("."), &target);
                 }
                 self.bind(file, name, alias.is_some(), target, bound);
@@ -171,7 +171,7 @@ impl Resolver<'_> {
         if import.version.is_some() {
             found = found.with_hint("leave out the version to get the latest");
         } else if let Some((folder, name)) = path.rsplit_once('.') {
-            // Files of the folder and declarations of the file are what could have been meant.
+            // Suggestions are taken from the files of the folder and the declarations of the file.
             let folder = folder.replace('.', "/");
             let known: Vec<String> = self
                 .loader
@@ -192,7 +192,7 @@ impl Resolver<'_> {
         self.report(found);
     }
 
-    /// Cycles and the lock file.
+    /// Checks for cycles, and the version in the lock file.
     fn check_target(&mut self, file: usize, import: &Import, target: &ImportTarget) {
         let other = match target {
             ImportTarget::Item(item) => item.file,
@@ -231,7 +231,7 @@ impl Resolver<'_> {
         }
     }
 
-    /// What a dotted path leads to, seen from a file.
+    /// Resolves a dotted path, as seen from a file.
     fn find(&mut self, file: usize, parts: &[&str], major: Option<u32>) -> Option<ImportTarget> {
         if let ["primitives"] | ["std", "primitives"] = parts {
             return Some(ImportTarget::Builtin);
@@ -245,7 +245,7 @@ impl Resolver<'_> {
         self.candidate_paths(file, parts).iter().find_map(|place| self.find_at(place, major))
     }
 
-    /// Where a path may lead, in order (§4.7.1): the standard library, beside the importing file, from the root.
+    /// The search locations of a path, in order (§4.7.1): the standard library, beside the importing file, the root.
     fn candidate_paths(&self, file: usize, parts: &[&str]) -> Vec<String> {
         let folder = self.program.files[file].path.rsplit_once('/').map_or("", |(folder, _)| folder);
         let path = parts.join("/");
@@ -274,7 +274,7 @@ impl Resolver<'_> {
 
     fn find_at(&mut self, path: &str, major: Option<u32>) -> Option<ImportTarget> {
         if let Some(file) = self.file(path, major) {
-            // A file named after its only declaration stands for it.
+            // A file named after its only declaration is an alias of it.
             let name = path.rsplit('/').next().unwrap_or(path);
             let item = self.exports(file).into_iter().find(|(declared, _)| super::same_name(name, declared));
             return Some(item.map_or(ImportTarget::File(file), |(_, item)| ImportTarget::Item(item)));
@@ -286,7 +286,7 @@ impl Resolver<'_> {
             return Some(ImportTarget::Item(item));
         }
         for candidate in self.loader.list(folder) {
-            // A file already being read is not an answer to its own import.
+            // A file that is being loaded cannot be the target of its own import.
             if let Some(file) = self.file(&candidate, major)
                 && let Some(item) = self.program.export(file, name)
             {
@@ -320,7 +320,7 @@ impl Resolver<'_> {
         self.program.files[file].scope.insert(name.to_string(), entity);
     }
 
-    /// Binds a name, unless it is taken (E023, E024).
+    /// Binds a name; reports an error if it is taken (E023, E024).
     fn bind(
         &mut self,
         file: usize,

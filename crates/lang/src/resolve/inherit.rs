@@ -1,4 +1,4 @@
-//! A declaration together with what it inherits (§4.2, §4.3).
+//! Combines a declaration with its inherited parts (§4.2, §4.3).
 
 use super::{Entity, ItemRef, ModuleProgram};
 use crate::ast::{
@@ -8,16 +8,16 @@ use crate::ast::{
 use crate::diagnostic::{Code, Diagnostic};
 use crate::suggest::closest;
 
-/// What a declaration consists of once inheritance is followed: parents' entries first, then its own.
+/// A declaration with resolved inheritance: parents' entries first, then its own.
 #[derive(Clone, Debug)]
 pub struct ModuleView<'a> {
     /// The declaration itself.
     pub decl: &'a Decl,
-    /// Which item it is.
+    /// The item of the declaration.
     pub item: ItemRef,
-    /// The parameters between its parentheses.
+    /// The parameters of its header.
     pub header: Vec<&'a Param>,
-    /// Bindings and constraints.
+    /// `let:` bindings and constraints.
     pub lets: Vec<&'a LetItem>,
     /// Parameters, inherited first.
     pub params: Vec<&'a ParamEntry>,
@@ -25,22 +25,22 @@ pub struct ModuleView<'a> {
     pub constants: Vec<&'a ConstantEntry>,
     /// The forward pass.
     pub forward: PassView<'a>,
-    /// The backward pass; `None` if it is to be derived.
+    /// The backward pass; `None` if it is derived.
     pub backward: Option<PassView<'a>>,
     /// The residual pattern of a block.
     pub pattern: Option<&'a Pattern>,
-    /// What `hf_config:` says; a child's entries, and those of its `param_mapping:`, replace the parent's.
+    /// The `hf_config:` section; a child's entries, including those of `param_mapping:`, replace the parent's.
     pub config: Vec<ConfigEntry>,
-    /// `hf_mapping:`, a child's paths first: the first that fits counts.
+    /// `hf_mapping:`, a child's paths first: the first match is used.
     pub mappings: Vec<&'a WeightMapping>,
     /// `hf_export:`, in the same order.
     pub exports: Vec<&'a WeightMapping>,
-    /// Annotations of the whole, with the files that they stand in; its own replace inherited ones of the same name.
+    /// Annotations of the declaration, with their files; its own replace inherited ones of the same name.
     pub annotations: Vec<(&'a Annotation, usize)>,
 }
 
 impl ModuleView<'_> {
-    /// The words that parameters of the header may be: those of `mode: enum(fast, slow)`.
+    /// The identifiers that header parameters accept: those of `mode: enum(fast, slow)`.
     pub fn words(&self) -> impl Iterator<Item = &str> {
         let types = self.header.iter().filter_map(|param| match param {
             Param::Named { ty: Some(ty), .. } => Some(ty),
@@ -54,14 +54,14 @@ impl ModuleView<'_> {
     }
 }
 
-/// The parts of a pass; a child's part replaces the parent's.
+/// The parts of a pass; a child's parts replace the parent's.
 #[derive(Clone, Debug, Default)]
 pub struct PassView<'a> {
     /// Inputs.
     pub inputs: Vec<&'a IoTensor>,
     /// Outputs.
     pub outputs: Vec<&'a IoTensor>,
-    /// `d_...` declarations of a backward pass, given and computed alike.
+    /// `d_...` declarations of a backward pass, both inputs and outputs.
     pub gradients: Vec<&'a IoTensor>,
     /// The graph.
     pub graph: Option<&'a Graph>,
@@ -69,12 +69,12 @@ pub struct PassView<'a> {
     pub save: Option<&'a NameList>,
     /// The recompute list.
     pub recompute: Option<&'a NameList>,
-    /// Whether a part was left out with `...`.
+    /// Whether a part was omitted with `...`.
     pub elided: bool,
 }
 
 impl<'a> ModuleView<'a> {
-    /// The view of an item; `None` if it is no declaration.
+    /// Creates the view of an item; `None` if it is not a declaration.
     pub fn new(program: &'a ModuleProgram, item: ItemRef) -> Option<ModuleView<'a>> {
         let decl = program.decl(item)?;
         let mut view = match parent(program, item, decl) {
@@ -82,7 +82,7 @@ impl<'a> ModuleView<'a> {
                 let mut view = ModuleView::new(program, parent_item)?;
                 view.decl = decl;
                 view.item = item;
-                // Parents' parameters of the same name are the child's; the others keep their defaults.
+                // Parameters with the same name in parent and child are bound together; other parents' parameters keep their defaults.
                 let own: Vec<&str> = decl.params.iter().flatten().filter_map(param_name).collect();
                 view.header.retain(|param| param_name(param).is_some_and(|name| !own.contains(&name)));
                 view
@@ -139,7 +139,7 @@ impl<'a> ModuleView<'a> {
     }
 }
 
-/// Entries of a configuration over inherited ones.
+/// Merges entries of a configuration into inherited ones.
 fn merge(old: &mut Vec<ConfigEntry>, new: &[ConfigEntry]) {
     for entry in new {
         let known = old.iter_mut().find(|old| old.key.name == entry.key.name);
@@ -199,7 +199,7 @@ fn parent<'a>(program: &'a ModuleProgram, item: ItemRef, decl: &Decl) -> Option<
     }
 }
 
-/// The names of other declarations that a declaration's parameters and graphs use.
+/// The names of other declarations in a declaration's parameters and graphs.
 pub(super) fn names_used(decl: &Decl) -> Vec<String> {
     fn of_type(ty: &crate::ast::TypeExpr, found: &mut Vec<String>) {
         match &ty.kind {
@@ -229,7 +229,7 @@ pub(super) fn names_used(decl: &Decl) -> Vec<String> {
     found
 }
 
-/// The chain of parents, nearest first; ends where it would repeat.
+/// The chain of parents, nearest first; stops at a cycle.
 pub(super) fn ancestors(program: &ModuleProgram, item: ItemRef) -> Vec<ItemRef> {
     let mut chain = Vec::new();
     let mut current = item;
@@ -244,7 +244,7 @@ pub(super) fn ancestors(program: &ModuleProgram, item: ItemRef) -> Vec<ItemRef> 
     chain
 }
 
-/// Checks what a declaration extends (E002, E011).
+/// Checks the parent of a declaration (E002, E011).
 pub(super) fn check(program: &ModuleProgram, item: ItemRef, decl: &Decl, found: &mut Vec<Diagnostic>) {
     let Some(path) = &decl.extends else { return };
     let Some((parent_item, parent_decl)) = parent(program, item, decl) else {
@@ -295,7 +295,7 @@ pub(super) fn check(program: &ModuleProgram, item: ItemRef, decl: &Decl, found: 
     }
 }
 
-/// A parameter of the child must be new (`+name`), or repeat the inherited type.
+/// A parameter of the child must be new (`+name`), or have the inherited type.
 fn check_params(program: &ModuleProgram, decl: &Decl, parent: &ModuleView<'_>, found: &mut Vec<Diagnostic>) {
     let entries = decl.sections.iter().filter_map(|section| match &section.kind {
         SectionKind::Params(entries) => Some(entries),

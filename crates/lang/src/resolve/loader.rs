@@ -1,21 +1,21 @@
-//! Where files come from: the disk, an embedded library, or a test.
+//! Loads source files: from disk, an embedded library, or memory.
 
 use std::collections::BTreeMap;
 
-/// A file that a loader found.
+/// A loaded file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LoadedFile {
-    /// Name for messages, usually the path on disk.
+    /// Its name for messages, usually the path on disk.
     pub name: String,
     /// The text.
     pub text: String,
-    /// Its version as `module.lock` records it, such as `v1.2.3` or `local@abc123f`.
+    /// Its version in the format of `module.lock`, such as `v1.2.3` or `local@abc123f`.
     pub version: String,
 }
 
 /// Finds files by path; paths use `/` and have no extension: `std/modules/linear`.
 pub trait Loader {
-    /// The file at a path: the exact major version if one is given, else the latest stable one.
+    /// Loads the file at a path: with the given major version, or else the latest stable one.
     fn read(&self, path: &str, major: Option<u32>) -> Option<LoadedFile>;
 
     /// The paths of the files directly in a folder, in order.
@@ -24,7 +24,7 @@ pub trait Loader {
     /// The text of `module.lock`, if there is one.
     fn lock(&self) -> Option<String>;
 
-    /// Why a file that is there cannot be read.
+    /// Why an existing file cannot be read.
     fn read_error(&self, path: &str, major: Option<u32>) -> Option<String> {
         let _ = (path, major);
         None
@@ -39,12 +39,12 @@ pub struct MemoryLoader {
 }
 
 impl MemoryLoader {
-    /// No files.
+    /// Creates an empty loader.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Adds a file under a path without extension; a later version of the same path comes later.
+    /// Adds a file under a path without extension; later versions of the same path must be added later.
     pub fn with(mut self, path: &str, version: &str, text: &str) -> Self {
         let loaded =
             LoadedFile { name: format!("{path}.module"), text: text.to_string(), version: version.to_string() };
@@ -52,7 +52,7 @@ impl MemoryLoader {
         self
     }
 
-    /// Sets `module.lock`.
+    /// Sets the text of `module.lock`.
     pub fn with_lock(mut self, text: &str) -> Self {
         self.lock = Some(text.to_string());
         self

@@ -1,4 +1,4 @@
-//! `module.lock`: which versions the imports of a project resolved to (§4.7.1).
+//! `module.lock`: the resolved versions of a project's imports (§4.7.1).
 //!
 //! ```text
 //! version: 1
@@ -11,15 +11,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-/// Resolved versions by dotted path; one file may be there in several.
+/// Resolved versions by dotted path; a file may have several.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ModuleLock {
-    /// The versions each path resolved to.
+    /// The resolved versions of each path.
     pub modules: BTreeMap<String, BTreeSet<String>>,
 }
 
 impl ModuleLock {
-    /// Reads a lock file; lines it does not understand are left out.
+    /// Parses a lock file; lines with an unknown format are ignored.
     pub fn parse(text: &str) -> ModuleLock {
         let mut modules = BTreeMap::new();
         let mut inside = false;

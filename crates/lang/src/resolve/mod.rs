@@ -1,4 +1,4 @@
-//! Names and imports: from one file to all files it needs, with every name bound to what it means.
+//! Resolves names and imports: loads all files that a file needs, and binds every name.
 
 mod imports;
 mod inherit;
@@ -16,20 +16,20 @@ use crate::source::Sources;
 use crate::span::FileId;
 use std::collections::BTreeMap;
 
-/// A file with its names bound.
+/// A file with its bound names.
 #[derive(Clone, Debug)]
 pub struct ResolvedFile {
-    /// Its text's id.
+    /// The ID of its source text.
     pub id: FileId,
     /// Its path without extension, with `/`.
     pub path: String,
-    /// Its tree.
+    /// Its syntax tree.
     pub ast: ast::File,
-    /// What names mean in it.
+    /// The meaning of names in it.
     pub scope: BTreeMap<String, Entity>,
 }
 
-/// What a name means.
+/// The meaning of a name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Entity {
     /// A declaration or recipe: file and item.
@@ -43,32 +43,32 @@ pub enum Entity {
 /// Names one top-level item of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ItemRef {
-    /// Index into [`Program::files`].
+    /// Index into [`ModuleProgram::files`].
     pub file: usize,
     /// Index into the file's items.
     pub item: usize,
 }
 
-/// All files that one file needs. The first is that file.
+/// All files that one file needs; that file is the first.
 #[derive(Clone, Debug, Default)]
 pub struct ModuleProgram {
-    /// The texts.
+    /// The source texts.
     pub sources: Sources,
-    /// The files, importers before what they import.
+    /// The files; importing files precede imported ones.
     pub files: Vec<ResolvedFile>,
-    /// What `module.lock` should say for these files.
+    /// The contents of `module.lock` for these files.
     pub lock: ModuleLock,
-    /// Findings of lexing, parsing and resolving.
+    /// Diagnostics of lexing, parsing and resolving.
     pub diagnostics: Vec<Diagnostic>,
 }
 
 impl ModuleProgram {
-    /// Reads `path` and everything it imports.
+    /// Loads `path` and everything that it imports.
     pub fn load(path: &str, loader: &dyn Loader) -> ModuleProgram {
         imports::load(path, loader)
     }
 
-    /// The declaration an item is, if it is one.
+    /// The declaration of an item, if it is one.
     pub fn decl(&self, item: ItemRef) -> Option<&Decl> {
         match self.files.get(item.file)?.ast.items.get(item.item)? {
             Item::Decl(decl) => Some(decl),
@@ -76,12 +76,12 @@ impl ModuleProgram {
         }
     }
 
-    /// Whether a declaration has a graph of its own or an inherited one.
+    /// Whether a declaration has its own or an inherited graph.
     pub fn has_graph(&self, item: ItemRef) -> bool {
         ModuleView::new(self, item).is_some_and(|view| view.forward.graph.is_some())
     }
 
-    /// The recipe an item is, if it is one.
+    /// The recipe of an item, if it is one.
     pub fn recipe(&self, item: ItemRef) -> Option<&RecipeDecl> {
         match self.files.get(item.file)?.ast.items.get(item.item)? {
             Item::Recipe(recipe) => Some(recipe),
@@ -89,17 +89,17 @@ impl ModuleProgram {
         }
     }
 
-    /// What a dotted path means in a file.
+    /// The meaning of a dotted path in a file.
     pub fn lookup(&self, file: usize, path: &ast::Path) -> Option<Entity> {
         let names: Vec<&str> = path.parts.iter().map(|part| &*part.name).collect();
         let scope = &self.files.get(file)?.scope;
-        // The longest prefix that is a name: `models.llama` may be bound as a whole.
+        // The longest prefix that is bound: `models.llama` may be bound as a whole.
         (1..=names.len()).rev().find_map(|length| {
             let entity = scope.get(&names[..length].join("."))?;
             match (entity, &names[length..]) {
                 (entity, []) => Some(entity.clone()),
                 (Entity::File(file), [member]) => self.export(*file, member).map(Entity::Item),
-                // A file named after one of its declarations stands for that; the others are its members.
+                // A file named after one of its declarations is an alias of it; the others are its members.
                 (Entity::Item(item), [member]) if self.stands_for_file(*item) => {
                     self.export(item.file, member).map(Entity::Item)
                 }
@@ -113,7 +113,7 @@ impl ModuleProgram {
         same_name(file.path.rsplit('/').next().unwrap_or(&file.path), &decl.name.name)
     }
 
-    /// The item that a file declares under a name.
+    /// The item that a file declares with this name.
     pub fn export(&self, file: usize, name: &str) -> Option<ItemRef> {
         let items = &self.files.get(file)?.ast.items;
         let item = items.iter().position(|item| match item {

@@ -1,4 +1,4 @@
-//! Checks on names that need no types: declared twice, reserved, shadowing, repeated parameters, inheritance.
+//! Checks names without types: duplicates, reserved names, shadowing, repeated parameters, inheritance.
 
 use super::{Entity, ItemRef, ModuleProgram, inherit};
 use crate::ast::{Decl, DeclKind, Ident, Item, LetItem, Param, PassItemKind, SectionKind};
@@ -7,8 +7,7 @@ use crate::diagnostic::{Code, Diagnostic};
 use crate::span::Span;
 use std::collections::BTreeMap;
 
-/// Names that belong to the language (appendix B). Annotation names are not among them: an annotation stands behind
-/// `@`, where no other name can.
+/// Reserved names of the language (appendix B). Annotation names are not reserved: they follow `@`, where no other name can occur.
 const RESERVED: &[&str] = &[
     "Tensor",
     "int",
@@ -50,7 +49,7 @@ pub(super) fn check(program: &mut ModuleProgram) {
     program.diagnostics.extend(found);
 }
 
-/// Puts a file's own declarations into its scope.
+/// Adds a file's own declarations to its scope.
 fn declare(program: &mut ModuleProgram, file: usize, found: &mut Vec<Diagnostic>) {
     let mut seen: BTreeMap<String, Span> = BTreeMap::new();
     let names: Vec<(usize, Ident, bool)> = program.files[file]
@@ -75,7 +74,7 @@ fn declare(program: &mut ModuleProgram, file: usize, found: &mut Vec<Diagnostic>
             continue;
         }
         reserved(&name, found);
-        // The library's own files describe the primitives that there are.
+        // The library's own files describe the built-in primitives.
         let described = is_primitive && program.files[file].path.starts_with("std/primitives/");
         if !described && primitives::find(&name.name).is_some() {
             let wins = !is_primitive || program.has_graph(ItemRef { file, item });
@@ -98,7 +97,7 @@ fn declare(program: &mut ModuleProgram, file: usize, found: &mut Vec<Diagnostic>
     }
 }
 
-/// What is inherited from another file brings the names along that it uses; here they must not mean something else.
+/// Adds the names that inherited parts from another file use; they must not have another meaning here.
 fn inherit_scopes(program: &mut ModuleProgram, found: &mut Vec<Diagnostic>) {
     for file in 0..program.files.len() {
         for item in 0..program.files[file].ast.items.len() {
@@ -142,7 +141,7 @@ fn reserved(name: &Ident, found: &mut Vec<Diagnostic>) {
     }
 }
 
-/// Reports names that occur twice in one list.
+/// Reports duplicate names in a list.
 fn distinct<'a>(names: impl Iterator<Item = &'a Ident>, what: &str, found: &mut Vec<Diagnostic>) {
     let mut seen: BTreeMap<&str, Span> = BTreeMap::new();
     for name in names {

@@ -1,7 +1,7 @@
-//! One case per code: what is said about a file with that mistake.
+//! One case per diagnostic code: a file with the error, and the expected output.
 //!
-//! A case is a file `cases/CODE.module`; lines `#@ file PATH VERSION` and `#@ lock` start further files. What is
-//! drawn is compared with `../snapshots/CODE.txt`; run with `BLESS=1` to accept what is drawn now.
+//! A case is a file `cases/CODE.module`; lines `#@ file PATH VERSION` and `#@ lock` start further files. The rendered output is
+//! compared with `../snapshots/CODE.txt`; `BLESS=1` accepts the current output.
 
 use lang::diagnostic::{Code, ColorStyle, Diagnostic, render_all, sort_and_dedup, to_json};
 use lang::resolve::{MemoryLoader, ModuleProgram};
@@ -54,7 +54,7 @@ fn every_code_has_a_case_that_raises_it() {
         let path = here("diagnostics/cases").join(format!("{code}.module"));
         let text = std::fs::read_to_string(&path).unwrap_or_else(|_| panic!("no case for {code}"));
         let (program, mut found) = findings(&text);
-        // Pipeline stages are checked although they come later.
+        // Pipeline stages are checked although they are a later feature.
         if *code == Code::E025 {
             found.retain(|d| d.code != Code::L102);
         }
@@ -129,7 +129,7 @@ fn codes_explain_themselves() {
     compare("codes.txt", &page);
 }
 
-/// Products that are called TN where `A·Bᵀ` is meant, in every form: each is a mismatch whose hint says what fits.
+/// Products with mode TN where `A·Bᵀ` is intended, in every form: each is a mismatch with a hint that names the right mode.
 #[test]
 fn crossed_products_say_which_mode_fits() {
     let module = |params: &str, io: &str, flow: &str| {
@@ -149,7 +149,7 @@ fn crossed_products_say_which_mode_fits() {
         assert!(found.iter().any(|d| d.code == Code::E004), "{text}\n{drawn}");
         assert!(drawn.contains("transpose=NT would fit"), "{text}\n{drawn}");
     }
-    // And in a backward graph, where the gradient of a weight is meant.
+    // In a backward graph, where the gradient of a weight is intended.
     let text = "module M(i: int, o: int):\n  params:\n    w: [o, i]\n  forward:\n    in: [B, T, i]\n    out: [B, T, o]\n    \
                 graph:\n      in -> matmul(w, transpose=NT) -> out\n    save: [in]\n  backward:\n    d_out: [B, T, o]\n    \
                 d_in: [B, T, i]\n    graph:\n      (d_out, w) -> matmul() -> d_in\n      \

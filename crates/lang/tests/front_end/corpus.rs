@@ -1,4 +1,4 @@
-//! The files that the laws are tested on, and trees to compare.
+//! The test files, and comparison of syntax trees.
 
 use lang::FileId;
 use std::path::{Path, PathBuf};
@@ -15,21 +15,21 @@ pub(crate) fn module_files() -> Vec<PathBuf> {
     files
 }
 
-/// The line in front of each text of `kept.txt`.
+/// The separator of the texts in `kept.txt`.
 pub(crate) const CASE: &str = "#@ case\n";
 
-/// Where the texts that fuzzing kept are.
+/// The path of the texts that fuzzing has saved.
 pub(crate) fn kept_path() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/kept.txt")
 }
 
-/// Texts that fuzzing kept.
+/// Texts that fuzzing has saved.
 pub(crate) fn kept() -> Vec<String> {
     let all = std::fs::read_to_string(kept_path()).unwrap();
     all.split(CASE).skip(1).map(String::from).collect()
 }
 
-/// The tree's debug text without its spans, which print as `@3..7`.
+/// The tree's debug output without its spans, which print as `@3..7`.
 pub(crate) fn tree_without_spans(text: &str) -> String {
     let tree = format!("{:#?}", lang::parser::parse(FileId::default(), text).file);
     let is_span = |line: &str| {
@@ -40,7 +40,7 @@ pub(crate) fn tree_without_spans(text: &str) -> String {
     tree.lines().filter(|line| !is_span(line)).collect::<Vec<_>>().join("\n")
 }
 
-/// The comments' words, sorted.
+/// The words of the comments, sorted.
 pub(crate) fn comments(text: &str) -> Vec<String> {
     let parsed = lang::parser::parse(FileId::default(), text);
     let mut comments: Vec<String> = parsed
@@ -52,7 +52,7 @@ pub(crate) fn comments(text: &str) -> Vec<String> {
     comments
 }
 
-/// Formats, and checks that tree and comments stay and that formatting settles.
+/// Formats a text, and checks that tree and comments are unchanged and that formatting is idempotent.
 pub(crate) fn check_formatting(name: &str, text: &str) {
     let Ok(once) = lang::fmt::format(text) else { return };
     let twice =

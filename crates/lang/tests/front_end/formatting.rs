@@ -1,4 +1,4 @@
-//! Every file parses, and formatting it keeps what it says.
+//! Every file parses, and formatting preserves its contents.
 
 use crate::corpus::{check_formatting, module_files};
 

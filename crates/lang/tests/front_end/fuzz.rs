@@ -1,7 +1,7 @@
-//! Random damage to good files, and files invented by the grammar: nothing panics, hangs, or formats to something else.
+//! Random mutations of valid files, and files generated from the grammar: nothing panics, hangs, or changes by formatting.
 //!
-//! The budget is a fixed number of rounds, so a run is the same everywhere. `fuzz_for_a_while` goes on as long as it is
-//! told to, and keeps what raised a finding that nothing before it had raised:
+//! The number of rounds is fixed, so runs are reproducible. `fuzz_for_a_while` runs for a given
+//! time and saves inputs that give a new diagnostic:
 //!
 //! `FUZZ_SECONDS=600 cargo test --release -p tensorloom-lang --test front_end -- --ignored --nocapture fuzz_for_a_while`
 
@@ -101,7 +101,7 @@ fn texts(paths: &[std::path::PathBuf]) -> Vec<String> {
     paths.iter().map(|path| std::fs::read_to_string(path).unwrap()).collect()
 }
 
-/// The good files under their names, for others to import.
+/// The valid files by name, for imports.
 fn neighbours() -> &'static MemoryLoader {
     static FILES: OnceLock<MemoryLoader> = OnceLock::new();
     FILES.get_or_init(|| {
@@ -112,7 +112,7 @@ fn neighbours() -> &'static MemoryLoader {
     })
 }
 
-/// Reads a text and formats it.
+/// Parses and formats a text.
 fn front(text: &str) -> Vec<Diagnostic> {
     let parsed = lang::parser::parse(FileId::default(), text);
     for d in &parsed.diagnostics {
@@ -122,7 +122,7 @@ fn front(text: &str) -> Vec<Diagnostic> {
     parsed.diagnostics
 }
 
-/// Checks a text, draws what was found, and lowers what has no errors. The findings, without the names in them.
+/// Checks a text, renders its diagnostics, and lowers it if it has no errors. Returns the diagnostics without the names in them.
 fn meaning(text: &str) -> BTreeSet<String> {
     let loader = LibraryLoader(neighbours().clone().with("main", "local", text));
     let program = ModuleProgram::load("main", &loader);
@@ -155,7 +155,7 @@ fn meaning(text: &str) -> BTreeSet<String> {
     kinds
 }
 
-/// The code and the words of a finding; what stands in quotes is the file's, and so is what a constraint says.
+/// The code and the message of a diagnostic; quoted parts and constraint messages, which come from the file, are removed.
 fn kind(found: &Diagnostic) -> String {
     if found.code == lang::Code::E027 {
         return found.code.to_string();
@@ -194,7 +194,7 @@ fn files_of_the_grammar_are_read_and_checked() {
     }
 }
 
-/// What fuzzing came upon: mistakes of every kind, and whatever once went wrong.
+/// Inputs that fuzzing has found: errors of every kind, and former failures.
 #[test]
 fn kept_files_do_no_harm() {
     let kept = kept();
@@ -205,7 +205,7 @@ fn kept_files_do_no_harm() {
     }
 }
 
-/// Leaves out lines as long as the text still raises a finding of this kind.
+/// Removes lines as long as the text still gives a diagnostic of this kind.
 fn shorten(text: &str, wanted: &str) -> String {
     let mut lines: Vec<&str> = text.lines().collect();
     let mut size = lines.len() / 2;
@@ -250,7 +250,7 @@ fn fuzz_for_a_while() {
             }
         };
         let before = Instant::now();
-        // Comparing trees is slow: every fourth file is formatted too.
+        // Comparing trees is slow: only every fourth file is formatted too.
         let formatted = runs.is_multiple_of(4);
         let kinds = std::panic::catch_unwind(|| {
             if formatted {
@@ -301,7 +301,7 @@ fn deep_and_long_files_are_bounded() {
     }
 }
 
-/// The best of ten attempts: other programs may run beside.
+/// The best of ten attempts, since other programs may be running.
 #[test]
 fn ten_thousand_lines_parse_in_a_tenth_of_a_second() {
     let files = module_files();

@@ -1,4 +1,4 @@
-//! Random files that follow the grammar: the parser must take all of them, whatever the checker says about their meaning.
+//! Random files that follow the grammar: the parser must accept all of them, whatever the checker reports.
 
 use crate::random::Random;
 
@@ -57,14 +57,14 @@ const NOTES: &[&str] = &[
     "@kernel(\"k\", fallback=true)",
 ];
 
-/// A writer of random text with its indentation.
+/// A generator of random text with its indentation.
 pub(crate) struct Grammar<'a> {
     random: &'a mut Random,
     text: String,
     depth: usize,
 }
 
-/// A file of a few declarations.
+/// A file with a few declarations.
 pub(crate) fn file(random: &mut Random) -> String {
     let mut g = Grammar { random, text: String::new(), depth: 0 };
     if g.one_in(3) {
@@ -346,7 +346,7 @@ impl Grammar<'_> {
         });
         let notes = self.notes();
         if self.one_in(5) {
-            // Continued lines begin with an arrow or an annotation.
+            // Continuation lines start with an arrow or an annotation.
             let inner = "  ".repeat(self.depth + 1);
             let text = parts.join(&format!("\n{inner}-> "));
             let notes = notes.replace(" @", &format!("\n{inner}@"));

@@ -1,4 +1,4 @@
-//! Laws of the lexer, parser and formatter over the files of `tests/modules`.
+//! Tests of the lexer, parser and formatter on the files of `tests/modules`.
 
 mod corpus;
 mod formatting;

@@ -1,6 +1,6 @@
-//! Numbers for damage and invention, the same on every machine.
+//! A random number generator for mutations, with the same results on every machine.
 
-/// SplitMix64.
+/// The SplitMix64 generator.
 pub(crate) struct Random(pub(crate) u64);
 
 impl Random {

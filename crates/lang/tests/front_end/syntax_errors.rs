@@ -1,4 +1,4 @@
-//! What is said about text that does not follow the grammar.
+//! Error messages for text that does not follow the grammar.
 
 use lang::diagnostic::{ColorStyle, render_all};
 

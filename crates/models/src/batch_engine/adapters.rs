@@ -1,7 +1,7 @@
-//! Several low-rank adapters in one program: their matrices stacked, each row choosing its own.
+//! Several LoRA adapters in one program: their matrices are stacked, and each row selects its own adapter.
 //!
-//! Adapters of different ranks and targets are brought to one form: ranks are filled up with zeros, matrices that an adapter
-//! leaves alone have an update of zero, and `α/r` is multiplied into B. The first of the stack is no adapter at all.
+//! Adapters of different ranks and targets are padded to a common form: missing ranks and matrices have an update of zero, and
+//! `α/r` is multiplied into B. The first entry of the stack is no adapter.
 
 use crate::adapter::{AdaptedMatrix, Adapter, AdapterOptions};
 use crate::error::{Error, Result};
@@ -11,11 +11,11 @@ use crate::session::{Buffer, upload};
 use compiler::Backend;
 use ir::{Builder, DType, Graph, GraphBuilder, Type, Value};
 
-/// All adapters of a model as one.
+/// All adapters of a model in one stack.
 pub(super) struct StackedAdapters {
-    /// Its places are those of all adapters, its rank the highest.
+    /// The union of all adapters' matrices, with the highest rank.
     union: Adapter,
-    /// Elements of each stacked tensor.
+    /// The elements of each stacked tensor.
     values: Vec<Vec<f32>>,
     count: usize,
 }
@@ -82,8 +82,8 @@ impl StackedAdapters {
         upload(backend, &bytes)
     }
 
-    /// A graph with the updates of the adapter that an i32, the last of the further inputs, names: from stacks, then the
-    /// graph's own inputs, then that number.
+    /// Adds the updates of the adapter whose index is the last input, an i32. The inputs are the
+    /// stacks, then the graph's own inputs, then the index.
     pub(super) fn insert_adapters(&self, forward: &Graph) -> Result<Graph> {
         let adapted = insert_adapter::insert_adapter(forward, false, &self.union, false)?;
         let mut b = Builder::new();

@@ -1,21 +1,21 @@
-//! Where the past of sequences lies: for each cache of a step a buffer with one entry for each row.
+//! KV caches and recurrent states of sequences: for each cache of a step, a buffer with one entry per row.
 
 use crate::error::Result;
 use crate::session::Buffer;
 use ir::Type;
 use std::ops::Range;
 
-/// One cache of one sequence.
+/// The layout of one cache of one sequence.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct CacheLayout {
-    /// Bytes of a sequence.
+    /// Bytes per sequence.
     pub(super) bytes: usize,
-    /// Keys and values have a place for each position: how many runs of them, bytes of a position in a run. States have none.
+    /// For keys and values: the number of contiguous runs, and the bytes of a position in a run. Recurrent states have none.
     pub(super) positions: Option<(usize, usize)>,
 }
 
 impl CacheLayout {
-    /// Layouts from the types of caches for two capacities: what differs is by position.
+    /// Derives layouts from the types of caches at two capacities: those that differ are indexed by position.
     pub(super) fn of(types: &[Type], longer: &[Type]) -> Vec<CacheLayout> {
         let pairs = types.iter().zip(longer);
         pairs
@@ -30,7 +30,7 @@ impl CacheLayout {
             .collect()
     }
 
-    /// Byte ranges of some positions in a sequence's cache; of a state, all of it.
+    /// Byte ranges of some positions in a sequence's cache; for a state, all of it.
     fn byte_ranges(&self, positions: &Range<usize>) -> impl Iterator<Item = Range<usize>> + use<> {
         let (outer, each, length) = match self.positions {
             Some((outer, inner)) => {
@@ -41,19 +41,19 @@ impl CacheLayout {
         (0..outer).map(move |o| o * each + length.start..o * each + length.end)
     }
 
-    /// Bytes of so many positions; of a state, all of it.
+    /// Bytes of this many positions; for a state, all of it.
     pub(super) fn size(&self, positions: usize) -> usize {
         self.positions.map_or(self.bytes, |(outer, inner)| outer * inner * positions)
     }
 
-    /// Reads some positions of an entry.
+    /// Reads positions of an entry.
     pub(super) fn read(&self, from: &Buffer, row: usize, positions: Range<usize>) -> Result<Vec<u8>> {
         let mut bytes = vec![0; self.size(positions.len())];
         self.read_to(from, row, positions, &mut bytes)?;
         Ok(bytes)
     }
 
-    /// The same, to memory of [`Layout::size`] bytes.
+    /// Reads positions into memory of [`CacheLayout::size`] bytes.
     pub(super) fn read_to(&self, from: &Buffer, row: usize, positions: Range<usize>, mut to: &mut [u8]) -> Result<()> {
         for run in self.byte_ranges(&positions) {
             let (here, rest) = to.split_at_mut(run.len());
@@ -63,7 +63,7 @@ impl CacheLayout {
         Ok(())
     }
 
-    /// Writes what [`Layout::read`] gave.
+    /// Writes the bytes that [`CacheLayout::read`] returned.
     pub(super) fn write(&self, to: &Buffer, row: usize, positions: Range<usize>, mut bytes: &[u8]) -> Result<()> {
         for run in self.byte_ranges(&positions) {
             let (here, rest) = bytes.split_at(run.len().min(bytes.len()));
@@ -88,12 +88,12 @@ pub(super) fn copy(
     Ok(())
 }
 
-/// The first positions of an entry, by cache.
+/// Reads the first positions of an entry, for each cache.
 pub(super) fn read(layouts: &[CacheLayout], from: &[Buffer], row: usize, length: usize) -> Result<Vec<Vec<u8>>> {
     layouts.iter().zip(from).map(|(layout, cache)| layout.read(cache, row, 0..length)).collect()
 }
 
-/// Writes what [`read`] gave.
+/// Writes the bytes that [`read`] returned.
 pub(super) fn write(
     layouts: &[CacheLayout],
     to: &[Buffer],

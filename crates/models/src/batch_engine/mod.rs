@@ -1,15 +1,16 @@
-//! Sequences that grow together: one program runs the next id of every row, and rows come and go between two runs.
+//! Continuous batching: one program decodes the next token of every row, and rows are added and removed between two steps.
 //!
-//! A prompt is run by itself, in parts of a fixed size, in a cache of its own ([`Slots::begin`], [`Slots::advance`]); then it
-//! becomes a row ([`Slots::join`]). Rows are dense: programs of several sizes work on the first entries of the same caches,
-//! so a few rows cost what a few rows cost. Where one leaves, the last takes its place.
+//! A prompt is prefilled separately, in chunks of a fixed size, in its own cache ([`BatchEngine::start_prefill`],
+//! [`BatchEngine::prefill_chunk`]); then it becomes a row ([`BatchEngine::admit`]). Rows are dense: programs of several sizes
+//! work on the first entries of the same caches, so the cost of a step depends on the number of rows.
+//! When a row is removed, the last row takes its place.
 //!
 //! # Equal bits
 //!
-//! A row gives the same bits whatever stands in the other rows and however many there are. Products cut their depth by
-//! its size alone, and everything else in a step belongs to one row; but a product with a single row is added up in another
-//! order, so the smallest program has two. Prompts are run in the same parts from their first id on, so what is taken over from
-//! an earlier prompt has the bits that running it would give.
+//! The results of a row are bitwise independent of the other rows and of their number. Products split their reduction dimension
+//! by its size alone, and every other op in a step works on single rows; but a product with a single row is summed in another
+//! order, so the smallest program has two rows. Prompts are always split into the same chunks, so cached prefixes of earlier
+//! prompts are bitwise equal to recomputing them.
 
 mod adapters;
 mod cache;
@@ -28,16 +29,16 @@ use prefix::PrefixCache;
 use program::{BatchProgram, ProgramBuilder, decode_step_graph};
 use std::sync::Arc;
 
-/// Sizes of a batch.
+/// The sizes of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BatchOptions {
-    /// Rows at once.
+    /// Maximum number of rows.
     pub max_batch: usize,
-    /// Ids of a sequence, prompt and new ones.
+    /// Maximum number of tokens of a sequence: prompt and generated ones.
     pub max_seq_len: usize,
-    /// Ids of a prompt that are run at once.
+    /// Number of prompt tokens per prefill chunk.
     pub prefill_chunk: usize,
-    /// Bytes of prefixes of prompts that are kept, at most; never more than the caches of the rows have.
+    /// Maximum bytes of cached prompt prefixes; never more than the caches of the rows.
     pub prefix_cache_bytes: usize,
 }
 
@@ -50,47 +51,46 @@ impl Default for BatchOptions {
 /// A row of the batch.
 #[derive(Clone, Copy, Debug)]
 struct BatchRow {
-    /// How many ids it has.
+    /// Its number of tokens.
     length: usize,
     adapter: i32,
 }
 
-/// A prompt that is being run.
+/// A prompt that is being prefilled.
 #[derive(Clone, Debug)]
 struct PendingPrompt {
     ids: Vec<i32>,
     done: usize,
     adapter: i32,
-    /// Sums of the states so far, where these are asked for and not the next id.
+    /// Sums of the hidden states so far, if an embedding is requested instead of the next token.
     states: Option<Vec<f64>>,
 }
 
-/// A row, or a prompt that is being run, with what the caches have of it: it makes place for another and goes on later, with the
-/// same bits.
+/// A suspended row or prompt with its cache contents: it makes room for another and is resumed later with bitwise equal results.
 pub struct SuspendedSequence {
     row: BatchRow,
     prompt: Option<PendingPrompt>,
-    /// By cache.
+    /// The bytes of each cache.
     bytes: Vec<Vec<u8>>,
 }
 
-/// Sequences that grow together.
+/// A batch of sequences with their caches.
 pub struct BatchEngine {
     model: Arc<Model>,
     backend: Arc<dyn Backend>,
     stacked_adapters: Option<StackedAdapters>,
     adapters: usize,
     sizes: BatchOptions,
-    /// Stacks of adapters, then parameters.
+    /// Stacked adapters, then parameters.
     shared_buffers: Vec<Buffer>,
     layouts: Vec<CacheLayout>,
-    /// Caches of all rows, and those of the prompt at hand.
+    /// Caches of all rows, and those of the current prompt.
     caches: Vec<Buffer>,
     prompt_caches: Vec<Buffer>,
     rows: Vec<BatchRow>,
     prompt: Option<PendingPrompt>,
     prefixes: PrefixCache,
-    /// A part of a prompt, a single id of one, states of a part; rows by their number.
+    /// Programs for a prefill chunk, a single prompt token, and the hidden states of a chunk; decode programs by their number of rows.
     part: BatchProgram,
     decode_one: Option<BatchProgram>,
     hidden_states: Option<Option<BatchProgram>>,
@@ -98,7 +98,7 @@ pub struct BatchEngine {
 }
 
 impl BatchEngine {
-    /// An empty batch. Parameters are read now, programs of rows when they are first needed, or by [`Slots::warm`].
+    /// Creates an empty batch. Parameters are loaded now, decode programs at their first use, or by [`BatchEngine::warmup`].
     pub fn new(
         model: Arc<Model>,
         adapters: &[Adapter],
@@ -139,7 +139,7 @@ impl BatchEngine {
         let source =
             ProgramBuilder { model: &model, stacked: stacked.as_ref(), capacity, shared: &shared, backend: &*backend };
         let part = source.prefill_program(sizes.prefill_chunk, &own)?;
-        // States of other positions can't be cut out, so only keys and values are worth keeping.
+        // A recurrent state can't be truncated to a prefix, so only keys and values are cached.
         let pages = match layouts.iter().all(|layout| layout.positions.is_some()) {
             true => sizes.prefix_cache_bytes.min(layouts.iter().map(|layout| layout.bytes * sizes.max_batch).sum()),
             false => 0,
@@ -169,12 +169,12 @@ impl BatchEngine {
         &self.model
     }
 
-    /// Its sizes, as far as the model allows.
+    /// The sizes, limited by the model.
     pub fn sizes(&self) -> BatchOptions {
         self.sizes
     }
 
-    /// How many rows there are now.
+    /// The current number of rows.
     pub fn len(&self) -> usize {
         self.rows.len()
     }
@@ -184,23 +184,23 @@ impl BatchEngine {
         self.rows.is_empty()
     }
 
-    /// Whether one more row has a place.
+    /// Whether one more row can be added.
     pub fn has_room(&self) -> bool {
         self.rows.len() < self.sizes.max_batch
     }
 
-    /// Bytes of beginnings of prompts that are kept.
+    /// Bytes of cached prompt prefixes.
     pub fn prefix_bytes(&self) -> usize {
         self.prefixes.bytes()
     }
 
-    /// How many caches are changed in place, of how many: all of them, where the device can.
+    /// The number of caches that are updated in place, and of all caches.
     pub fn in_place(&mut self) -> Result<(usize, usize)> {
         self.prepare(2)?;
         Ok(self.steps[0].1.in_place())
     }
 
-    /// Compiles every program, and allocates all memory that prefixes may take.
+    /// Compiles every program, and allocates all memory of the prefix cache.
     pub fn warmup(&mut self) -> Result<()> {
         self.prefixes.allocate();
         if self.cannot_embed().is_none() {
@@ -233,12 +233,12 @@ impl BatchEngine {
         }
     }
 
-    /// Rows of the smallest program for so many.
+    /// The row capacity of the smallest program for this many rows.
     fn size(&self, rows: usize) -> usize {
         rows.max(2).next_power_of_two().min(self.sizes.max_batch)
     }
 
-    /// The program for so many rows, or a few more.
+    /// Compiles the smallest program for this many rows.
     fn prepare(&mut self, rows: usize) -> Result<usize> {
         let size = self.size(rows);
         if let Some(at) = self.steps.iter().position(|(own, _)| *own == size) {
@@ -249,13 +249,13 @@ impl BatchEngine {
         Ok(self.steps.len() - 1)
     }
 
-    /// Why this model gives no embeddings, as far as that is known before they are compiled.
+    /// Why this model supports no embeddings, as far as it is known before compilation.
     fn cannot_embed(&self) -> Option<String> {
         let states = self.has_states().then(|| "a model that keeps a state gives no embeddings here".to_string());
         self.model.pooling.unsupported.clone().or(states)
     }
 
-    /// Whether a cache has a state for all positions, and not a place for each.
+    /// Whether a cache is a recurrent state, not indexed by position.
     fn has_states(&self) -> bool {
         self.layouts.iter().any(|layout| layout.positions.is_none())
     }
@@ -275,7 +275,7 @@ impl BatchEngine {
         Ok(())
     }
 
-    /// Begins a prompt, of the model itself (0) or an adapter; gives how many of its ids are known from an earlier one.
+    /// Starts a prompt for the base model (0) or an adapter; returns how many of its tokens are in the prefix cache.
     pub fn start_prefill(&mut self, prompt: &[i32], adapter: usize) -> Result<usize> {
         self.check_prompt(prompt, adapter)?;
         let adapter = adapter as i32;
@@ -286,7 +286,7 @@ impl BatchEngine {
         Ok(done)
     }
 
-    /// Begins a text whose embedding [`Slots::advance`] gives after its last part.
+    /// Starts a text whose embedding [`BatchEngine::prefill_chunk`] returns after its last chunk.
     pub fn start_embedding(&mut self, ids: &[i32], adapter: usize) -> Result<()> {
         self.check_prompt(ids, adapter)?;
         if let Some(why) = self.cannot_embed() {
@@ -303,12 +303,12 @@ impl BatchEngine {
         Ok(())
     }
 
-    /// How many ids of the prompt at hand are done.
+    /// The number of tokens of the current prompt that are prefilled.
     pub fn prompt_tokens_done(&self) -> usize {
         self.prompt.as_ref().map_or(0, |prompt| prompt.done)
     }
 
-    /// Puts the prompt at hand aside.
+    /// Suspends the current prompt.
     pub fn suspend_prompt(&mut self) -> Result<SuspendedSequence> {
         let Some(prompt) = self.prompt.take() else {
             return Err(Error::Input("no prompt was begun".into()));
@@ -321,7 +321,7 @@ impl BatchEngine {
         })
     }
 
-    /// Takes a row out of the batch; the last row, if it is another, has its number then.
+    /// Suspends a row. If it is not the last row, the last row takes its index.
     pub fn suspend_row(&mut self, row: usize) -> Result<SuspendedSequence> {
         let Some(&own) = self.rows.get(row) else { return Err(Error::Input(format!("no row {row}"))) };
         let bytes = cache::read(&self.layouts, &self.caches, row, own.length)?;
@@ -329,7 +329,7 @@ impl BatchEngine {
         Ok(SuspendedSequence { row: own, prompt: None, bytes })
     }
 
-    /// Goes on with what was put aside: a prompt is at hand again, a row is the last one.
+    /// Resumes a suspended prompt as the current one, or a suspended row as the last one.
     pub fn resume(&mut self, aside: SuspendedSequence) -> Result<()> {
         let length = aside.row.length;
         if aside.prompt.is_some() {
@@ -345,7 +345,7 @@ impl BatchEngine {
         Ok(())
     }
 
-    /// What is wrong with a prompt.
+    /// Checks a prompt.
     pub fn check_prompt(&self, prompt: &[i32], adapter: usize) -> Result<()> {
         self.model.check_ids(&[prompt.to_vec()])?;
         if prompt.len() >= self.sizes.max_seq_len {
@@ -361,7 +361,7 @@ impl BatchEngine {
         Ok(())
     }
 
-    /// States begin with zero; keys and values are written before they are read.
+    /// Sets recurrent states to zero; keys and values are written before they are read.
     fn forget_states(&mut self) -> Result<()> {
         for (layout, buffer) in self.layouts.iter().zip(&self.prompt_caches) {
             if layout.positions.is_none() {
@@ -371,7 +371,7 @@ impl BatchEngine {
         Ok(())
     }
 
-    /// Runs the next part of the prompt; after the last one it gives the logits of the id that comes next.
+    /// Prefills the next chunk of the prompt; after the last one it returns the logits of the next token.
     pub fn prefill_chunk(&mut self) -> Result<Option<Vec<f32>>> {
         let Some(mut prompt) = self.prompt.take() else {
             return Err(Error::Input("no prompt was begun".into()));
@@ -381,7 +381,7 @@ impl BatchEngine {
         }
         let part = self.sizes.prefill_chunk;
         let left = prompt.ids.len() - prompt.done;
-        // Positions behind the last are overwritten before anybody looks at them; a state would remember them.
+        // Padding positions are overwritten before they are read; a recurrent state would be changed by them.
         let pads = !self.has_states();
         let fits = prompt.done + part <= self.capacity();
         let (program, count) = match left >= part || pads && fits {
@@ -413,7 +413,7 @@ impl BatchEngine {
         Ok(Some(program.result()?.0))
     }
 
-    /// The prompt that was run becomes a row; gives its number.
+    /// Adds the prefilled prompt as a row; returns its index.
     pub fn admit(&mut self) -> Result<usize> {
         let Some(prompt) = self.prompt.take().filter(|prompt| prompt.done == prompt.ids.len()) else {
             return Err(Error::Input("no prompt was run to its end".into()));
@@ -427,23 +427,23 @@ impl BatchEngine {
         Ok(row)
     }
 
-    /// Forgets the prompt at hand.
+    /// Cancels the current prompt.
     pub fn cancel_prompt(&mut self) {
         self.prompt = None;
     }
 
-    /// How many ids a row has.
+    /// The number of tokens of a row.
     pub fn row_length(&self, row: usize) -> usize {
         self.rows.get(row).map_or(0, |row| row.length)
     }
 
-    /// How many rows a step of at least so many runs. The smallest program for them has places for the rows behind them too.
+    /// The number of rows of a step for at least this many: the smallest program also has places for some of the following rows.
     pub fn step_width(&self, rows: usize) -> usize {
         self.size(rows).min(self.rows.len())
     }
 
-    /// Gives the first rows one more token each: all of them, or as many as [`Slots::stepped`] says. Gives the logits of the next
-    /// tokens, row by row, and how many there are of a row. The other rows stay as they are.
+    /// Decodes one more token for the first rows: all of them, or as many as [`BatchEngine::step_width`] returns. Returns the
+    /// logits of the next tokens, row by row, and their number per row. The other rows are unchanged.
     pub fn step(&mut self, next: &[i32]) -> Result<(Vec<f32>, usize)> {
         if next.is_empty() || next.len() != self.step_width(next.len()) {
             return Err(Error::Input(format!("{} ids for {} rows", next.len(), self.rows.len())));
@@ -473,7 +473,7 @@ impl BatchEngine {
         Ok((logits, width))
     }
 
-    /// Frees a row. The last row, if it is another, has this number now.
+    /// Removes a row. If it is not the last row, the last row takes its index.
     pub fn evict(&mut self, row: usize) -> Result<()> {
         if row >= self.rows.len() {
             return Err(Error::Input(format!("no row {row}")));
@@ -486,7 +486,7 @@ impl BatchEngine {
         Ok(())
     }
 
-    /// Rows become copies of these rows, in this order.
+    /// Replaces the rows by copies of these rows, in this order.
     pub fn reorder_cache(&mut self, from: &[usize]) -> Result<()> {
         if from.len() > self.sizes.max_batch || from.iter().any(|row| *row >= self.rows.len()) {
             return Err(Error::Input("no such rows".into()));
@@ -513,8 +513,8 @@ impl BatchEngine {
         Ok(())
     }
 
-    /// The embedding of ids: the states that the head would score, pooled as the model's directory says; the mean of length 1 where
-    /// it says nothing.
+    /// The embedding of a token sequence: the hidden states before the head, pooled as configured in the model's directory; by
+    /// default the mean, normalized to length 1.
     pub fn embed(&mut self, ids: &[i32], adapter: usize) -> Result<Vec<f32>> {
         if self.prompt.is_some() {
             return Err(Error::Input("a prompt is being run".into()));
@@ -527,14 +527,14 @@ impl BatchEngine {
         }
     }
 
-    /// Runs the next part of a text that is embedded.
+    /// Runs the next chunk of a text that is embedded.
     fn advance_embedding(&mut self, mut prompt: PendingPrompt, mut sums: Vec<f64>) -> Result<Option<Vec<f32>>> {
         let part = self.sizes.prefill_chunk;
         let capacity = self.capacity();
         let pooling = self.source().model.pooling.clone();
         let Some(Some(program)) = &mut self.hidden_states else { return Err(Error::Input("no program".into())) };
         let (ids, done) = (&prompt.ids, prompt.done);
-        // The last part may begin earlier, so that it fits: positions are written again with what they have.
+        // The last chunk may start earlier, so that it fits: positions are rewritten with the same values.
         let start = done.min(capacity - part);
         let real = (ids.len() - start).min(part);
         let mut here = ids[start..start + real].to_vec();
@@ -554,8 +554,8 @@ impl BatchEngine {
     }
 }
 
-/// The longest sequence that the model takes step by step.
+/// The maximum sequence length for incremental decoding.
 fn max_positions(model: &Model) -> Option<usize> {
-    // Beyond this the whole sequence would be rotated anew.
+    // Beyond this, the rotation factors of all positions change.
     model.max_positions().into_iter().chain(model.max_sequence()).chain(model.architecture.long_rope_threshold()).min()
 }

@@ -1,54 +1,54 @@
-//! Prefixes of prompts that were run before: pages of keys and values, found by the tokens up to their end.
+//! A cache of prompt prefixes: pages of keys and values, looked up by the tokens up to their end.
 //!
-//! A page holds the positions of one part of a prompt. Prompts are always run in the same parts, so a page has the very bits
-//! that running it again would give. All pages have one size, and the memory of a page that is evicted is used again.
+//! A page contains the positions of one prefill chunk. Prompts are always split into the same chunks, so a page is bitwise equal
+//! to recomputing it. All pages have the same size, and the memory of an evicted page is reused.
 
 use crate::batch_engine::cache::CacheLayout;
 use crate::error::Result;
 use crate::session::Buffer;
 use std::collections::BTreeMap;
 
-/// Pages up to a number of bytes. The least recently used one is evicted first.
+/// A prefix cache with a byte limit. The least recently used page is evicted first.
 #[derive(Debug, Default)]
 pub(super) struct PrefixCache {
-    /// Pages at most, and bytes of a page.
+    /// Maximum number of pages, and bytes per page.
     max_pages: usize,
     page_bytes: usize,
-    /// Counts uses.
+    /// A counter of uses.
     clock: u64,
     pages: BTreeMap<Vec<i32>, CachePage>,
-    /// Memory of pages that nothing is in.
+    /// Memory of unused pages.
     free: Vec<Vec<u8>>,
 }
 
 #[derive(Debug)]
 struct CachePage {
     used: u64,
-    /// Cache after cache.
+    /// The contents, cache after cache.
     bytes: Vec<u8>,
 }
 
 impl PrefixCache {
-    /// Pages for parts of so many tokens, in at most so many bytes, with the tokens by which they are found.
+    /// Creates a cache with pages of `part` tokens and at most `bytes` bytes, for sequences of up to `context` tokens.
     pub(super) fn new(bytes: usize, part: usize, context: usize, layouts: &[CacheLayout]) -> PrefixCache {
         let size = layouts.iter().map(|layout| layout.size(part)).sum::<usize>();
         PrefixCache { max_pages: bytes / (size + 4 * context), page_bytes: size, ..PrefixCache::default() }
     }
 
-    /// Bytes that pages have.
+    /// The bytes of all pages in use.
     pub(super) fn bytes(&self) -> usize {
         self.pages.len() * self.page_bytes
     }
 
     /// Allocates the memory of all pages.
     pub(super) fn allocate(&mut self) {
-        // Zeros would only be promised by the system; other bytes are there.
+        // Zeroed memory would only be mapped at its first use; other values are written now.
         self.free.resize_with(self.max_pages - self.pages.len(), || vec![1; self.page_bytes]);
     }
 
-    /// Writes what is known of a prompt's prefix, whole parts of it, into an entry; gives how many positions.
+    /// Writes the cached chunks of a prompt's prefix into an entry; returns the number of positions.
     ///
-    /// At least one token is left to run: its logits are what is asked for.
+    /// At least one token remains to be prefilled: its logits are needed.
     pub(super) fn restore(
         &mut self,
         key: i32,
@@ -73,7 +73,7 @@ impl PrefixCache {
         Ok(done)
     }
 
-    /// Keeps the page that ends here.
+    /// Inserts the page that ends at this position.
     pub(super) fn insert(
         &mut self,
         key: i32,
@@ -107,7 +107,7 @@ impl PrefixCache {
     }
 }
 
-/// Pages of different adapters have nothing in common.
+/// The key of a page; pages of different adapters are distinct.
 fn page_key(key: i32, tokens: &[i32]) -> Vec<i32> {
     std::iter::once(key).chain(tokens.iter().copied()).collect()
 }

@@ -1,7 +1,7 @@
-//! The programs of a batch: a part of one prompt, and one more id for each of several rows.
+//! The programs of a batch: a prefill chunk of one prompt, and a decode step for several rows.
 //!
-//! The second is the graph of a step for one sequence, mapped over rows by `transform::vmap`: positions, ids, caches and the
-//! adapter have an entry for each row, parameters are shared.
+//! The second is the graph of a decode step for one sequence, mapped over rows by `transform::vmap`: positions, token IDs, caches
+//! and the adapter have a batch axis, parameters are shared.
 
 use super::adapters::StackedAdapters;
 use crate::budget;
@@ -15,20 +15,20 @@ use lang::lower::{LowerOptions, Lowered};
 use std::sync::Arc;
 use training::named_tensor::from_bytes;
 
-/// A compiled program. Inputs: what is shared (stacks of adapters, parameters), ids, position, caches, the adapter where there
-/// are several, the row that is asked for where it is a part of a prompt. Outputs: the result, caches.
+/// A compiled program. Inputs: shared ones (stacks of adapters, parameters), token IDs, position, caches, the index of the
+/// adapter if there are several, and for a prefill chunk the row whose logits are needed. Outputs: the result, caches.
 pub(super) struct BatchProgram {
     executable: Arc<dyn Executable>,
     bindings: Bindings,
     shared: usize,
     caches: usize,
-    /// Caches that it could not change in place.
+    /// Caches that could not be updated in place.
     copied: Vec<usize>,
     adapters: bool,
     result: Type,
 }
 
-/// What all programs of a batch are made of.
+/// The common inputs from which all programs of a batch are built.
 pub(super) struct ProgramBuilder<'a> {
     pub(super) model: &'a Model,
     pub(super) stacked: Option<&'a StackedAdapters>,
@@ -37,7 +37,7 @@ pub(super) struct ProgramBuilder<'a> {
     pub(super) backend: &'a dyn Backend,
 }
 
-/// One step of decoding some ids, without the outputs that are for onlookers.
+/// Lowers a decode step of `count` tokens, without the outputs for observation.
 pub(super) fn decode_step_graph(model: &Model, count: usize, capacity: usize) -> Result<Lowered> {
     let options =
         LowerOptions { dtype: model.dtype, decode: Some(capacity), custom_backward: false, ..LowerOptions::default() };
@@ -45,14 +45,14 @@ pub(super) fn decode_step_graph(model: &Model, count: usize, capacity: usize) ->
 }
 
 impl ProgramBuilder<'_> {
-    /// Runs so many ids of one sequence; gives the logits behind one of them.
+    /// A program that prefills `count` tokens of one sequence; it returns the logits after one of them.
     pub(super) fn prefill_program(&self, count: usize, caches: &[Buffer]) -> Result<BatchProgram> {
         let lowered = decode_step_graph(self.model, count, self.capacity)?;
         let graph = self.with_adapters(&lowered.graph)?;
         self.compile(&select_last_token(&graph, 1)?, &lowered, caches)
     }
 
-    /// The states that the head would score of so many ids of one sequence; none where the graph has no head.
+    /// A program that returns the hidden states before the head for `count` tokens of one sequence; none if the graph has no head.
     pub(super) fn hidden_state_program(&self, count: usize, caches: &[Buffer]) -> Result<Option<BatchProgram>> {
         let lowered = decode_step_graph(self.model, count, self.capacity)?;
         let mut graph = lowered.graph.clone();
@@ -63,7 +63,7 @@ impl ProgramBuilder<'_> {
         self.compile(&graph, &lowered, caches).map(Some)
     }
 
-    /// Runs one id for each of so many rows.
+    /// A program that decodes one token for each of `rows` rows.
     pub(super) fn decode_program(&self, rows: usize, caches: &[Buffer]) -> Result<BatchProgram> {
         let lowered = decode_step_graph(self.model, 1, self.capacity)?;
         let graph = self.with_adapters(&lowered.graph)?;
@@ -79,7 +79,7 @@ impl ProgramBuilder<'_> {
             Some(stacked) => stacked.insert_adapters(graph)?,
             None => graph.clone(),
         };
-        // Parameters come behind the stacks, packed ones as their parts.
+        // Parameters follow the stacks, quantized ones as their parts.
         self.model.read_packed(&graph, self.shared.len() - self.model.param_inputs())
     }
 
@@ -115,7 +115,7 @@ impl ProgramBuilder<'_> {
     }
 }
 
-/// A graph with its first result and its caches alone.
+/// A graph with only its first result and its caches.
 fn keep_logits_and_caches(graph: &Graph, results: usize, caches: usize) -> Result<Graph> {
     let mut b = Builder::new();
     let args: Vec<Value> = graph.input_types().into_iter().map(|ty| b.graph.input(ty)).collect();
@@ -125,7 +125,7 @@ fn keep_logits_and_caches(graph: &Graph, results: usize, caches: usize) -> Resul
 }
 
 impl BatchProgram {
-    /// Runs it. Ids are those of all rows, positions and adapters one for each; `row` is the id of a part that is asked for.
+    /// Runs the program. Token IDs are those of all rows, positions and adapters one per row; `row` is the requested token of a chunk.
     pub(super) fn run(
         &mut self,
         ids: &[i32],
@@ -155,14 +155,14 @@ impl BatchProgram {
         Ok(())
     }
 
-    /// The result of the last run, its rows one after the other, and the length of a row.
+    /// The result of the last run, row by row, and the length of a row.
     pub(super) fn result(&self) -> Result<(Vec<f32>, usize)> {
         let mut bytes = vec![0; self.result.bytes()];
         self.bindings.outputs[0].read(0, &mut bytes)?;
         Ok((from_bytes(&bytes, self.result.dtype), self.result.shape.last().copied().unwrap_or(1)))
     }
 
-    /// How many caches are changed in place, of how many.
+    /// The number of caches that are updated in place, and of all caches.
     pub(super) fn in_place(&self) -> (usize, usize) {
         (self.caches - self.copied.len(), self.caches)
     }

@@ -1,22 +1,22 @@
-//! A regular expression as a table: states, classes of bytes, and which states can still lead to a match.
+//! Compiles a regular expression to a table: states, byte classes, and the states from which a match is still possible.
 //!
-//! The table is made by the subset construction on the expression's NFA. Its size can be exponential in that of the expression, so
-//! every elementary step is counted: an expression costs at most what its [`Budget`] has.
+//! The table is built by the subset construction on the expression's NFA. Its size can be exponential in that of the expression,
+//! so every elementary step is counted: an expression costs at most its [`WorkBudget`].
 
 use regex_automata::nfa::thompson::{self, NFA, State, WhichCaptures};
 use regex_automata::util::look::Look;
 use regex_automata::util::primitives::StateID;
 use std::collections::HashMap;
 
-/// No way to a match from here.
+/// The dead state: no match is possible from here.
 pub(super) const DEAD: u32 = u32::MAX;
 
-/// Bytes of an NFA.
+/// Maximum size of an NFA in bytes.
 const MAX_NFA_BYTES: usize = 4 << 20;
-/// Entries of a table, and of the sets that its states stand for.
+/// Maximum number of entries of a table, and of the sets that its states represent.
 const MAX_TABLE_ENTRIES: usize = 2 << 20;
 
-/// What making automata may cost. One budget serves everything that a request asks for.
+/// The budget for building automata. All constraints of a request share one.
 pub(super) struct WorkBudget {
     steps: u64,
 }
@@ -55,7 +55,7 @@ pub(super) struct Automaton {
 
 impl Automaton {
     pub(super) fn new(pattern: &str, budget: &mut WorkBudget) -> Result<Automaton, String> {
-        // Parsing looks at every byte several times.
+        // The parser reads every byte several times.
         budget.spend(8 * pattern.len())?;
         let config = thompson::Config::new().nfa_size_limit(Some(MAX_NFA_BYTES)).which_captures(WhichCaptures::None);
         let nfa = NFA::compiler().configure(config).build(pattern).map_err(|e| {
@@ -70,7 +70,7 @@ impl Automaton {
                 text = inner.to_string();
                 cause = inner.source();
             }
-            // What is wrong stands in the last line, below a drawing of where.
+            // The last line of the message is the reason, below an excerpt with the position.
             let reason = text.lines().last().unwrap_or_default().trim();
             format!("the expression can't be used: {}", reason.strip_prefix("error: ").unwrap_or(reason))
         })?;
@@ -84,7 +84,7 @@ impl Automaton {
         Ok(found)
     }
 
-    /// Ways into states from which no match can be reached go nowhere.
+    /// Replaces transitions to states from which no match is reachable by the dead state.
     fn prune(&mut self, budget: &mut WorkBudget) -> Result<(), String> {
         let states = self.accepting.len();
         budget.spend(self.table.len())?;
@@ -122,7 +122,7 @@ impl Automaton {
         self.start
     }
 
-    /// Bytes of memory that the automaton has.
+    /// The memory of the automaton in bytes.
     pub(super) fn bytes(&self) -> usize {
         4 * self.table.len() + self.accepting.len() + size_of::<Automaton>()
     }
@@ -138,7 +138,7 @@ impl Automaton {
         self.accepting.get(state as usize).copied().unwrap_or(false)
     }
 
-    /// Whether nothing can follow.
+    /// Whether no byte can follow.
     pub(super) fn is_final(&self, state: u32) -> bool {
         state == DEAD || {
             let from = state as usize * self.width;
@@ -146,23 +146,23 @@ impl Automaton {
         }
     }
 
-    /// Whether some text that matches has one of these bytes.
+    /// Whether some matching text contains one of these bytes.
     pub(super) fn may_contain(&self, bytes: impl Iterator<Item = u8> + Clone) -> bool {
         (0..self.accepting.len() as u32).any(|state| bytes.clone().any(|byte| self.next(state, byte) != DEAD))
     }
 }
 
-/// The subset construction.
+/// The state of the subset construction.
 struct SubsetConstruction<'a> {
     nfa: &'a NFA,
     classes: [u8; 256],
     width: usize,
-    /// Marks of the closure at hand.
+    /// Marks of the states in the current closure.
     marks: Vec<u32>,
     mark: u32,
 }
 
-/// States of an NFA, sorted.
+/// A sorted set of NFA states.
 type NfaStateSet = Box<[StateID]>;
 
 impl<'a> SubsetConstruction<'a> {
@@ -175,7 +175,7 @@ impl<'a> SubsetConstruction<'a> {
         SubsetConstruction { nfa, classes, width, marks: vec![0; nfa.states().len()], mark: 0 }
     }
 
-    /// What can be reached without a byte: states that read one, that end, or that wait for the end of the text.
+    /// The epsilon closure: states that read a byte, that accept, or that wait for the end of the text.
     fn closure(
         &mut self,
         from: &[StateID],
@@ -214,7 +214,7 @@ impl<'a> SubsetConstruction<'a> {
     fn determinise(mut self, budget: &mut WorkBudget) -> Result<Automaton, String> {
         let first = self.closure(&[self.nfa.start_anchored()], true, false, budget)?;
         let mut numbers: HashMap<NfaStateSet, u32> = HashMap::from([(first.clone(), 0)]);
-        // What classes of bytes lead to, before its closure: many lead to the same.
+        // The sets that byte classes lead to, before their closure: many are equal.
         let mut reached: HashMap<NfaStateSet, u32> = HashMap::new();
         let mut order = vec![first];
         let (mut table, mut accepting): (Vec<u32>, Vec<bool>) = (Vec::new(), Vec::new());
@@ -268,7 +268,7 @@ impl<'a> SubsetConstruction<'a> {
         Ok(ended.iter().any(|id| matches!(self.nfa.state(*id), State::Match { .. })))
     }
 
-    /// Where each class of bytes leads.
+    /// The target of each byte class.
     fn targets(&self, set: &[StateID], budget: &mut WorkBudget) -> Result<Vec<NfaStateSet>, String> {
         let mut targets: Vec<Vec<StateID>> = vec![Vec::new(); self.width];
         let mut steps = self.width;

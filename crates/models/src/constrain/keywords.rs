@@ -1,20 +1,20 @@
-//! The keywords of JSON Schema 2020-12, and a few of its forerunners and of OpenAPI: which of them decide the output, which can't, and
-//! which are refused.
+//! The keywords of JSON Schema 2020-12, of some earlier drafts and of OpenAPI: which of them constrain the output, which have no
+//! effect, and which are rejected.
 
-/// What a keyword does.
+/// How a keyword is handled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum KeywordSupport {
-    /// The output has what it asks for.
+    /// The output satisfies it.
     Enforced,
-    /// It says nothing about values.
+    /// It does not constrain values.
     Annotation,
-    /// It would change the output: a schema with it is an error, save for this value, which asks for nothing.
+    /// It would constrain the output but is not supported: an error, except with this value, which has no effect.
     Refused(Option<&'static str>),
 }
 
 use KeywordSupport::{Annotation, Enforced, Refused};
 
-/// By name.
+/// Sorted by name.
 pub(super) const KEYWORDS: &[(&str, KeywordSupport)] = &[
     ("$anchor", Annotation),
     ("$comment", Annotation),
@@ -83,7 +83,7 @@ pub(super) const KEYWORDS: &[(&str, KeywordSupport)] = &[
     ("writeOnly", Annotation),
 ];
 
-/// What a keyword does; nothing is known of others.
+/// How a keyword is handled; none if it is unknown.
 pub(super) fn keyword_support(name: &str) -> Option<KeywordSupport> {
     KEYWORDS.iter().find(|(own, _)| *own == name).map(|(_, keyword)| *keyword)
 }

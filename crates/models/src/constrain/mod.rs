@@ -1,7 +1,7 @@
-//! Output that must have a form: a regular expression, or a JSON schema as one, decides before every token which may come.
+//! Constrained decoding: a regular expression, or a JSON schema converted to one, determines the allowed tokens at each step.
 //!
-//! The expression becomes an automaton over bytes. Tokens stand in a tree by their bytes; walking both together gives the
-//! tokens that a state allows, which are remembered for each state. An end is allowed where the automaton accepts.
+//! The expression is compiled to a byte automaton. Tokens are stored in a trie; walking both together gives the tokens that a
+//! state allows, which are cached for each state. An end token is allowed where the automaton accepts.
 
 mod automaton;
 mod keywords;
@@ -19,14 +19,14 @@ use std::collections::BTreeMap;
 use std::hash::BuildHasher;
 use std::sync::{Arc, Mutex, OnceLock};
 
-/// Bytes of masks that are remembered for an expression, and bytes of expressions that are, with their masks.
+/// Bytes of cached masks per expression, and bytes of cached expressions with their masks.
 const MAX_MASK_BYTES: usize = 1 << 20;
 const MAX_CACHE_BYTES: usize = 16 << 20;
-/// Expressions that are remembered to be refused, and bytes of an expression.
+/// Number of cached rejections, and maximum bytes of an expression.
 const MAX_REJECTED: usize = 64;
 const MAX_PATTERN_BYTES: usize = 1 << 20;
 
-/// Makes constraints for the tokens of one tokenizer.
+/// Creates constraints for the vocabulary of one tokenizer.
 #[derive(Clone)]
 pub struct Constrainer {
     inner: Arc<ConstraintCompiler>,
@@ -38,14 +38,14 @@ struct ConstraintCompiler {
     known: Mutex<PatternCache>,
 }
 
-/// Expressions that were asked for.
+/// The cache of expressions.
 #[derive(Default)]
 struct PatternCache {
     expressions: BTreeMap<String, CacheEntry>,
     bytes: usize,
-    /// Counts uses.
+    /// A counter of uses.
     clock: u64,
-    /// Why schemas and expressions were refused, by their length and a hash: finding out may take long.
+    /// Why schemas and expressions were rejected, by their length and a hash: the check may take long.
     refused: BTreeMap<(usize, u64), String>,
     hash: std::hash::RandomState,
 }
@@ -91,7 +91,7 @@ impl PatternCache {
     }
 }
 
-/// Bytes of tokens, and the tree of them.
+/// The bytes of tokens, and their trie.
 struct TokenTrie {
     bytes: Vec<Option<Vec<u8>>>,
     tree: Vec<TrieNode>,
@@ -103,13 +103,13 @@ struct TrieNode {
     ids: Vec<u32>,
 }
 
-/// An automaton with the tokens that its states allow.
+/// An automaton with the masks of allowed tokens of its states.
 struct MaskedAutomaton {
     automaton: Automaton,
     masks: Mutex<BTreeMap<u32, Arc<Vec<u64>>>>,
 }
 
-/// Where in an expression a text stands.
+/// The state of an expression's automaton after the text so far.
 #[derive(Clone)]
 pub struct Constraint {
     compiler: Arc<ConstraintCompiler>,
@@ -118,14 +118,14 @@ pub struct Constraint {
 }
 
 impl Constrainer {
-    /// For this tokenizer; its tokens are looked at when the first constraint is made.
+    /// Creates a constrainer for a tokenizer; the vocabulary is read when the first constraint is created.
     pub fn new(tokenizer: &Tokenizer) -> Constrainer {
         let inner =
             ConstraintCompiler { tokenizer: tokenizer.clone(), tokens: OnceLock::new(), known: Mutex::default() };
         Constrainer { inner: Arc::new(inner) }
     }
 
-    /// Bytes of the longest token.
+    /// The number of bytes of the longest token.
     pub fn max_token_bytes(&self) -> usize {
         self.inner.tokens().bytes.iter().flatten().map(Vec::len).max().unwrap_or(1)
     }
@@ -135,7 +135,7 @@ impl Constrainer {
         self.inner.tokens().bytes.get(usize::try_from(id).ok()?)?.clone()
     }
 
-    /// Text that matches an expression as a whole. `\d`, `\w` and `\s` are the classes of ECMA-262.
+    /// Constrains text to match a whole expression. `\d`, `\w` and `\s` are the classes of ECMA-262.
     pub fn regex(&self, pattern: &str) -> Result<Constraint> {
         if pattern.len() > MAX_PATTERN_BYTES {
             return Err(Error::Input(format!("the expression has over {MAX_PATTERN_BYTES} bytes")));
@@ -143,7 +143,7 @@ impl Constrainer {
         self.cached(pattern, |budget| pattern::expand_classes(pattern).and_then(|text| self.made(&text, budget)))
     }
 
-    /// A JSON value of this schema, in a compact form.
+    /// Constrains text to a JSON value of this schema, in a compact form.
     pub fn json_schema(&self, schema: &Json) -> Result<Constraint> {
         self.cached(&format!("schema {schema}"), |budget| {
             let expression = schema::compile_schema(schema, budget)?;
@@ -151,18 +151,18 @@ impl Constrainer {
         })
     }
 
-    /// A JSON object, a few levels deep.
+    /// Constrains text to a JSON object, a few levels deep.
     pub fn json_object(&self) -> Result<Constraint> {
         self.regex(&schema::any_object())
     }
 
-    /// One of these texts.
+    /// Constrains text to one of these.
     pub fn choice(&self, texts: &[String]) -> Result<Constraint> {
         let texts: Vec<String> = texts.iter().map(|text| regex_syntax::escape(text)).collect();
         self.regex(&format!("(?:{})", texts.join("|")))
     }
 
-    /// What was made for this before, or is made now. Others are not kept waiting meanwhile.
+    /// Returns the cached automaton, or builds it. Other threads do not wait meanwhile.
     fn cached(
         &self,
         name: &str,
@@ -234,7 +234,7 @@ impl ConstraintCompiler {
 }
 
 impl Constraint {
-    /// The tokens that may come, a bit for each.
+    /// The allowed tokens as a bit mask.
     fn allowed(&self) -> Arc<Vec<u64>> {
         let mut masks = self.masked.masks.lock().unwrap_or_else(|e| e.into_inner());
         if let Some(mask) = masks.get(&self.state) {
@@ -262,7 +262,7 @@ impl Constraint {
         mask
     }
 
-    /// Takes every token that can't come out of the choice; `ends` may come where the text is complete, or where no token can.
+    /// Masks the logits of every token that is not allowed; `ends` are allowed where the text is complete, or where no other token is.
     pub fn mask(&self, logits: &mut [f32], ends: &[i32]) {
         let mask = self.allowed();
         let mut any = false;
@@ -277,13 +277,13 @@ impl Constraint {
         }
         if self.is_complete() || !any {
             for (i, x) in kept {
-                // A logit of minus infinity could not be chosen even where it is the only one.
+                // Minus infinity could not be sampled even if it is the only allowed token.
                 logits[i] = if x == f32::NEG_INFINITY { f32::MIN } else { x };
             }
         }
     }
 
-    /// Goes on by a token; one that was not allowed leaves nothing that may come.
+    /// Advances by a token; after a token that was not allowed, nothing is allowed.
     pub fn push(&mut self, id: i32) {
         let bytes = usize::try_from(id).ok().and_then(|id| self.compiler.tokens().bytes.get(id)?.as_ref());
         self.state = match bytes {
@@ -297,7 +297,7 @@ impl Constraint {
         self.masked.automaton.accepts(self.state)
     }
 
-    /// Whether nothing more may come.
+    /// Whether no token may follow.
     pub fn is_finished(&self) -> bool {
         self.masked.automaton.is_final(self.state)
     }
@@ -316,7 +316,7 @@ mod tests {
         Constrainer::new(&tokenizer)
     }
 
-    /// Texts that are drawn from what is allowed, with the end where it is.
+    /// Samples random texts from the allowed tokens, including the end.
     fn drawn(constraint: &Constraint, maker: &Constrainer, seed: u64, longest: usize) -> (Vec<u8>, bool) {
         let mut random = SplitMix64::new(seed, 0);
         let (mut at, mut text) = (constraint.clone(), Vec::new());
@@ -326,7 +326,7 @@ mod tests {
             }
             let end = maker.inner.tokenizer.eos_id().expect("there");
             let mut logits: Vec<f32> = (0..maker.inner.tokenizer.size()).map(|_| random.uniform() as f32).collect();
-            // Long texts come to their end.
+            // Long texts are made to end.
             logits[end as usize] = if text.len() > 30 { 5.0 } else { 0.1 };
             at.mask(&mut logits, &[end]);
             let best = (0..logits.len()).fold(0, |b, i| if logits[i] > logits[b] { i } else { b });

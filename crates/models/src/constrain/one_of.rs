@@ -1,9 +1,9 @@
-//! `oneOf`: no value may match two of its schemas. An expression can't say so, so schemas that might are refused.
+//! `oneOf`: no value may match two of its schemas. A regular expression can't state this, so schemas that might overlap are rejected.
 
 use super::schema::{MAX_REFERENCE_DEPTH, SchemaFields, resolve_reference, values};
 use serde_json::Value as Json;
 
-/// Refuses schemas of which two may match the same value.
+/// Rejects schemas of which two may match the same value.
 pub(super) fn check_one_of(list: &[Json], root: &Json) -> Result<(), String> {
     if list.len() > 64 {
         return Err("`oneOf` of more than 64 schemas is not supported".into());
@@ -40,7 +40,7 @@ fn disjoint(a: &Json, b: &Json, root: &Json, depth: usize) -> bool {
     object(a) && object(b) && (distinguished_by(a, b, root, depth) || distinguished_by(b, a, root, depth))
 }
 
-/// Whether a property that `a` requires can't be what `b` says of it.
+/// Whether a property that `a` requires can't match the schema that `b` has for it.
 fn distinguished_by(a: &SchemaFields, b: &SchemaFields, root: &Json, depth: usize) -> bool {
     let required = a.get("required").and_then(Json::as_array).into_iter().flatten().filter_map(Json::as_str);
     let property =
@@ -52,7 +52,7 @@ fn distinguished_by(a: &SchemaFields, b: &SchemaFields, root: &Json, depth: usiz
     })
 }
 
-/// The schema that stands at the end of references.
+/// Follows references to a schema.
 fn resolve_references<'a>(schema: &'a Json, root: &'a Json) -> Option<&'a SchemaFields> {
     let mut fields = schema.as_object()?;
     for _ in 0..MAX_REFERENCE_DEPTH {
@@ -92,7 +92,7 @@ fn types(fields: &SchemaFields) -> Option<Vec<&str>> {
     }
 }
 
-/// Equal as JSON Schema says: 1 is 1.0.
+/// Equality of JSON Schema: 1 equals 1.0.
 fn equal(a: &Json, b: &Json) -> bool {
     match (a, b) {
         (Json::Number(a), Json::Number(b)) => a.as_f64() == b.as_f64(),

@@ -1,27 +1,27 @@
-//! Expressions of ECMA-262, in which JSON schemas write `pattern`, as expressions of this crate's engine.
+//! Converts expressions of ECMA-262, the syntax of `pattern` in JSON schemas, to the syntax of the `regex` crate.
 //!
-//! The two differ in their classes: `\d` and `\w` are ASCII in ECMA-262, and `.` leaves out all ends of lines.
+//! The two differ in their classes: `\d` and `\w` are ASCII in ECMA-262, and `.` excludes all line terminators.
 
 use regex_syntax::ast::parse::Parser;
 use regex_syntax::ast::{Ast, ClassPerl, ClassPerlKind, ClassSetBinaryOp, ClassSetItem, GroupKind, Visitor, visit};
 
 /// White space of ECMA-262.
 const SPACE: &str = r"\t\n\x0B\x0C\r \u{A0}\u{1680}\u{2000}-\u{200A}\u{2028}\u{2029}\u{202F}\u{205F}\u{3000}\u{FEFF}";
-/// What a JSON string can't have as it is.
+/// Characters that must be escaped in a JSON string.
 const ESCAPED: &str = r#""\\\x00-\x1F\x7F"#;
 
-/// The same expression with the classes `\d`, `\w` and `\s` of ECMA-262.
+/// Replaces the classes `\d`, `\w` and `\s` by those of ECMA-262.
 pub(super) fn expand_classes(pattern: &str) -> Result<String, String> {
     translate(pattern, false)
 }
 
-/// The part of a schema's `pattern` that a JSON string can have without escapes.
+/// Restricts a schema's `pattern` to characters that a JSON string can contain unescaped.
 pub(super) fn json_string_pattern(pattern: &str) -> Result<String, String> {
     translate(pattern, true)
 }
 
 fn translate(pattern: &str, schema: bool) -> Result<String, String> {
-    // The engine parses it again and says better what is wrong.
+    // The engine parses it again and gives a better error.
     let Ok(ast) = Parser::new().parse(pattern) else { return Ok(pattern.to_string()) };
     let mut edits = visit(&ast, PatternEdits { schema, found: Vec::new() })?;
     edits.sort_by_key(|edit| (edit.0, edit.1));
@@ -35,9 +35,9 @@ fn translate(pattern: &str, schema: bool) -> Result<String, String> {
     Ok(text)
 }
 
-/// What stands in place of which bytes.
+/// Replacements of byte ranges.
 struct PatternEdits {
-    /// Whether it is a schema's `pattern`: what ECMA-262 does not have, or means otherwise, is refused.
+    /// Whether the expression is a schema's `pattern`: syntax that ECMA-262 does not have, or that differs there, is rejected.
     schema: bool,
     found: Vec<(usize, usize, String)>,
 }
@@ -127,7 +127,7 @@ mod tests {
     use super::*;
     use regex_automata::meta::Regex;
 
-    /// Which characters each class has, as `node -e` of ECMA-262 engines says.
+    /// Compares the characters of each class with those of ECMA-262 engines (`node -e`).
     #[test]
     fn classes_are_those_of_ecma() {
         let space = |c: char| {

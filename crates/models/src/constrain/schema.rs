@@ -1,8 +1,8 @@
-//! JSON schemas as regular expressions: the part of them that is regular, in a compact form.
+//! Converts JSON schemas to regular expressions: the regular subset, in a compact form.
 //!
-//! Properties come in the order of the schema, with at most one space behind `,` and `:`. Every text that matches the expression is
-//! valid; not every valid value has one that matches. A keyword is enforced, says nothing about values, or is refused by name
-//! (`keywords.rs`); so is one that stands beside others that can't be enforced together with it.
+//! Properties appear in the order of the schema, with at most one space after `,` and `:`. Every text that matches the expression
+//! is valid; some valid values match in no form. A keyword is enforced, does not constrain values, or is rejected by name
+//! (`keywords.rs`); a combination of keywords that can't be enforced together is rejected too.
 
 use super::automaton::{Automaton, WorkBudget};
 use super::keywords::{self, KeywordSupport};
@@ -13,24 +13,24 @@ use serde_json::{Map, Value as Json};
 type PatternResult = Result<String, String>;
 pub(super) type SchemaFields = Map<String, Json>;
 
-/// References are followed this deep.
+/// Maximum depth to which references are followed.
 pub(super) const MAX_REFERENCE_DEPTH: usize = 12;
-/// Bytes of an expression. Each level of a schema counts what it contains.
+/// Maximum size of an expression in bytes. Each level of a schema includes its contents.
 const MAX_PATTERN_BYTES: usize = 1 << 20;
-/// Integers of a range are listed up to this many.
+/// Maximum number of integers of a range that are listed.
 const MAX_LISTED_INTEGERS: i64 = 1000;
-/// Elements of a list, or entries of a map, unless the schema says.
+/// Default maximum of elements of a list, or entries of a map.
 const DEFAULT_MAX_ITEMS: u64 = 64;
-/// Levels of what has no schema.
+/// Depth of values without a schema.
 const DEFAULT_VALUE_DEPTH: usize = 2;
 
-/// A character, or an escape of one: not of a half of one.
+/// A character, or an escape of one, but not of a surrogate.
 const CHARACTER: &str =
     r#"(?:[^"\\\x00-\x1F\x7F]|\\(?:["\\/bfnrt]|u(?:[0-9a-cA-CefEF][0-9a-fA-F]{3}|[dD][0-7][0-9a-fA-F]{2})))"#;
 const INTEGER: &str = "(?:0|[1-9][0-9]{0,14})";
 const NUMBER: &str = r"-?(?:0|[1-9][0-9]{0,14})(?:\.[0-9]{1,15})?(?:[eE][+-]?[0-9]{1,2})?";
 
-/// Keywords of one type of values. To values of other types they say nothing.
+/// Keywords that apply to one type of values and not to other types.
 const TYPE_KEYWORDS: [(&str, &[&str]); 4] = [
     ("string", &["pattern", "format", "minLength", "maxLength"]),
     ("number", &["minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"]),
@@ -38,12 +38,12 @@ const TYPE_KEYWORDS: [(&str, &[&str]); 4] = [
     ("object", &["properties", "required", "additionalProperties"]),
 ];
 
-/// The expression of a schema.
+/// Converts a schema to an expression.
 pub(super) fn compile_schema(schema: &Json, budget: &mut WorkBudget) -> PatternResult {
     SchemaCompiler { root: schema, budget, left: MAX_PATTERN_BYTES }.of(schema, 0)
 }
 
-/// Some object.
+/// An expression for any object.
 pub(super) fn any_object() -> String {
     object_of(&any(DEFAULT_VALUE_DEPTH))
 }
@@ -61,7 +61,7 @@ fn object_of(value: &str) -> String {
     format!(r"\{{(?:{key}: ?{value}(?:, ?{key}: ?{value})*)?\}}")
 }
 
-/// Any value, so many levels deep.
+/// An expression for any value up to this depth.
 fn any(levels: usize) -> String {
     let plain = format!("{}|{NUMBER}|true|false|null", text_of(0, None));
     if levels == 0 {
@@ -74,7 +74,7 @@ fn any(levels: usize) -> String {
 struct SchemaCompiler<'a> {
     root: &'a Json,
     budget: &'a mut WorkBudget,
-    /// Bytes that the expression may still have.
+    /// The remaining number of bytes of the expression.
     left: usize,
 }
 
@@ -199,7 +199,8 @@ impl SchemaCompiler<'_> {
             };
             return Ok(object_of(&value));
         }
-        // What follows where something came before, and where nothing did; from the last property to the first.
+        // The expression of the remaining properties if another property precedes, and if none
+        // does; built from the last property to the first.
         let (mut after, mut first): (String, Option<String>) = (String::new(), Some(String::new()));
         for (name, schema) in properties.iter().rev() {
             let pair = format!("{}: ?{}", literal(&Json::from(name.as_str())), self.of(schema, depth + 1)?);
@@ -212,7 +213,7 @@ impl SchemaCompiler<'_> {
                 true => format!("(?:, ?{pair})?{after}"),
                 false => format!(", ?{pair}{after}"),
             };
-            // Each optional property has all that follow it once more.
+            // Each optional property repeats the expression of all following ones.
             if after.len() + first.as_ref().map_or(0, String::len) > self.left {
                 return Err(format!(
                     "the schema is too large: an object of {} properties is an expression of more than {} bytes; make more of them required",
@@ -225,7 +226,7 @@ impl SchemaCompiler<'_> {
     }
 }
 
-/// Every keyword must be one that is enforced, or that says nothing.
+/// Checks that every keyword is enforced, or does not constrain values.
 fn check(fields: &SchemaFields, depth: usize) -> Result<(), String> {
     for (name, value) in fields {
         match keywords::keyword_support(name) {
@@ -242,7 +243,7 @@ fn check(fields: &SchemaFields, depth: usize) -> Result<(), String> {
     Ok(())
 }
 
-/// Nothing that is enforced may stand beside `name`, except `others`.
+/// Checks that no enforced keyword is combined with `name`, except `others`.
 fn check_siblings(fields: &SchemaFields, name: &str, others: &[&str]) -> Result<(), String> {
     let allowed = |own: &str| own == name || own == "nullable" || others.contains(&own);
     match fields.keys().find(|own| !allowed(own) && keywords::keyword_support(own) == Some(KeywordSupport::Enforced)) {
@@ -251,14 +252,14 @@ fn check_siblings(fields: &SchemaFields, name: &str, others: &[&str]) -> Result<
     }
 }
 
-/// What a reference means.
+/// Resolves a reference.
 pub(super) fn resolve_reference<'a>(reference: &Json, root: &'a Json) -> Result<&'a Json, String> {
     let path = reference.as_str().and_then(|path| path.strip_prefix('#'));
     let found = path.and_then(|path| root.pointer(path));
     found.ok_or_else(|| format!("`$ref` {reference} is not in the schema"))
 }
 
-/// The values of `const` and `enum` that have the `type` beside them.
+/// The values of `const` and `enum` that have the schema's `type`.
 pub(super) fn values(fields: &SchemaFields) -> Result<Vec<&Json>, String> {
     let listed = match fields.get("enum") {
         None => None,
@@ -297,7 +298,7 @@ fn has_type(value: &Json, kind: &str) -> bool {
     }
 }
 
-/// A schema of a list with the `type` that stands beside the list, if it does not say so itself.
+/// Adds the `type` of the surrounding schema to a schema of a list, unless it has its own.
 fn inherit_type(part: &Json, kind: Option<&Json>) -> Result<Option<Json>, String> {
     let Some(kind) = kind else { return Ok(None) };
     let Some(fields) = part.as_object() else {
@@ -339,7 +340,7 @@ fn list(item: &str, least: u64, most: u64) -> PatternResult {
     if most == 0 {
         return Ok(r"\[\]".into());
     }
-    // A list without a bound of its own is a loop, which is smaller.
+    // A list without an explicit bound becomes a loop, which is smaller.
     let more = match (most == DEFAULT_MAX_ITEMS.max(least), least) {
         (true, 0 | 1) => format!("(?:, ?{item})*"),
         (true, _) => format!("(?:, ?{item}){{{},}}", least - 1),
@@ -366,7 +367,7 @@ fn string(fields: &SchemaFields, budget: &mut WorkBudget) -> PatternResult {
             (Some(rest), true) if !rest.is_empty() => pattern::json_string_pattern(&rest[..rest.len() - 1])?,
             _ => return Err(format!("`pattern` {shown}: write it from ^ to $")),
         };
-        // In JSON these would have to be escaped.
+        // These characters would have to be escaped in JSON.
         let special = || (0..0x20u8).chain([b'"', b'\\', 0x7F]);
         if Automaton::new(&inner, budget)?.may_contain(special()) {
             return Err(format!("`pattern` {shown} needs quotes, backslashes or control characters: leave them out"));
@@ -410,7 +411,7 @@ fn integer(fields: &SchemaFields) -> PatternResult {
             n.as_i64().map(|n| Some(n.saturating_add(by))).ok_or_else(|| format!("`{name}` must be a whole number"))
         }
     };
-    // Both of them hold where both are given; `None` is below every number.
+    // If both are given, both apply; `None` is below every number.
     let least = read("minimum", 0)?.max(read("exclusiveMinimum", 1)?);
     let most = match (read("maximum", 0)?, read("exclusiveMaximum", -1)?) {
         (Some(a), Some(b)) => Some(a.min(b)),

@@ -1,4 +1,4 @@
-//! Schemas against what others say of values, and what hostile ones cost.
+//! Compares schemas with other validators, and bounds the cost of hostile ones.
 
 use super::keywords::{self, KEYWORDS, KeywordSupport};
 use super::*;
@@ -15,7 +15,7 @@ fn matches(constraint: &Constraint, text: &str) -> bool {
     state != DEAD && automaton.accepts(state)
 }
 
-/// A value with or without spaces and escapes.
+/// Formats a value with or without spaces and escapes.
 fn written(value: &Json, spaced: bool, escaped: bool) -> String {
     let (comma, colon) = if spaced { (", ", ": ") } else { (",", ":") };
     let text = |text: &str| match escaped {
@@ -43,7 +43,7 @@ fn golden() -> Json {
     serde_json::from_str(text).expect("JSON")
 }
 
-/// All keywords that a schema has, with their values.
+/// All keywords of a schema, with their values.
 fn used<'a>(schema: &'a Json, to: &mut Vec<(&'a str, &'a Json)>) {
     let Json::Object(fields) = schema else { return };
     for (name, value) in fields {
@@ -57,7 +57,7 @@ fn used<'a>(schema: &'a Json, to: &mut Vec<(&'a str, &'a Json)>) {
     }
 }
 
-/// No text of a value that `jsonschema` refuses is accepted, and many of those that it accepts are.
+/// No value that `jsonschema` rejects is accepted, and many of those that it accepts are.
 #[test]
 fn what_is_accepted_is_valid() {
     let (maker, golden) = (constrainer(), golden());
@@ -121,7 +121,7 @@ fn the_official_suite_agrees() {
     assert!(accepted > 50);
 }
 
-/// Every keyword of the specification is in the table; what is refused is refused by name, and annotations change nothing.
+/// Every keyword of the specification is in the table; unsupported ones are rejected by name, and annotations change nothing.
 #[test]
 fn every_keyword_is_known() {
     let maker = constrainer();
@@ -157,7 +157,7 @@ fn every_keyword_is_known() {
     }
     let error = maker.json_schema(&with("maxlength", json!(3))).err().expect("refused").to_string();
     assert!(error.contains("`maxlength`"), "{error}");
-    // What stands beside something that it would have to be enforced together with.
+    // Combinations of keywords that can't be enforced together.
     for (schema, name) in [
         (json!({ "$ref": "#/$defs/a", "minLength": 2, "$defs": { "a": { "type": "string" } } }), "minLength"),
         (json!({ "enum": ["a", "b"], "maxLength": 1 }), "maxLength"),
@@ -185,7 +185,7 @@ fn digits_are_those_of_ascii() {
     assert!(matches(&choice, "a.b") && matches(&choice, "c|d") && !matches(&choice, "axb") && !matches(&choice, "c"));
 }
 
-/// However large or strange it is, an expression costs little; and what was asked for once costs nothing.
+/// Even a large or unusual expression has a bounded cost; a repeated request costs nothing.
 #[test]
 fn hostile_expressions_are_bounded() {
     let maker = constrainer();
@@ -194,7 +194,7 @@ fn hostile_expressions_are_bounded() {
             .map(|i| (format!("property number {i}"), json!({ "type": "string", "description": "x".repeat(40) })))
             .collect()
     };
-    // Each level has ten of the one below.
+    // Each level references the next one ten times.
     let mut fan = serde_json::Map::new();
     for level in 0..11 {
         let next = json!({ "$ref": format!("#/$defs/l{}", level + 1) });
@@ -244,7 +244,7 @@ fn hostile_expressions_are_bounded() {
         refused += usize::from(maker.regex(pattern).is_err());
     }
     assert!(refused >= 6, "{refused}");
-    // Fourteen expressions; much more time than they take here even where everything else is at work too.
+    // Fourteen expressions; the bound is far above the time on an idle machine.
     assert!(begun.elapsed() < Duration::from_secs(60), "{:?}", begun.elapsed());
     let known = maker.inner.known.lock().expect("fine");
     assert!(known.bytes <= MAX_CACHE_BYTES + (16 << 20), "{}", known.bytes);

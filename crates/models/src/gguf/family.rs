@@ -1,75 +1,76 @@
-//! Families of models that GGUF and HuggingFace both have: what each calls tensors and settings.
+//! Model families that exist in both GGUF and HuggingFace: their names of tensors and settings.
 
 use super::header::Header;
 use serde_json::Value as Json;
 
-/// A family, as data: a new one is a row of [`FAMILIES`].
+/// A family, as data: a new one is an entry of [`FAMILIES`].
 #[derive(Debug)]
 pub(crate) struct GgufFamily {
-    /// What GGUF calls it.
+    /// The GGUF architecture name.
     pub(super) name: &'static str,
-    /// HuggingFace's class.
+    /// The HuggingFace class.
     pub(super) class: &'static str,
-    /// HuggingFace's `model_type`.
+    /// The HuggingFace `model_type`.
     pub(super) kind: &'static str,
-    /// What stands before the number of a layer in HuggingFace's names.
+    /// The prefix of a layer's number in HuggingFace's names.
     layers: &'static str,
-    /// Modules of a layer: `blk.N.` and HuggingFace's. `{}` is the number of one of several that GGUF keeps in one tensor.
+    /// Names of a layer's modules: after `blk.N.`, and in HuggingFace. `{}` is the index of
+    /// one of several that GGUF stores in one tensor.
     layer: &'static [&'static [(&'static str, &'static str)]],
-    /// Tensors of a layer that GGUF has without an ending.
+    /// Tensors of a layer whose GGUF name has no suffix.
     bare: &'static [(&'static str, &'static str)],
-    /// Modules beside the layers.
+    /// Modules outside the layers.
     top: &'static [(&'static str, &'static str)],
     /// Hyper-parameters.
     pub(super) settings: &'static [&'static [Hyperparameter]],
-    /// Which dimensions of a head are turned.
+    /// Which dimensions of a head are rotated.
     pub(super) rotation: RotaryDims,
     /// The order of rows.
     rows: RowOrder,
-    /// Whether norms' weights count from one in GGUF and from zero in HuggingFace's files.
+    /// Whether the weights of norms are offset by one: around one in GGUF, around zero in HuggingFace's files.
     norms_from_one: bool,
 }
 
-/// A hyper-parameter: its key in GGUF behind the family's name, and its field in `config.json`.
+/// A hyper-parameter: its GGUF key after the family's name, and its field in `config.json`.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Hyperparameter {
-    /// A size, which must be there.
+    /// A required integer.
     Size(&'static str, &'static str),
-    /// A number, which may be missing.
+    /// An optional number.
     Number(&'static str, &'static str),
     /// A flag.
     Flag(&'static str, &'static str),
-    /// A field that is true if there is such a tensor.
+    /// A field that is true if this tensor exists.
     HasTensor(&'static str, &'static str),
-    /// A field that always has this text in the family.
+    /// A field with a constant text.
     ConstText(&'static str, &'static str),
-    /// A field that always has this value in the family.
+    /// A field with a constant boolean.
     ConstBool(&'static str, bool),
-    /// A key that readers want and that says nothing.
+    /// A key that readers require and that has a constant value.
     RequiredKey(&'static str, u32),
 }
 
-/// Which dimensions of a head are turned by positions.
+/// Which dimensions of a head are rotated by position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RotaryDims {
     /// None.
     None,
     /// All.
     All,
-    /// The first ones.
+    /// The leading ones.
     Leading,
-    /// All; layers without a window by an angle of their own.
+    /// All; layers with a sliding window have a different theta.
     PerLayerTheta,
 }
 
-/// The order in which a family's file has the rows of queries, keys and values.
+/// The order in which a family's GGUF file stores the rows of queries, keys and values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum RowOrder {
-    /// HuggingFace's.
+    /// The same as HuggingFace.
     Same,
-    /// Halves of a head's rotation side by side, in queries and keys.
+    /// The two halves of a head's rotated dimensions are interleaved, in queries and keys.
     Interleaved,
-    /// All queries, all keys, all values, where HuggingFace's have them head by head.
+    /// All queries, all keys, all values; HuggingFace stores them head by head.
     Sorted,
 }
 
@@ -89,9 +90,9 @@ const LAYER: &[(&str, &str)] = &[
     ("ffn_up", "mlp.up_proj"),
     ("ffn_down", "mlp.down_proj"),
 ];
-/// Phi-3 keeps gate and up together, under the name of up.
+/// Phi-3 fuses gate and up under the name of up.
 const PHI3: &[(&str, &str)] = &[("ffn_up", "mlp.gate_up_proj")];
-/// Norms before and behind each part of a layer.
+/// Norms before and after each sublayer of a layer.
 const POST_NORM_LAYER: &[(&str, &str)] = &[
     ("post_attention_norm", "post_attention_layernorm"),
     ("ffn_norm", "pre_feedforward_layernorm"),
@@ -195,7 +196,7 @@ const DEFAULT_FAMILY: GgufFamily = GgufFamily {
     norms_from_one: false,
 };
 
-/// Everything that is read and written.
+/// All supported families.
 const FAMILIES: &[GgufFamily] = &[
     DEFAULT_FAMILY,
     GgufFamily {
@@ -435,18 +436,18 @@ const FAMILIES: &[GgufFamily] = &[
     },
 ];
 
-/// Numbers that GGUF has in another way.
+/// Element values that GGUF stores in another form.
 enum ValueTransform {
-    /// A norm's weight counts from one, in HuggingFace's files from zero.
+    /// The weight of a norm is around one; in HuggingFace's files it is around zero.
     FromOne,
-    /// A decay, where HuggingFace's files have the logarithm of what it is below zero.
+    /// A decay; HuggingFace's files store the logarithm of its negative.
     Decay,
 }
 
-/// Where a tensor of HuggingFace's is in a file.
+/// The place of a HuggingFace tensor in a GGUF file.
 pub(super) struct GgufTensorRef {
     pub(super) name: String,
-    /// Which of several it is that the file keeps in one tensor.
+    /// The index among several that the file stores in one tensor.
     pub(super) index: Option<usize>,
 }
 
@@ -457,7 +458,7 @@ impl GgufFamily {
         names.join(", ")
     }
 
-    /// The family that a file names.
+    /// Returns the family of a file.
     pub(super) fn of(header: &Header) -> Result<&'static GgufFamily, String> {
         let name = header.text("general.architecture").ok_or("it doesn't say `general.architecture`")?;
         let experts = header.int(&format!("{name}.expert_count")).is_some_and(|n| n > 0);
@@ -469,10 +470,10 @@ impl GgufFamily {
         found.ok_or_else(|| format!("a `{name}` with `{name}.expert_count` is not read, or one without"))
     }
 
-    /// The family of a configuration.
+    /// Returns the family of a configuration.
     pub(super) fn of_config(config: &Json) -> Result<&'static GgufFamily, String> {
         let class = config.get("architectures").and_then(|a| a.get(0)).and_then(Json::as_str).unwrap_or("");
-        // Mistral is Llama with windows, which GGUF's llama doesn't have.
+        // Mistral is Llama with a sliding window, which GGUF's llama does not have.
         let plain = class == "MistralForCausalLM" && config.get("sliding_window").is_none_or(Json::is_null);
         let class = if plain { "LlamaForCausalLM" } else { class };
         let found = FAMILIES.iter().find(|f| f.class == class);
@@ -483,7 +484,7 @@ impl GgufFamily {
         self.settings.concat().iter().any(|s| matches!(s, Size("expert_count", _)))
     }
 
-    /// Where a tensor is in a file.
+    /// Returns the place of a tensor in a GGUF file.
     pub(super) fn tensor_ref(&self, tensor: &str) -> Option<GgufTensorRef> {
         let (module, end) = tensor.rsplit_once('.')?;
         if let Some(rest) = module.strip_prefix(self.layers) {
@@ -509,7 +510,7 @@ impl GgufFamily {
         Some(GgufTensorRef { name: format!("{short}.{end}"), index: None })
     }
 
-    /// The row of a file's tensor that row `i` of HuggingFace's is, where they differ.
+    /// For each row of HuggingFace's tensor, the row of the file's tensor, if the orders differ.
     pub(super) fn row_order(&self, config: &Json, tensor: &str, rows: usize) -> Option<Vec<usize>> {
         let module = tensor.rsplit('.').nth(1)?;
         let count = |field: &str| config.get(field).and_then(Json::as_u64).and_then(|n| usize::try_from(n).ok());
@@ -525,7 +526,7 @@ impl GgufFamily {
             }
             RowOrder::Sorted if module == "query_key_value" => {
                 let groups = falcon_groups(config).unwrap_or(heads).max(1);
-                // Queries of a group, its key and its value.
+                // The queries of a group, then its key and its value.
                 let (each, size) = (heads / groups, rows / (heads + 2 * groups).max(1));
                 let at = |i: usize| {
                     let (group, inside) = (i / (each + 2) / size.max(1), i / size.max(1) % (each + 2));
@@ -542,7 +543,7 @@ impl GgufFamily {
         }
     }
 
-    /// A number of HuggingFace's as GGUF has it, if another: norms' weights that count from one, decays that are no logarithms.
+    /// The function from HuggingFace's elements to GGUF's, if they differ: norm weights around one, decays instead of logarithms.
     pub(super) fn to_gguf_value(&self, tensor: &str) -> Option<fn(f32) -> f32> {
         match self.stored_other(tensor)? {
             ValueTransform::FromOne => Some(|x| x + 1.0),
@@ -550,7 +551,7 @@ impl GgufFamily {
         }
     }
 
-    /// The reverse.
+    /// The inverse of `written`.
     pub(super) fn from_gguf_value(&self, tensor: &str) -> Option<fn(f32) -> f32> {
         match self.stored_other(tensor)? {
             ValueTransform::FromOne => Some(|x| x - 1.0),
@@ -565,7 +566,7 @@ impl GgufFamily {
         (self.name == "mamba" && tensor.ends_with(".A_log")).then_some(ValueTransform::Decay)
     }
 
-    /// The shape that GGUF has for a tensor: a convolution of one channel each is a matrix.
+    /// The shape of a tensor in GGUF: a depthwise convolution is a matrix.
     pub(super) fn shape(&self, tensor: &str, shape: Vec<usize>) -> Vec<usize> {
         match shape[..] {
             [n, 1, k] if tensor.ends_with("conv1d.weight") => vec![n, k],
@@ -573,14 +574,14 @@ impl GgufFamily {
         }
     }
 
-    /// Whether a tensor is f32 in every file: vectors, routers of experts, and what readers multiply by no matrix kernel.
+    /// Whether a tensor is f32 in every file: vectors, expert routers, and weights that are not used in matrix products.
     pub(super) fn is_always_f32(&self, tensor: &str, shape: &[usize]) -> bool {
         let ends = [".A_log", "conv1d.weight", ".mlp.gate.weight", ".block_sparse_moe.gate.weight"];
         shape.len() == 1 || ends.iter().any(|end| tensor.ends_with(end))
     }
 }
 
-/// Heads of keys and values in Falcon, which says them in three ways. None for others.
+/// The number of key and value heads in Falcon, which stores it in three ways. None for others.
 pub(super) fn falcon_groups(config: &Json) -> Option<usize> {
     let flag = |field: &str| config.get(field).and_then(Json::as_bool);
     let count = |field: &str| config.get(field).and_then(Json::as_u64).and_then(|n| usize::try_from(n).ok());

@@ -1,50 +1,50 @@
-//! The head of a GGUF file: pairs of names and values, and where tensors lie. Everything is checked against the file's length
-//! before anything is allocated.
+//! The header of a GGUF file: metadata, and the positions of tensors. Everything is checked against
+//! the file's length before anything is allocated.
 
 use ir::DType;
 use ir::composites::quantized::QuantFormat;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Why a head can't be used.
+/// Why a header can't be parsed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HeaderError {
     /// More bytes are needed.
     Truncated,
-    /// It is wrong.
+    /// The header is invalid.
     Invalid(String),
 }
 
-/// A value of a pair.
+/// A metadata value.
 #[derive(Clone, Debug, PartialEq)]
 pub enum GgufValue {
     /// Any integer.
     Int(i128),
     /// f32 or f64.
     Float(f64),
-    /// A truth.
+    /// A boolean.
     Bool(bool),
-    /// A text.
+    /// A string.
     Text(String),
-    /// Several of one kind.
+    /// An array of values of one type.
     List(Vec<GgufValue>),
 }
 
-/// How a tensor's elements are stored.
+/// The storage format of a tensor's elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GgufTensorType {
-    /// Elements of a dtype.
+    /// Plain elements of a dtype.
     Plain(DType),
-    /// Blocks.
+    /// Quantized blocks.
     Packed(QuantFormat),
 }
 
 impl GgufTensorType {
-    /// By the number that files have for it.
+    /// Returns the type with this number in files.
     pub fn of(id: u32) -> Option<GgufTensorType> {
         TENSOR_TYPES.iter().find(|(n, _)| *n == id).map(|(_, kind)| *kind)
     }
 
-    /// The number that files have for it.
+    /// The type's number in files.
     pub fn id(self) -> Option<u32> {
         TENSOR_TYPES.iter().find(|(_, kind)| *kind == self).map(|(n, _)| *n)
     }
@@ -76,18 +76,18 @@ const TENSOR_TYPES: &[(u32, GgufTensorType)] = &[
 pub struct TensorEntry {
     /// Its name.
     pub name: String,
-    /// Its sizes, outermost first.
+    /// Its shape, outermost dimension first.
     pub shape: Vec<usize>,
-    /// How it is stored.
+    /// Its storage format.
     pub kind: GgufTensorType,
-    /// Where it begins, from the start of the data.
+    /// Its offset from the start of the data.
     pub offset: u64,
-    /// How long it is.
+    /// Its size in bytes.
     pub bytes: u64,
 }
 
 impl TensorEntry {
-    /// One of several tensors that lie in this one, if it has so many.
+    /// One of several tensors that are stored in this one, if there are enough.
     pub(super) fn part(&self, index: usize) -> Option<TensorEntry> {
         let (count, shape) = self.shape.split_first()?;
         let bytes = self.kind.bytes(shape).filter(|_| index < *count)?;
@@ -96,19 +96,19 @@ impl TensorEntry {
     }
 }
 
-/// The head of a file.
+/// The header of a file.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Header {
-    /// Values by name.
+    /// Metadata values by key.
     pub pairs: BTreeMap<String, GgufValue>,
-    /// Tensors as they are listed.
+    /// Tensors in the order of the file.
     pub tensors: Vec<TensorEntry>,
-    /// Where the data begins.
+    /// The offset of the data.
     pub data: u64,
 }
 
 impl Header {
-    /// An integer by its name.
+    /// Returns an integer by its key.
     pub fn int(&self, name: &str) -> Option<i64> {
         match self.pairs.get(name)? {
             GgufValue::Int(n) => i64::try_from(*n).ok(),
@@ -116,7 +116,7 @@ impl Header {
         }
     }
 
-    /// A number by its name.
+    /// Returns a number by its key.
     pub fn float(&self, name: &str) -> Option<f64> {
         match self.pairs.get(name)? {
             GgufValue::Float(x) => Some(*x),
@@ -125,7 +125,7 @@ impl Header {
         }
     }
 
-    /// A text by its name.
+    /// Returns a string by its key.
     pub fn text(&self, name: &str) -> Option<&str> {
         match self.pairs.get(name)? {
             GgufValue::Text(text) => Some(text),
@@ -133,7 +133,7 @@ impl Header {
         }
     }
 
-    /// A list by its name.
+    /// Returns an array by its key.
     pub fn list(&self, name: &str) -> Option<&[GgufValue]> {
         match self.pairs.get(name)? {
             GgufValue::List(list) => Some(list),
@@ -142,20 +142,20 @@ impl Header {
     }
 }
 
-/// Limits that no file in use comes near.
+/// Limits far above those of existing files.
 const MAX_PAIRS: u64 = 1 << 16;
 const MAX_TENSORS: u64 = 1 << 20;
 const MAX_ITEMS: u64 = 1 << 24;
 const MAX_STRING_BYTES: u64 = 1 << 26;
 const MAX_NAME_BYTES: u64 = 1 << 16;
-/// Lists in lists.
+/// Maximum depth of nested arrays.
 const MAX_DEPTH: usize = 3;
 
-/// Reads bytes one after the other.
+/// A reader of consecutive bytes.
 struct ByteReader<'a> {
     all: &'a [u8],
     at: usize,
-    /// Length of the whole file.
+    /// The length of the whole file.
     length: u64,
 }
 
@@ -197,7 +197,7 @@ impl<'a> ByteReader<'a> {
         if n > longest {
             return invalid(format!("a text of {n} bytes: {longest} is the most"));
         }
-        // Tokens may be bytes that are no characters.
+        // Tokens may be invalid UTF-8.
         Ok(String::from_utf8_lossy(self.take(n)?).into_owned())
     }
 
@@ -229,7 +229,7 @@ impl<'a> ByteReader<'a> {
                 if depth == 0 || count > MAX_ITEMS {
                     return invalid(format!("a list of {count} items, {} deep", MAX_DEPTH - depth));
                 }
-                // Before room is made: the items must be there.
+                // Checks before the allocation that the items exist.
                 if count * least > self.length.saturating_sub(self.at as u64) {
                     return invalid(format!("a list of {count} items in a file of {} bytes", self.length));
                 }
@@ -250,7 +250,7 @@ impl<'a> ByteReader<'a> {
     }
 }
 
-/// Reads the head of a file of `length` bytes, of which `bytes` are the first.
+/// Parses the header of a file of `length` bytes, of which `bytes` are the first.
 pub fn parse(bytes: &[u8], length: u64) -> Result<Header, HeaderError> {
     let mut b = ByteReader { all: bytes, at: 0, length };
     if length < 24 {
@@ -268,7 +268,7 @@ pub fn parse(bytes: &[u8], length: u64) -> Result<Header, HeaderError> {
     if pairs > MAX_PAIRS || tensors > MAX_TENSORS {
         return invalid(format!("{tensors} tensors and {pairs} pairs: more than any model has"));
     }
-    // Each takes at least so many bytes.
+    // Each entry has at least this many bytes.
     if pairs * 13 + tensors * 32 > length {
         return invalid(format!("{tensors} tensors and {pairs} pairs in a file of {length} bytes"));
     }

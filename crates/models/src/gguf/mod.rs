@@ -1,8 +1,8 @@
-//! GGUF files in and out: llama.cpp's one-file models.
+//! Reads and writes GGUF files: llama.cpp's one-file models.
 //!
-//! `header` reads and checks a file's head, `write` writes one, `family` says what families call tensors and settings,
-//! `sizes` translates hyper-parameters to and from HuggingFace's (`turns` the scaling of rotations), `words` tokenizers, and
-//! this file puts models together.
+//! `header` parses a file's header, `write` writes one, `family` maps the names of tensors and settings, `sizes` converts
+//! hyper-parameters to and from HuggingFace's (`rope_scaling` those of rotary embeddings), `tokenizer`
+//! converts tokenizers, and this file assembles models.
 
 mod family;
 mod header;
@@ -36,16 +36,16 @@ use std::sync::Arc;
 use training::files;
 use training::named_tensor::{from_bytes, to_bytes};
 
-/// An open file.
+/// An open GGUF file.
 pub(crate) struct GgufFile {
     path: PathBuf,
     file: File,
     header: Header,
 }
 
-/// The head of a file is looked for in so many bytes first, then in more.
+/// The number of bytes that are first read for the header; more are read if needed.
 const INITIAL_HEADER_BYTES: u64 = 1 << 20;
-/// The longest head: vocabularies have a few million bytes.
+/// The maximum size of a header: vocabularies have a few million bytes.
 const MAX_HEADER_BYTES: u64 = 1 << 30;
 
 /// Whether a path names a GGUF file.
@@ -53,7 +53,7 @@ pub fn is_gguf(path: &Path) -> bool {
     path.extension().is_some_and(|end| end.eq_ignore_ascii_case("gguf")) && path.is_file()
 }
 
-/// A number that changes when a byte of a file does.
+/// A checksum of a file's bytes.
 pub(crate) fn fingerprint(path: &Path) -> Result<u32> {
     let file = files::open(path)?;
     let length = file.metadata().map_err(|e| Error::file(path, e))?.len();
@@ -101,7 +101,7 @@ impl GgufFile {
         Ok(bytes)
     }
 
-    /// A tensor as numbers, or packed as it lies there.
+    /// Reads a tensor as floats, or in its quantized format.
     fn read(&self, tensor: &TensorEntry) -> Result<TensorData> {
         let bytes = self.bytes(tensor)?;
         let shape: Vec<usize> = tensor.shape.clone();
@@ -118,7 +118,7 @@ impl GgufFile {
         }
     }
 
-    /// The family and settings of the model that it holds.
+    /// The family and the configuration of the model in the file.
     fn config(&self) -> Result<(&'static GgufFamily, Config)> {
         let family = GgufFamily::of(&self.header).map_err(|e| self.fault(e))?;
         let turns =
@@ -128,24 +128,24 @@ impl GgufFile {
         Ok((family, Config { json }))
     }
 
-    /// The tokenizer that the file brings.
+    /// The tokenizer in the file.
     pub(crate) fn tokenizer(&self) -> Result<Tokenizer> {
         let special = self.special_tokens()?;
         let json = tokenizer::to_json(&self.header, &special).map_err(|e| self.fault(e))?;
         Tokenizer::of_json(&json, special, &self.path)
     }
 
-    /// The special tokens that the file names.
+    /// The special tokens in the file.
     pub(crate) fn special_tokens(&self) -> Result<SpecialTokens> {
         Ok(tokenizer::special_tokens(&self.header))
     }
 
-    /// The chat templates that the file brings, by name.
+    /// The chat templates in the file, by name.
     pub(crate) fn templates(&self) -> BTreeMap<String, String> {
         tokenizer::templates(&self.header)
     }
 
-    /// Writes what the file has beside its weights as the files of a directory.
+    /// Writes the tokenizer and other companions of the weights as files of a directory.
     pub(crate) fn write_companions(&self, dir: &Path) -> Result<Vec<PathBuf>> {
         files::create_dir_all(dir)?;
         let Ok(tokenizer) = self.tokenizer() else { return Ok(Vec::new()) };
@@ -183,13 +183,13 @@ impl TensorData {
     }
 }
 
-/// The tensor with what Llama 3's scaling of rotations divides by.
+/// The tensor with the divisors of Llama 3's rotary scaling.
 const ROPE_FREQS_TENSOR: &str = "rope_freqs.weight";
-/// Steps of the programs by which a written file is compared with its model.
+/// The sequence length of the programs by which a written file is compared with its model.
 const COMPARE_STEPS: usize = 8;
 
 impl Model {
-    /// Reads a GGUF file; matrices stay in the bits that they are stored in.
+    /// Reads a GGUF file; quantized matrices keep their format.
     pub fn load_gguf(path: &Path, dtype: DType) -> Result<Model> {
         let file = GgufFile::open(path)?;
         let (family, config) = file.config()?;
@@ -214,7 +214,7 @@ impl Model {
                         parameter: param.path.clone(),
                         expected: param.ty.shape.to_vec(),
                     })?;
-                // Matrices lie as parameters have them, whatever HuggingFace's files do.
+                // Matrices have the layout of parameters, whatever layout HuggingFace's files have.
                 let mut wanted = piece.shape.clone();
                 if piece.transposed {
                     wanted.reverse();
@@ -275,7 +275,7 @@ impl Model {
         Ok(Model { architecture, params, dtype, weights, checkpoint: None, limits, pieces, config, pooling })
     }
 
-    /// Writes a GGUF file. Packed matrices go out in their bits where GGUF has the format; others in the model's dtype.
+    /// Writes a GGUF file. Quantized matrices are written as they are if GGUF has the format; others in the model's dtype.
     pub fn save_gguf(&self, path: &Path, tokenizer: Option<&Tokenizer>) -> Result<()> {
         let wrong = |why: String| Error::file(path, why);
         let family = GgufFamily::of_config(&self.config).map_err(wrong)?;
@@ -289,7 +289,7 @@ impl Model {
             None => pairs.push(tokenizer::no_tokenizer_pair()),
         }
         let mut tensors = Vec::new();
-        // Parts of tensors, until all of them are there.
+        // Parts of tensors, until all of them are collected.
         let mut parts: BTreeMap<String, BTreeMap<usize, (Vec<usize>, GgufTensorType, Vec<u8>)>> = BTreeMap::new();
         if let Some(factors) = factors {
             tensors.push((
@@ -308,7 +308,7 @@ impl Model {
                 })?;
                 let shape = transposed_shape(piece);
                 let rows = shape[0];
-                // The reverse of reading.
+                // The inverse permutation of reading.
                 let mut order: Vec<usize> = (0..rows).collect();
                 if let Some(of) = family.row_order(&self.config, &piece.tensor, rows) {
                     (0..rows).for_each(|i| order[of[i]] = i);
@@ -355,8 +355,8 @@ impl Model {
         self.check_same_model(path).inspect_err(|_| drop(std::fs::remove_file(path)))
     }
 
-    /// Checks that a file's settings say what this model does. GGUF's families leave much unsaid, and a reader would compute
-    /// something else.
+    /// Checks that a file's settings describe this model. GGUF's families leave many settings implicit,
+    /// and a reader would compute something else.
     fn check_same_model(&self, path: &Path) -> Result<()> {
         let file = GgufFile::open(path)?;
         let (family, config) = file.config()?;
@@ -379,17 +379,17 @@ impl Model {
     }
 }
 
-/// Whether a piece is whole rows of a parameter's matrix, or of one of its matrices.
+/// Whether a piece consists of whole rows of a parameter's matrix, or of one of its matrices.
 fn is_rows(piece: &CheckpointSlice) -> bool {
     piece.dim == 0 && piece.function == ElementTransform::Identity
 }
 
-/// The row of all of a parameter's matrices that a piece begins at.
+/// The index of the piece's first row among the rows of all of a parameter's matrices.
 fn first_row(piece: &CheckpointSlice, whole: &[usize]) -> usize {
     piece.index.map_or(0, |index| index * whole.get(1).copied().unwrap_or(1)) + piece.start
 }
 
-/// The shape of a piece as the parameter has it.
+/// The shape of a piece in the layout of the parameter.
 fn transposed_shape(piece: &CheckpointSlice) -> Vec<usize> {
     let mut shape = piece.shape.clone();
     if piece.transposed {
@@ -399,7 +399,7 @@ fn transposed_shape(piece: &CheckpointSlice) -> Vec<usize> {
 }
 
 impl GgufFamily {
-    /// A tensor with its rows and numbers as HuggingFace has them.
+    /// Reads a tensor with its rows and elements in HuggingFace's order and form.
     fn read_piece(
         &self,
         file: &GgufFile,
@@ -434,9 +434,9 @@ impl GgufFamily {
     }
 }
 
-/// A type for a kind, where graphs have it.
+/// Conversion to the data types of graphs.
 impl GgufTensorType {
-    /// Bytes of rows of `k` elements each, `rows` of them.
+    /// The size in bytes of a tensor of this shape.
     pub(crate) fn bytes(self, shape: &[usize]) -> Option<u64> {
         let all = shape.iter().try_fold(1u64, |n, d| n.checked_mul(*d as u64))?;
         match self {

@@ -1,14 +1,14 @@
-//! Llama 3's scaling of rotations, of which GGUF keeps the factors that come of it.
+//! Llama 3's scaling of rotary embeddings; GGUF stores only the resulting factors.
 
 use serde_json::{Value as Json, json};
 
-/// Llama 3's scaling: slow rotations are slowed further.
+/// Llama 3's scaling: low frequencies are lowered further.
 #[derive(Clone, Copy)]
 pub(super) struct Llama3Scaling {
     factor: f64,
     low_freq_factor: f64,
     high_freq_factor: f64,
-    /// The length that the model was trained with first.
+    /// The original training length.
     original_max_positions: f64,
 }
 
@@ -23,7 +23,7 @@ impl Llama3Scaling {
         })
     }
 
-    /// What each rotation of a head is divided by.
+    /// The divisor of each frequency of a head.
     pub(super) fn factors(&self, theta: f64, head: usize) -> Vec<f32> {
         let factor = |i: usize| {
             let wave = 2.0 * std::f64::consts::PI * theta.powf((2 * i) as f64 / head as f64);
@@ -41,10 +41,10 @@ impl Llama3Scaling {
     }
 }
 
-/// Puts into a rope's fields what makes these factors.
+/// Sets the fields of `rope` that result in these factors.
 ///
-/// Files hold no more than the factors, and some the first length. All models of this kind were published with the same borders
-/// and one first length, so those are tried; other factors are refused.
+/// Files contain only the factors, and some the original length. All published models of this kind share the same boundaries and
+/// original length, so those are tried; other factors are rejected.
 pub(super) fn to_rope(factors: &[f32], head: usize, first: Option<i64>, rope: &mut Json) -> Result<(), String> {
     let theta = rope["rope_theta"].as_f64().unwrap_or(10000.0);
     let most = factors.iter().copied().fold(1.0f32, f32::max);

@@ -1,4 +1,4 @@
-//! Hyper-parameters: GGUF's pairs and `config.json`.
+//! Converts hyper-parameters between GGUF's metadata and `config.json`.
 
 use super::family::{GgufFamily, Hyperparameter, RotaryDims, falcon_groups};
 use super::header::{GgufValue, Header};
@@ -6,25 +6,25 @@ use super::rope_scaling;
 use super::write::MetadataValue;
 use serde_json::{Map, Value as Json, json};
 
-/// Layers of Gemma 2 and 3 at which queries are scaled by the width over heads instead of by the size of a head.
+/// Number of layers at which Gemma 2 and 3 scale queries by the width over the number of heads instead of the head size.
 const LARGEST_GEMMA: [(&str, i64); 2] = [("gemma2", 46), ("gemma3", 62)];
-/// The angle of Gemma 3's layers with a window, which its files don't say.
+/// The theta of Gemma 3's layers with a sliding window, which its files do not contain.
 const LOCAL_THETA: f64 = 10000.0;
-/// One layer of so many has no window.
+/// One of this many layers has no sliding window.
 const PERIODS: [(&str, i64); 2] = [("gemma2", 2), ("gemma3", 6)];
 
-/// A value by the family's name in a short list.
+/// Looks up a value by the family's name.
 fn lookup_family(list: &[(&str, i64)], family: &GgufFamily) -> Option<i64> {
     list.iter().find(|(name, _)| *name == family.name).map(|(_, n)| *n)
 }
 
-/// A number as people wrote it: files keep 0.000001 in 32 bits, which is another number in 64.
+/// Returns a decimal number in its shortest form: files store 0.000001 as f32, which is a different number in f64.
 fn round_to_f32_decimal(x: f64) -> f64 {
     let narrow = x as f32;
     if f64::from(narrow) == x { narrow.to_string().parse().unwrap_or(x) } else { x }
 }
 
-/// The configuration that a file's pairs describe. `turned` is what its tensor of rotations holds.
+/// Returns the configuration that a file's metadata describes. `turned` is the content of its tensor of rotary factors.
 pub(super) fn to_config(header: &Header, family: &GgufFamily, turned: Option<&[f32]>) -> Result<Json, String> {
     let key = |name: &str| format!("{}.{name}", family.name);
     let need = |name: &str| {
@@ -43,7 +43,7 @@ pub(super) fn to_config(header: &Header, family: &GgufFamily, turned: Option<&[f
                     (field, json!(i64::try_from(*n).map_err(|_| format!("`{}` is too large", key(name)))?))
                 }
                 Some(GgufValue::Float(x)) => (field, json!(round_to_f32_decimal(*x))),
-                // Llama.cpp has no default for it either.
+                // llama.cpp has no default for it either.
                 _ if field == "rms_norm_eps" => return Err(format!("it doesn't say `{}`", key(name))),
                 _ => continue,
             },
@@ -134,7 +134,7 @@ pub(super) fn to_config(header: &Header, family: &GgufFamily, turned: Option<&[f
     Ok(Json::Object(config))
 }
 
-/// The pairs that describe a configuration, and what the tensor of rotations holds, if there has to be one.
+/// Returns the metadata that describes a configuration, and the content of the tensor of rotary factors, if one is needed.
 pub(super) fn to_pairs(
     config: &Json,
     family: &GgufFamily,
@@ -142,7 +142,7 @@ pub(super) fn to_pairs(
     let short = family.name;
     let mut pairs = vec![("general.architecture".to_string(), MetadataValue::Text(short.into()))];
     let get = |field: &str| match field {
-        // Transformers says it in two ways.
+        // transformers has two names for it.
         "num_experts" => config.get(field).or(config.get("num_local_experts")),
         _ => config.get(field),
     };
@@ -156,7 +156,7 @@ pub(super) fn to_pairs(
             Hyperparameter::Size(name, field) => put(name, MetadataValue::U32(need(field)?)),
             Hyperparameter::Number("attention.key_length", _) => {}
             Hyperparameter::Number(name, field) => match (number(field), float(field)) {
-                // Fields of floats may be written without a point.
+                // Float fields may be written without a decimal point.
                 (Some(n), _) if !name.contains("epsilon") && !name.contains("softcapping") => {
                     put(name, MetadataValue::U32(n))
                 }
@@ -233,7 +233,7 @@ pub(super) fn to_pairs(
     Ok((pairs, factors))
 }
 
-/// A list of texts.
+/// Returns a list of strings.
 pub(super) fn string_list<'a>(header: &'a Header, name: &str) -> Result<Vec<&'a str>, String> {
     let list = header.list(name).ok_or_else(|| format!("it has no list `{name}`"))?;
     let text = |v: &'a GgufValue| match v {

@@ -1,4 +1,4 @@
-//! Tokenizers: GGUF's lists of tokens and merges, and `tokenizer.json`.
+//! Converts tokenizers between GGUF's lists of tokens and merges and `tokenizer.json`.
 
 use super::header::{GgufValue, Header};
 use super::sizes::string_list;
@@ -9,18 +9,18 @@ use crate::tokenizer::Tokenizer;
 use serde_json::{Map, Value as Json, json};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What files without a tokenizer say of it; without a word they are refused elsewhere.
+/// The marker of a file without a tokenizer; without it, such files are rejected.
 const NO_TOKENIZER: &str = "none";
 
-/// The pair of a file without a tokenizer.
+/// The metadata entry of a file without a tokenizer.
 pub(super) fn no_tokenizer_pair() -> (String, MetadataValue) {
     ("tokenizer.ggml.model".into(), MetadataValue::Text(NO_TOKENIZER.into()))
 }
 
-/// Names of Llama 3's cutting.
+/// Names of Llama 3's pre-tokenizer.
 const LLAMA3: [&str; 3] = ["llama-bpe", "llama3", "llama-v3"];
 
-/// Words by upper and lower case, with what may follow them and how digits are grouped.
+/// Pattern for words by upper and lower case, with their possible suffix and the grouping of digits.
 fn cased_word_pattern(suffix: &str, digits: &str) -> String {
     let (upper, lower) = (r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]");
     let before = r"[^\r\n\p{L}\p{N}]?";
@@ -29,7 +29,7 @@ fn cased_word_pattern(suffix: &str, digits: &str) -> String {
     )
 }
 
-/// The letters with case of DeepSeek's first tokenizers.
+/// The cased letters of DeepSeek's first tokenizers.
 const CASED_LETTERS: &str = "A-Za-z\u{b5}\u{c0}-\u{d6}\u{d8}-\u{f6}\u{f8}-\u{1ba}\u{1bc}-\u{1bf}\u{1c4}-\u{293}\u{295}-\u{2af}\u{370}-\u{373}\
     \u{376}\u{377}\u{37b}-\u{37d}\u{37f}\u{386}\u{388}-\u{38a}\u{38c}\u{38e}-\u{3a1}\u{3a3}-\u{3f5}\u{3f7}-\u{481}\u{48a}-\
     \u{52f}\u{531}-\u{556}\u{10a0}-\u{10c5}\u{13a0}-\u{13f5}\u{13f8}-\u{13fd}\u{1c90}-\u{1cba}\u{1cbd}-\u{1cbf}\u{1d00}-\
@@ -42,7 +42,7 @@ const CASED_LETTERS: &str = "A-Za-z\u{b5}\u{c0}-\u{d6}\u{d8}-\u{f6}\u{f8}-\u{1ba
     -\u{fb17}\u{ff21}-\u{ff3a}\u{ff41}-\u{ff5a}\u{10400}-\u{1044f}\u{104b0}-\u{104d3}\u{104d8}-\u{104fb}\u{10c80}-\
     \u{10cb2}\u{10cc0}-\u{10cf2}\u{118a0}-\u{118df}\u{1e900}-\u{1e943}";
 
-/// How texts are cut before they are merged, by the names that llama.cpp has for it.
+/// The pre-tokenizer with this name in llama.cpp.
 fn pre_tokenizer(pre: &str) -> Result<Json, String> {
     let part = |pattern: &str| json!({ "type": "Split", "pattern": { "Regex": pattern }, "behavior": "Isolated", "invert": false });
     let bytes = json!({ "type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": false });
@@ -53,7 +53,7 @@ fn pre_tokenizer(pre: &str) -> Result<Json, String> {
             r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{{L}}\p{{N}}]?\p{{L}}+|\p{{N}}{count}| ?[^\s\p{{L}}\p{{N}}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
         ))
     };
-    // Texts are cut as GPT-2 does it; some cut digits off one by one before.
+    // Texts are split as in GPT-2; some first split off single digits.
     let gpt2 = json!({ "type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true });
     Ok(match pre {
         "gpt-2" | "default" | "phi-2" | "mpt" | "olmo" | "jais" => gpt2,
@@ -96,10 +96,10 @@ fn pre_tokenizer(pre: &str) -> Result<Json, String> {
     })
 }
 
-/// The key of a whole `tokenizer.json`, which says more than the lists do.
+/// The key of a complete `tokenizer.json`, which contains more than the lists do.
 const TOKENIZER_JSON_KEY: &str = "tokenizer.huggingface.json";
 
-/// A `tokenizer.json` for a file's tokens.
+/// Builds a `tokenizer.json` from a file's tokens.
 pub(super) fn to_json(header: &Header, special_tokens: &SpecialTokens) -> Result<Json, String> {
     if let Some(text) = header.text(TOKENIZER_JSON_KEY) {
         return serde_json::from_str(text).map_err(|e| format!("its `{TOKENIZER_JSON_KEY}` is not valid JSON: {e}"));
@@ -109,10 +109,10 @@ pub(super) fn to_json(header: &Header, special_tokens: &SpecialTokens) -> Result
     let tokens = string_list(header, "tokenizer.ggml.tokens")?;
     let mut ids: BTreeMap<&str, usize> = BTreeMap::new();
     for (id, token) in tokens.iter().enumerate() {
-        // A text can stand for one id; a second is never made.
+        // A string can have only one ID; duplicates are ignored.
         ids.entry(token).or_insert(id);
     }
-    // 3 is a token of control, 4 one of a user.
+    // 3 is a control token, 4 a user-defined one.
     let kinds: Vec<i128> = match header.list("tokenizer.ggml.token_type") {
         Some(list) => list.iter().map(|v| if let GgufValue::Int(n) = v { *n } else { 1 }).collect(),
         None => Vec::new(),
@@ -133,7 +133,7 @@ pub(super) fn to_json(header: &Header, special_tokens: &SpecialTokens) -> Result
     let vocab: Map<String, Json> = ids.iter().map(|(token, id)| (token.to_string(), json!(id))).collect();
     let (merges, pre, decoder, normalizer, fallback) = match model {
         "gpt2" => {
-            // A list of none may be left out.
+            // An empty list may be omitted.
             let merges = match header.list("tokenizer.ggml.merges") {
                 Some(_) => string_list(header, "tokenizer.ggml.merges")?,
                 None => Vec::new(),
@@ -183,7 +183,7 @@ pub(super) fn to_json(header: &Header, special_tokens: &SpecialTokens) -> Result
         other => return Err(format!("a tokenizer of kind `{other}` is not read: gpt2 and llama are; use ids")),
     };
     let unknown = header.int("tokenizer.ggml.unknown_token_id").and_then(|id| tokens.get(usize::try_from(id).ok()?));
-    // llama.cpp takes whole words of the vocabulary as they are with the cutting of Llama 3.
+    // With Llama 3's pre-tokenizer, llama.cpp does not split words that are tokens.
     let whole_words = header.text("tokenizer.ggml.pre").is_some_and(|pre| LLAMA3.contains(&pre) || pre == "tekken");
     Ok(json!({
         "version": "1.0", "truncation": null, "padding": null, "added_tokens": added, "normalizer": normalizer,
@@ -194,7 +194,7 @@ pub(super) fn to_json(header: &Header, special_tokens: &SpecialTokens) -> Result
     }))
 }
 
-/// SentencePiece's order of merging: the pair that makes the best token first. Every way of cutting a token in two is a merge.
+/// The merges in SentencePiece's order: the pair with the best resulting token first. Every split of a token into two is a merge.
 fn merges_of_scores(
     ids: &BTreeMap<&str, usize>,
     special: &dyn Fn(usize) -> bool,
@@ -204,7 +204,7 @@ fn merges_of_scores(
     by_id.sort_unstable();
     let mut merges: Vec<(f64, &str, &str)> = Vec::new();
     for (id, token) in by_id {
-        // Bytes are written <0x41> and are never merged.
+        // Byte tokens are written <0x41> and are never merged.
         if token.len() == 6 && token.starts_with("<0x") {
             continue;
         }
@@ -218,7 +218,7 @@ fn merges_of_scores(
     merges.into_iter().map(|(_, a, b)| json!([a, b])).collect()
 }
 
-/// Whether a token is put in front of every text; files that don't say it mean what llama.cpp does.
+/// Whether a BOS token is added to every text; the defaults are those of llama.cpp.
 fn adds_bos(header: &Header) -> bool {
     match header.pairs.get("tokenizer.ggml.add_bos_token") {
         Some(GgufValue::Bool(adds)) => *adds,
@@ -229,7 +229,7 @@ fn adds_bos(header: &Header) -> bool {
     }
 }
 
-/// What stands around a text: the post-processor of a `tokenizer.json`.
+/// The post-processor of a `tokenizer.json`, which adds the tokens before and after a text.
 fn post_processor(header: &Header, special: &SpecialTokens) -> Json {
     let adds_eos = header.pairs.get("tokenizer.ggml.add_eos_token") == Some(&GgufValue::Bool(true));
     let token = |adds: bool, name: &str, id: Option<i32>| {
@@ -254,7 +254,7 @@ fn post_processor(header: &Header, special: &SpecialTokens) -> Json {
     json!({ "type": "TemplateProcessing", "single": template("A", 0), "pair": pair, "special_tokens": known })
 }
 
-/// The names of special tokens in GGUF.
+/// The keys of special tokens in GGUF.
 const SPECIAL_ID_KEYS: [(&str, &str); 7] = [
     ("bos_token", "tokenizer.ggml.bos_token_id"),
     ("eos_token", "tokenizer.ggml.eos_token_id"),
@@ -264,11 +264,11 @@ const SPECIAL_ID_KEYS: [(&str, &str); 7] = [
     ("cls_token", "tokenizer.ggml.cls_token_id"),
     ("mask_token", "tokenizer.ggml.mask_token_id"),
 ];
-/// The ids that stop generation beside the end of a text, of which llama.cpp knows two kinds.
+/// Tokens that stop generation besides end-of-text; llama.cpp has keys for two.
 const STOP_ID_KEYS: [&str; 2] = ["tokenizer.ggml.eot_token_id", "tokenizer.ggml.eom_token_id"];
-/// All ids that stop generation, where the keys above can't say it.
+/// All tokens that stop generation, if the keys above are not sufficient.
 const ALL_STOP_IDS_KEY: &str = "tensorloom.eos_token_ids";
-/// Control tokens at which llama.cpp stops whatever a file says.
+/// Control tokens at which llama.cpp stops generation in any case.
 const END_OF_TURN_TOKENS: &[&str] = &[
     "<|eot_id|>",
     "<|im_end|>",
@@ -292,14 +292,14 @@ const END_OF_TURN_TOKENS: &[&str] = &[
     "<\u{ff5c}end\u{2581}of\u{2581}sentence\u{ff5c}>",
 ];
 
-/// The special tokens that a file names.
+/// Reads the special tokens of a file.
 pub(super) fn special_tokens(header: &Header) -> SpecialTokens {
     let tokens = string_list(header, "tokenizer.ggml.tokens").unwrap_or_default();
     let sentences = header.text("tokenizer.ggml.model") == Some("llama");
     let mut found = SpecialTokens::default();
     let id = |key: &str| header.int(key).and_then(|id| i32::try_from(id).ok()).filter(|id| *id >= 0);
     for (name, key) in SPECIAL_ID_KEYS {
-        // SentencePiece's own, which files may leave out.
+        // SentencePiece's defaults, which files may omit.
         let usual = match name {
             "bos_token" if sentences => Some(1),
             "eos_token" if sentences => Some(2),
@@ -341,7 +341,7 @@ pub(super) fn special_tokens(header: &Header) -> SpecialTokens {
     found
 }
 
-/// Names of a model's own special tokens, as JSON.
+/// The key for a model's own special tokens, as JSON.
 const OWN_NAMES: &str = "tensorloom.special_tokens";
 const TEMPLATE: &str = "tokenizer.chat_template";
 
@@ -356,7 +356,7 @@ pub(super) fn templates(header: &Header) -> BTreeMap<String, String> {
     all.collect()
 }
 
-/// The pairs for special tokens and chat templates; ids from `rows` on are beyond the model's table.
+/// The metadata for special tokens and chat templates; IDs from `rows` on exceed the model's embedding table.
 pub(super) fn special_pairs(
     tokenizer: &Tokenizer,
     templates: &BTreeMap<String, String>,
@@ -367,7 +367,7 @@ pub(super) fn special_pairs(
     let mut pairs = Vec::new();
     for (name, key) in SPECIAL_ID_KEYS {
         let id = match name {
-            // The end of a text need not have a name.
+            // The end-of-text token need not have a name.
             "eos_token" => special.eos,
             "bos_token" => special.bos,
             "pad_token" => special.pad,
@@ -408,14 +408,14 @@ pub(super) fn special_pairs(
     Ok(pairs)
 }
 
-/// A pre-tokenizer without what doesn't change where texts are cut.
+/// Removes options of a pre-tokenizer that do not affect the split.
 fn normalize_pre_tokenizer(pre: &Json) -> Json {
     match pre {
         Json::Object(fields) => {
             let kept = fields.iter().filter(|(name, _)| *name != "trim_offsets");
             let mut kept: Map<String, Json> =
                 kept.map(|(name, value)| (name.clone(), normalize_pre_tokenizer(value))).collect();
-            // Everything matches one of the patterns that have names, so what is between matches is nothing.
+            // Every character matches one of the named patterns, so the parts between matches are empty.
             if kept.get("behavior") == Some(&json!("Removed")) && kept.get("invert") == Some(&Json::Bool(true)) {
                 kept.insert("behavior".into(), "Isolated".into());
                 kept.insert("invert".into(), false.into());
@@ -427,7 +427,7 @@ fn normalize_pre_tokenizer(pre: &Json) -> Json {
     }
 }
 
-/// The name that llama.cpp has for how texts are cut.
+/// Returns llama.cpp's name of a pre-tokenizer.
 fn pre_tokenizer_name(json: &Json) -> Result<&'static str, String> {
     let pre = json.get("pre_tokenizer").map(normalize_pre_tokenizer).unwrap_or_default();
     let whole_words = json.pointer("/model/ignore_merges") == Some(&Json::Bool(true));
@@ -457,7 +457,7 @@ fn pre_tokenizer_name(json: &Json) -> Result<&'static str, String> {
     Err("its tokenizer cuts texts in a way that has no name in GGUF (`pre_tokenizer` of tokenizer.json)".into())
 }
 
-/// Whether a tokenizer of byte pairs was made from SentencePiece's, and whether it puts a space before a text.
+/// Whether a BPE tokenizer was converted from SentencePiece, and whether it prepends a space to a text.
 fn is_sentence_piece(json: &Json) -> Option<bool> {
     json.pointer("/model/byte_fallback").and_then(Json::as_bool).filter(|falls_back| *falls_back)?;
     let text = json.get("normalizer").map(Json::to_string).unwrap_or_default();
@@ -466,14 +466,14 @@ fn is_sentence_piece(json: &Json) -> Option<bool> {
     let known = match pre.get("type").and_then(Json::as_str) {
         None => text.contains("\"\u{2581}\""),
         Some("Metaspace") => pre.get("split") == Some(&Json::Bool(false)),
-        // No space is left where the normalizer replaces all of them.
+        // No space is left after the normalizer has replaced all of them.
         Some("Split") => text.contains("\"\u{2581}\"") && pre.pointer("/pattern/String") == Some(&json!(" ")),
         Some(_) => false,
     };
     known.then_some(text.contains("\"Prepend\"") || matches!(scheme, Some("always" | "first")))
 }
 
-/// The pairs for a `tokenizer.json` of byte pairs; `rows` is the length of the model's table of tokens.
+/// The metadata for a BPE `tokenizer.json`; `rows` is the number of rows of the model's embedding table.
 pub(super) fn to_pairs(json: &Json, rows: usize) -> Result<Vec<(String, MetadataValue)>, String> {
     let model = json.get("model").filter(|m| m.get("type").and_then(Json::as_str).unwrap_or("BPE") == "BPE");
     let model = model.ok_or("its tokenizer is not of byte pairs, and can't be written as GGUF")?;
@@ -514,7 +514,7 @@ pub(super) fn to_pairs(json: &Json, rows: usize) -> Result<Vec<(String, Metadata
     if tokens.is_empty() || rows > 1 << 24 {
         return Err(format!("its tokenizer has {} tokens for a table of {rows} rows", tokens.len()));
     }
-    // Readers ask for a token of every row.
+    // Readers require a token for every row.
     let ids = 0..rows as u64;
     let names = ids.clone().map(|id| tokens.get(&id).map_or(format!("<unused{id}>"), |(text, _)| text.to_string()));
     let kinds = ids.clone().map(|id| tokens.get(&id).map_or(5, |(_, kind)| *kind));
@@ -537,7 +537,7 @@ pub(super) fn to_pairs(json: &Json, rows: usize) -> Result<Vec<(String, Metadata
         pairs.push(("tokenizer.ggml.merges".into(), MetadataValue::Texts(merges)));
         return Ok(pairs);
     };
-    // SentencePiece makes the token of the best score first; the earlier a merge stands, the better it is.
+    // SentencePiece produces the token with the best score first; an earlier merge gets a better score.
     let mut ranks: BTreeMap<String, usize> = BTreeMap::new();
     for (rank, (a, b)) in merges.iter().enumerate() {
         ranks.entry(format!("{a}{b}")).or_insert(rank);
@@ -554,7 +554,7 @@ pub(super) fn to_pairs(json: &Json, rows: usize) -> Result<Vec<(String, Metadata
     Ok(pairs)
 }
 
-/// Whether a token is SentencePiece's for a byte: `<0x41>`.
+/// Whether a token is SentencePiece's token for a byte: `<0x41>`.
 fn is_byte(token: &str) -> bool {
     token.len() == 6 && token.starts_with("<0x") && token.ends_with('>')
 }
@@ -564,7 +564,7 @@ mod tests {
     use super::*;
     use std::path::Path;
 
-    /// The head of a file with these pairs, without the whole `tokenizer.json`.
+    /// The header of a file with this metadata, without the complete `tokenizer.json`.
     fn header(pairs: Vec<(String, MetadataValue)>) -> Header {
         let value = |pair: MetadataValue| match pair {
             MetadataValue::U32(n) => GgufValue::Int(n.into()),
@@ -586,7 +586,7 @@ mod tests {
                 "special": special })
     }
 
-    /// A tokenizer as transformers makes it of SentencePiece's: merges in the order of the scores of what they make.
+    /// A tokenizer as transformers converts it from SentencePiece: merges in the order of the scores of their results.
     fn sentences(prefix: bool) -> Json {
         let mut tokens: Vec<String> = ["<unk>", "<s>", "</s>"].map(String::from).into();
         tokens.extend((0..256).map(|byte| format!("<0x{byte:02X}>")));
@@ -619,7 +619,7 @@ mod tests {
                            "vocab": vocab, "merges": merges.map(|(a, b)| json!([a, b])) } })
     }
 
-    /// A tokenizer over bytes that cuts texts as a name of llama.cpp says.
+    /// A byte-level tokenizer with a pre-tokenizer of llama.cpp.
     fn bytes(pre: &str) -> Json {
         let trained =
             Tokenizer::train(["the cat 1234 sat\n on THE mat"].into_iter().cycle().take(20), 290).expect("trains");
@@ -637,7 +637,7 @@ mod tests {
         Tokenizer::of_json(json, SpecialTokens::default(), Path::new("test")).unwrap_or_else(|e| panic!("{e}"))
     }
 
-    /// The lists alone, which other programs read, give the ids that the tokenizer gives.
+    /// The lists alone, which other programs read, give the same IDs as the tokenizer.
     #[test]
     fn the_lists_of_a_file_make_the_same_tokenizer() {
         let named = ["gpt-2", "smollm", "llama-bpe", "dbrx", "qwen2", "stablelm2", "gpt-4o", "tekken", "deepseek-v3"];
@@ -659,7 +659,7 @@ mod tests {
                 "a<tool> <s>the",
                 "sat(1234)...\u{4e2d} \u{bd}  ",
             ] {
-                // The ids of rows that have no token are unused.
+                // The IDs of rows without a token are unused.
                 assert_eq!(found.encode(text).expect("encodes"), own.encode(text).expect("encodes"), "{name}: {text}");
             }
         }
@@ -673,7 +673,7 @@ mod tests {
             list.map(|v| if let GgufValue::Int(n) = v { *n } else { 0 }).collect()
         };
         let found = kinds(&sentences(true), 280);
-        // Unknown, control, bytes, plain, unused.
+        // Token types: unknown, control, bytes, normal, unused.
         assert_eq!((found[0], found[1], found[2], found[3], found[258], found[259], found[279]), (2, 3, 3, 6, 6, 1, 5));
         let found = kinds(&bytes("gpt-2"), 300);
         assert_eq!((found[0], found[5], found[290], found[291], found[299]), (3, 1, 4, 3, 5));

@@ -1,4 +1,4 @@
-//! Writing a GGUF file, version 3.
+//! Writes a GGUF file, version 3.
 
 use super::header::GgufTensorType;
 use crate::error::{Error, Result};
@@ -6,10 +6,10 @@ use std::io::{BufWriter, Write};
 use std::path::Path;
 use training::files::AtomicFile;
 
-/// Tensors begin at multiples of this.
+/// The alignment of tensors.
 const ALIGNMENT: u64 = 32;
 
-/// A pair's value with the kind that readers expect of it.
+/// A metadata value with the type that readers expect.
 pub(super) enum MetadataValue {
     U32(u32),
     F32(f32),
@@ -66,10 +66,10 @@ fn put_text(text: &str, out: &mut Vec<u8>) {
     out.extend(text.as_bytes());
 }
 
-/// A tensor to write: name, shape, how it is stored, its bytes.
+/// A tensor to write: name, shape, storage format, bytes.
 pub(super) type GgufTensor = (String, Vec<usize>, GgufTensorType, Vec<u8>);
 
-/// The head of a file.
+/// Encodes the header of a file.
 pub(super) fn encode_header(
     pairs: &[(String, MetadataValue)],
     tensors: &[GgufTensor],
@@ -96,7 +96,7 @@ pub(super) fn encode_header(
     Ok(head)
 }
 
-/// Writes a file, whole or not at all.
+/// Writes a file atomically.
 pub(super) fn write(path: &Path, pairs: &[(String, MetadataValue)], tensors: &[GgufTensor]) -> Result<()> {
     let head = encode_header(pairs, tensors).map_err(|e| Error::file(path, e))?;
     let mut file = BufWriter::with_capacity(1 << 20, AtomicFile::create(path)?);

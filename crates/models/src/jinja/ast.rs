@@ -1,4 +1,4 @@
-//! The tree of a template.
+//! The syntax tree of a template.
 
 use super::value::Str;
 use std::rc::Rc;
@@ -38,18 +38,18 @@ pub(super) struct For {
 
 #[derive(Debug)]
 pub(super) struct MacroDef {
-    /// A `call` block has none.
+    /// None for a `call` block.
     pub(super) name: Option<Rc<str>>,
     pub(super) params: Vec<(Rc<str>, Option<Expr>)>,
     pub(super) body: Vec<Stmt>,
-    /// Which of `caller`, `kwargs` and `varargs` it names.
+    /// Which of `caller`, `kwargs` and `varargs` the body uses.
     pub(super) named: [bool; 3],
 }
 
-/// What a macro can name without declaring it.
+/// Names that a macro can use without declaring them.
 pub(super) const IMPLICIT_NAMES: [&str; 3] = ["caller", "kwargs", "varargs"];
 
-/// What is assigned to.
+/// The target of an assignment.
 #[derive(Debug)]
 pub(super) enum Target {
     Name(Rc<str>),
@@ -60,7 +60,7 @@ pub(super) enum Target {
 
 #[derive(Debug)]
 pub(super) struct Expr {
-    /// Levels of expressions in it.
+    /// The height of its expression tree.
     pub(super) height: u32,
     pub(super) kind: TemplateExprKind,
 }
@@ -93,7 +93,7 @@ pub(super) enum TemplateExprKind {
     Item(Box<Expr>, Box<Expr>),
     Slice(Box<Expr>, [Option<Box<Expr>>; 3]),
     Call(Box<Expr>, CallArgs),
-    /// Without a value inside of `{% filter %}` and `{% set x | .. %}`, which filter what they captured.
+    /// A filter. It has no value inside `{% filter %}` and `{% set x | .. %}`, which filter the captured text.
     Filter(Option<Box<Expr>>, String, CallArgs),
     Test(Box<Expr>, String, CallArgs),
 }

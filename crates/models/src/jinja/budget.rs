@@ -1,55 +1,55 @@
-//! Bounds on what rendering a template may take.
+//! Limits on the time and memory of rendering a template.
 
 use std::cell::Cell;
 
-/// Steps of evaluation: about half a second.
+/// Maximum number of evaluation steps: about half a second.
 pub(super) const STEPS: u64 = 4_000_000;
-/// Bytes that a step may read or write.
+/// Bytes that one step may read or write.
 const BYTES_PER_STEP: usize = 64;
-/// Bytes that values and results may take at a time.
+/// Maximum number of bytes of live values and output.
 pub(super) const MEMORY: usize = 64 << 20;
-/// How deeply evaluation may recurse: macros that call themselves, nested statements, expressions and values.
+/// Maximum recursion depth: recursive macros, nested statements, expressions and values.
 pub(super) const DEPTH: u32 = 320;
-/// How deeply lists and dicts may be nested.
+/// Maximum nesting depth of lists and dicts.
 pub(super) const VALUE_DEPTH: u32 = 150;
-/// How deeply expressions and statements of a source may be nested.
+/// Maximum nesting depth of expressions and statements in a source.
 pub(super) const SOURCE_DEPTH: u32 = 80;
-/// How many operators may follow each other in an expression.
+/// Maximum number of consecutive operators in an expression.
 pub(super) const HEIGHT: u32 = 200;
-/// The longest source.
+/// Maximum size of a source in bytes.
 pub(super) const SOURCE: usize = 512 << 10;
 
 thread_local! {
-    /// Bytes of the values that exist on this thread.
+    /// Bytes of the live values of this thread.
     static LIVE: Cell<usize> = const { Cell::new(0) };
     static STEPS_LEFT: Cell<u64> = const { Cell::new(0) };
     static LEVEL: Cell<u32> = const { Cell::new(0) };
 }
 
-/// Begins a rendering. No value of another one exists on this thread.
+/// Starts a rendering. No value of another rendering is live on this thread.
 pub(super) fn reset() {
     STEPS_LEFT.set(STEPS);
     LIVE.set(0);
     LEVEL.set(0);
 }
 
-/// Takes steps.
+/// Consumes steps.
 pub(super) fn use_steps(n: u64) -> Result<(), String> {
     let left = STEPS_LEFT.get().checked_sub(n);
     STEPS_LEFT.set(left.unwrap_or(0));
     left.map(|_| ()).ok_or_else(|| format!("rendering takes more than {STEPS} steps, which is the limit"))
 }
 
-/// Takes the steps of reading or writing some bytes.
+/// Consumes the steps of reading or writing this many bytes.
 pub(super) fn use_bytes(bytes: usize) -> Result<(), String> {
     use_steps((bytes / BYTES_PER_STEP) as u64)
 }
 
-/// A level of recursion, for as long as this exists.
+/// A guard of one level of recursion.
 #[derive(Debug)]
 pub(super) struct DepthGuard(());
 
-/// Takes a step one level deeper.
+/// Consumes a step and enters a level of recursion.
 pub(super) fn enter_level() -> Result<DepthGuard, String> {
     use_steps(1)?;
     if LEVEL.get() >= DEPTH {
@@ -65,7 +65,7 @@ impl Drop for DepthGuard {
     }
 }
 
-/// Bytes that are counted as in use for as long as this exists.
+/// A guard of bytes that are counted as in use.
 #[derive(Debug, Default)]
 pub(super) struct MemoryCharge(usize);
 
@@ -96,7 +96,7 @@ impl Drop for MemoryCharge {
     }
 }
 
-/// Refuses a result of so many times so many bytes before it is made.
+/// Fails if `count` times `bytes` exceeds the memory limit, before the result is allocated.
 pub(super) fn check_size(count: usize, bytes: usize) -> Result<(), String> {
     MemoryCharge::new(count.saturating_mul(bytes)).map(|_| ())
 }

@@ -1,4 +1,4 @@
-//! `strftime_now`: the time of rendering, in UTC.
+//! `strftime_now`: the current time in UTC.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -18,7 +18,7 @@ const MONTHS: [&str; 12] = [
 ];
 const DAYS: [&str; 7] = ["Thursday", "Friday", "Saturday", "Sunday", "Monday", "Tuesday", "Wednesday"];
 
-/// The time by the directives of `strftime`.
+/// Formats the time with the directives of `strftime`.
 pub(super) fn now(format: &str) -> String {
     format_time(format, SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs()))
 }
@@ -82,14 +82,14 @@ fn format_time(format: &str, seconds: u64) -> String {
     text
 }
 
-/// Year, month and day of a number of days since 1970, in the proleptic Gregorian calendar.
+/// Converts a number of days since 1970 to year, month and day in the proleptic Gregorian calendar.
 fn civil_from_days(days: i64) -> (i64, usize, i64) {
     let shifted = days + 719_468;
     let era = shifted.div_euclid(146_097);
     let of_era = shifted.rem_euclid(146_097);
     let year_of_era = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
     let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    // Years begin in March here.
+    // Years start in March here.
     let month = (5 * of_year + 2) / 153;
     let day = of_year - (153 * month + 2) / 5 + 1;
     let month = if month < 10 { month + 3 } else { month - 9 };
@@ -107,7 +107,7 @@ mod tests {
         }
     }
 
-    /// Values of Python's `datetime.strftime`.
+    /// Expected values from Python's `datetime.strftime`.
     #[test]
     fn directives_are_those_of_python() {
         let format = "%Y-%m-%d %d %b %Y %B %A %a %H:%M:%S %I %p %j %y %% %-d %-m %w %q";

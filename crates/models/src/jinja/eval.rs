@@ -1,4 +1,4 @@
-//! Runs the tree of a template.
+//! Evaluates the syntax tree of a template.
 
 use super::ast::{self, Expr, For, Stmt, StmtKind, Target, TemplateExprKind};
 use super::budget::{MemoryCharge, enter_level, use_steps};
@@ -15,7 +15,7 @@ use std::rc::{Rc, Weak};
 
 type EvalResult<T> = Result<T, Fault>;
 
-/// Arguments of a call.
+/// The arguments of a call.
 #[derive(Debug, Default)]
 pub(super) struct EvaluatedArgs {
     pub(super) positional: Vec<Value>,
@@ -23,7 +23,7 @@ pub(super) struct EvaluatedArgs {
 }
 
 impl EvaluatedArgs {
-    /// The arguments in the order of these parameters.
+    /// Binds the arguments to these parameters, in their order.
     pub(super) fn bind<const N: usize>(&self, what: &str, params: [&str; N]) -> Text<[Option<Value>; N]> {
         if self.positional.len() > N {
             return Err(format!("{what} takes at most {N} arguments, and got {}", self.positional.len()));
@@ -41,7 +41,7 @@ impl EvaluatedArgs {
     }
 }
 
-/// How a list of statements ends.
+/// The control flow result of a list of statements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ControlFlow {
     Next,
@@ -49,7 +49,7 @@ enum ControlFlow {
     Continue,
 }
 
-/// What `loop` is.
+/// The state of `loop`.
 #[derive(Debug)]
 pub(super) struct LoopContext {
     def: Rc<For>,
@@ -63,7 +63,7 @@ struct LoopState {
     source: Option<IterSource>,
     index: i64,
     length: Option<i64>,
-    /// Items that were taken before their turn.
+    /// Items that were fetched in advance.
     lookahead: std::collections::VecDeque<Value>,
     previous: Option<Value>,
     current: Option<Value>,
@@ -71,15 +71,15 @@ struct LoopState {
 }
 
 struct Evaluator {
-    /// The text, and those of the blocks that are being captured.
+    /// The output, and the texts of the blocks that are being captured.
     out: Vec<TextBuilder>,
     rendered: Rendered,
-    /// Scopes that values may refer to: they are emptied in the end, so that none is kept by itself.
+    /// Scopes that values may refer to: they are cleared at the end, to break reference cycles.
     scopes: Vec<Weak<Scope>>,
     charge: MemoryCharge,
 }
 
-/// Renders.
+/// Renders a template.
 pub(super) fn run(body: &[Stmt], variables: &Map<String, Json>) -> EvalResult<Rendered> {
     let (out, scopes) = (vec![TextBuilder::default()], Vec::new());
     let mut machine = Evaluator { out, rendered: Rendered::default(), scopes, charge: MemoryCharge::default() };
@@ -99,7 +99,7 @@ pub(super) fn run(body: &[Stmt], variables: &Map<String, Json>) -> EvalResult<Re
 }
 
 impl Evaluator {
-    /// Remembers a scope that a value refers to.
+    /// Registers a scope that a value refers to.
     fn register(&mut self, scope: &Rc<Scope>) -> EvalResult<()> {
         if !scope.registered.replace(true) {
             self.charge.grow(256)?;
@@ -206,7 +206,7 @@ impl Evaluator {
                 let (text, _) = self.capture(|m| m.body(body, &inner))?;
                 self.write(&string(&text)?)?;
                 if self.out.len() > 1 {
-                    // It is in a block that is captured: where its text goes isn't known.
+                    // It is inside a captured block: the position of its text is unknown.
                     self.rendered.lost = true;
                 } else {
                     self.rendered.generated.push(start..self.out[0].text.len());
@@ -218,7 +218,7 @@ impl Evaluator {
         Ok(ControlFlow::Next)
     }
 
-    /// What something writes.
+    /// Captures the output of a function.
     fn capture(&mut self, run: impl FnOnce(&mut Self) -> EvalResult<ControlFlow>) -> EvalResult<(Value, ControlFlow)> {
         use_steps(2)?;
         self.out.push(TextBuilder::default());
@@ -300,10 +300,10 @@ impl Evaluator {
         Ok(ControlFlow::Next)
     }
 
-    /// The next item of a loop that its condition lets through.
+    /// The next item of a loop that passes its condition.
     fn next_item(&mut self, of: &LoopContext) -> EvalResult<Option<Value>> {
         loop {
-            // The source is taken out: its condition may ask the loop.
+            // The source is taken out, because its condition may access the loop.
             let Some(mut source) = of.state.borrow_mut().source.take() else { return Ok(None) };
             let next = source.next();
             of.state.borrow_mut().source = Some(source);
@@ -317,7 +317,7 @@ impl Evaluator {
         }
     }
 
-    /// An attribute of `loop`.
+    /// Returns an attribute of `loop`.
     fn loop_attribute(&mut self, of: &Rc<LoopContext>, name: &str) -> EvalResult<Value> {
         let index = of.state.borrow().index;
         Ok(match name {
@@ -429,7 +429,7 @@ impl Evaluator {
         }
     }
 
-    /// The other kinds of expressions.
+    /// Evaluates the other kinds of expressions.
     fn eval_compound(&mut self, expr: &Expr, scope: &Rc<Scope>) -> EvalResult<Value> {
         match &expr.kind {
             TemplateExprKind::Negate(a) => Ok(negate(&self.eval(a, scope)?)?),
@@ -525,7 +525,7 @@ impl Evaluator {
         scope: &Rc<Scope>,
     ) -> EvalResult<Value> {
         let _level = enter_level()?;
-        // A method that is called at once needs no value of its own.
+        // A method that is called directly needs no bound value.
         let (value, method) = match &callee.kind {
             TemplateExprKind::Attr(of, name) => match self.eval(of, scope)? {
                 Value::Loop(of) => (self.loop_attribute(&of, name)?, None),
@@ -675,7 +675,7 @@ fn entries(args: &EvaluatedArgs) -> Text<Vec<(Value, Value)>> {
     Ok(all)
 }
 
-/// Most numbers of a range, as in the sandbox of Jinja.
+/// Maximum length of a range, as in Jinja's sandbox.
 const MAX_RANGE: u64 = 100_000;
 
 fn range(args: &EvaluatedArgs) -> Text<Value> {

@@ -1,4 +1,4 @@
-//! Filters of Jinja, and `tojson` of transformers.
+//! Jinja's filters, and `tojson` of transformers.
 
 use super::ast::TemplateBinaryOp;
 use super::budget::{check_size, enter_level, use_steps};
@@ -88,7 +88,7 @@ fn flag(value: &Option<Value>) -> bool {
     value.as_ref().is_some_and(is_truthy)
 }
 
-/// What isn't given, or `none`.
+/// Converts `none` to a missing argument.
 fn not_none(value: Option<Value>) -> Option<Value> {
     value.filter(|value| !matches!(value, Value::None))
 }
@@ -353,7 +353,7 @@ fn round(number: Numeric, precision: i64, method: &str) -> ValueResult<Value> {
     match (method, number) {
         ("common", Numeric::Int(n)) if precision >= 0 => Ok(Value::Int(n)),
         ("common", Numeric::Int(n)) => {
-            // To the nearest multiple, and between two to the even one.
+            // Rounds to the nearest multiple, ties to even.
             let Some(unit) = 10i128.checked_pow(precision.unsigned_abs().min(30) as u32) else {
                 return Ok(Value::Int(0));
             };
@@ -524,7 +524,7 @@ fn batch_filter(name: &str, value: &Value, args: &EvaluatedArgs) -> ValueResult<
     Iter::new(parts, None)
 }
 
-/// The parts of an attribute's name: dots are between them, and digits are places.
+/// Splits an attribute path at dots; digits are indices.
 fn attribute_path(attr: Option<&Value>) -> Vec<Value> {
     match attr {
         None | Some(Value::None) => Vec::new(),
@@ -547,7 +547,7 @@ fn get_path(mut value: Value, path: &[Value]) -> ValueResult<Value> {
     Ok(value)
 }
 
-/// Like `follow`, with a value for what isn't there.
+/// `get_path` with a default for missing attributes.
 fn get_path_or(mut value: Value, path: &[Value], default: Option<&Value>) -> ValueResult<Value> {
     for part in path {
         value = get_path(value, std::slice::from_ref(part))?;
@@ -558,7 +558,7 @@ fn get_path_or(mut value: Value, path: &[Value], default: Option<&Value>) -> Val
     Ok(value)
 }
 
-/// What is compared where case doesn't count.
+/// The key for a comparison that may be case-insensitive.
 fn fold_case(value: Value, case: bool) -> ValueResult<Value> {
     match &value {
         Value::Str(s) if !case => text(methods::lower(s)),
@@ -566,7 +566,7 @@ fn fold_case(value: Value, case: bool) -> ValueResult<Value> {
     }
 }
 
-/// Filters that choose or change each item. Faults are told when their item is reached, as generators do.
+/// Filters that select or change items. Errors are raised when their item is reached, as generators do.
 fn select_filter(name: &str, value: &Value, args: &EvaluatedArgs) -> ValueResult<Value> {
     let mut found = Vec::new();
     let fault = if is_truthy(value) { apply_to_each(name, value, args, &mut found).err() } else { None };

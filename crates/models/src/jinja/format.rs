@@ -1,10 +1,10 @@
-//! Numbers as Python prints them, `%`, and `str.format`.
+//! Formats numbers as Python does; `%`, and `str.format`.
 
 use super::budget::{check_size, enter_level};
 use super::ops::{Numeric, attribute, int, item};
 use super::value::{TextBuilder, Value, ValueResult, repr, string, type_name};
 
-/// Digits that a float may be asked for.
+/// Maximum number of digits of a float.
 const MAX_FLOAT_DIGITS: usize = 2000;
 
 /// `repr(x)`.
@@ -26,7 +26,7 @@ pub(super) fn float_repr(x: f64) -> String {
     }
 }
 
-/// What is asked of a number or a text: both ways of formatting use it.
+/// The format specification of both ways of formatting.
 #[derive(Clone, Debug, Default)]
 struct FormatSpec {
     fill: Option<char>,
@@ -39,7 +39,7 @@ struct FormatSpec {
     kind: Option<char>,
 }
 
-/// A float of a kind: `e`, `f` or `g`, in any case.
+/// Formats a float as `e`, `f` or `g`, in either case.
 fn float_of(x: f64, kind: char, precision: usize, alternate: bool) -> ValueResult<String> {
     if precision > MAX_FLOAT_DIGITS {
         return Err(format!("a float can't be printed with {precision} digits: the limit is {MAX_FLOAT_DIGITS}"));
@@ -76,7 +76,7 @@ fn float_of(x: f64, kind: char, precision: usize, alternate: bool) -> ValueResul
     Ok(if kind.is_uppercase() { text.to_uppercase() } else { text })
 }
 
-/// Digits of an integer without its sign.
+/// The digits of an integer without its sign.
 fn digits(n: i64, kind: char) -> String {
     let n = n.unsigned_abs();
     match kind {
@@ -100,7 +100,7 @@ fn grouped(digits: &str, by: char) -> String {
     text + rest
 }
 
-/// Fills up to the width. Numbers have a sign and a prefix before zeros.
+/// Pads to the width. With zeros as padding, sign and prefix come first.
 fn pad_to_width(head: &str, body: &str, spec: &FormatSpec, default: char, out: &mut TextBuilder) -> ValueResult<()> {
     let len = head.chars().count() + body.chars().count();
     let missing = spec.width.saturating_sub(len);
@@ -210,7 +210,7 @@ pub(super) fn percent_format(format: &str, value: &Value) -> ValueResult<Value> 
     out.finish()
 }
 
-/// One directive of `%`.
+/// Formats one directive of `%`.
 fn format_directive(value: &Value, kind: char, spec: &FormatSpec, out: &mut TextBuilder) -> ValueResult<()> {
     match kind {
         's' | 'r' | 'a' => {
@@ -277,7 +277,7 @@ fn fields(
     format: &str,
     args: &[Value],
     named: &dyn Fn(&str) -> ValueResult<Value>,
-    // The next argument, and whether one was given by its number.
+    // The index of the next argument, and whether one was selected by its index.
     next: &mut (usize, bool),
     levels: u32,
     out: &mut TextBuilder,
@@ -434,7 +434,7 @@ fn apply(value: &Value, text: &str, out: &mut TextBuilder) -> ValueResult<()> {
                 if spec.fill != Some('0') {
                     return Err("'=' alignment not allowed in string format specifier".into());
                 }
-                // A zero before the width only says what fills.
+                // A zero before the width only sets the fill character.
                 return pad_to_width(
                     "",
                     &truncate_chars(s, spec.precision),

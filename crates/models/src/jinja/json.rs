@@ -1,4 +1,4 @@
-//! `json.dumps` of Python.
+//! Python's `json.dumps`.
 
 use super::budget::{enter_level, use_steps};
 use super::value::{TextBuilder, Value, ValueResult, type_name};
@@ -6,9 +6,9 @@ use super::value::{TextBuilder, Value, ValueResult, type_name};
 pub(super) struct DumpOptions {
     pub(super) ascii: bool,
     pub(super) sort: bool,
-    /// What each level is indented by.
+    /// The indentation of each level.
     pub(super) indent: Option<String>,
-    /// Between items, and behind keys.
+    /// The separators between items, and after keys.
     pub(super) separators: [String; 2],
 }
 
@@ -116,7 +116,7 @@ fn quoted(s: &str, ascii: bool, out: &mut TextBuilder) -> ValueResult<()> {
     out.push("\"")
 }
 
-/// Options of `tojson`, of its arguments.
+/// Parses the arguments of `tojson`.
 pub(super) fn options(
     ascii: bool,
     indent: Option<&Value>,

@@ -1,4 +1,4 @@
-//! A source cut into text, `{{ expressions }}` and `{% tags %}`, with Jinja's rules for white space (`trim_blocks` and
+//! Splits a source into text, `{{ expressions }}` and `{% tags %}`, with Jinja's rules for white space (`trim_blocks` and
 //! `lstrip_blocks` are on, as in transformers).
 
 use super::Fault;
@@ -28,7 +28,7 @@ const OPERATORS: [&str; 26] = [
     ":", "|", ",", ";",
 ];
 
-/// Cuts a source. A newline at its very end is dropped, and all newlines are `\n`, as in Jinja.
+/// Splits a source into pieces. A newline at its very end is dropped, and all newlines become `\n`, as in Jinja.
 pub(super) fn tokenize(source: &str) -> Result<Vec<TemplatePiece>, Fault> {
     if source.len() > SOURCE {
         let what = format!("the template has {} bytes, and the most is {SOURCE}", source.len());
@@ -43,7 +43,7 @@ struct Lexer<'s> {
     source: &'s str,
     at: usize,
     line: usize,
-    /// What came before ended with a newline.
+    /// Whether the previous text ended with a newline.
     line_start: bool,
     pieces: Vec<TemplatePiece>,
 }
@@ -53,7 +53,7 @@ impl Lexer<'_> {
         Fault { line: self.line, what: what.into() }
     }
 
-    /// Goes forward, counting lines.
+    /// Advances and counts lines.
     fn skip(&mut self, bytes: usize) {
         let passed = &self.source[self.at..self.at + bytes];
         self.line += passed.matches('\n').count();
@@ -107,7 +107,7 @@ impl Lexer<'_> {
         }
     }
 
-    /// Passes `%}`, `#}` or `}}`, and the white space that it takes with it.
+    /// Skips `%}`, `#}` or `}}`, and the white space that it removes.
     fn end_of_tag(&mut self, strip: bool, keep: bool) {
         let variable = self.source[self.at..].starts_with("}}");
         self.skip(2);
@@ -118,7 +118,7 @@ impl Lexer<'_> {
         }
     }
 
-    /// Passes `{% raw %}`, whose beginning was passed.
+    /// Skips the rest of `{% raw %}`; returns whether it was one.
     fn raw_begins(&mut self) -> bool {
         let rest = self.source[self.at..].trim_start_matches(is_space);
         let Some(rest) = rest.strip_prefix("raw") else { return false };
@@ -160,7 +160,7 @@ impl Lexer<'_> {
         }
     }
 
-    /// The tokens up to the end of a tag, which is passed.
+    /// Reads the tokens up to the end of a tag and skips it.
     fn tokens(&mut self, close: &str) -> Result<Vec<(usize, Token)>, Fault> {
         let (mut tokens, mut open) = (Vec::new(), Vec::new());
         let begin = self.line;
@@ -294,12 +294,12 @@ impl Lexer<'_> {
     }
 }
 
-/// Where the next tag begins.
+/// The position of the next tag.
 fn next_tag(text: &str) -> Option<usize> {
     text.as_bytes().windows(2).position(|w| w[0] == b'{' && matches!(w[1], b'{' | b'%' | b'#'))
 }
 
-/// What stays of the text before a tag: `-` strips all white space, and a block also the blanks that its line begins with.
+/// The text before a tag after stripping: `-` strips all white space, and a block tag also the indentation of its line.
 fn trim_before_tag(text: &str, block: bool, sign: Option<char>, line_start: bool) -> &str {
     match sign {
         Some('-') => text.trim_end_matches(is_space),

@@ -1,5 +1,4 @@
-//! Methods of Python's strings, lists, dicts and numbers. Those that change a value are refused, as in the sandbox of
-//! transformers.
+//! Methods of Python's strings, lists, dicts and numbers. Mutating methods are rejected, as in the sandbox of transformers.
 
 use super::budget::{check_size, use_bytes, use_steps};
 use super::eval::EvaluatedArgs;
@@ -12,7 +11,7 @@ use std::sync::OnceLock;
 
 pub(super) type Table = &'static [(&'static str, &'static [&'static str])];
 
-/// Methods of types.
+/// Methods by type.
 pub(super) const METHODS: Table = &[
     (
         "str",
@@ -74,19 +73,19 @@ pub(super) const METHODS: Table = &[
     ("LoopContext", &["cycle", "changed"]),
 ];
 
-/// Methods that templates may not use: attributes of these names are undefined.
+/// Methods that templates may not use: these attributes are undefined.
 pub(super) const FORBIDDEN_METHODS: Table = &[
     ("str", &["encode", "maketrans", "translate"]),
     ("list", &["append", "clear", "extend", "insert", "pop", "remove", "reverse", "sort"]),
     ("dict", &["clear", "fromkeys", "pop", "popitem", "setdefault", "update"]),
 ];
 
-/// White space, as Python's `str.isspace`.
+/// Whether a character is white space for Python's `str.isspace`.
 pub(super) fn is_space(c: char) -> bool {
     c.is_whitespace() || ('\x1c'..='\x1f').contains(&c)
 }
 
-/// Whether a character is in a class of Unicode.
+/// Whether a character is in a Unicode class.
 fn in_class(class: &'static OnceLock<Vec<(char, char)>>, pattern: &str, c: char) -> bool {
     let ranges = class.get_or_init(|| match regex_syntax::parse(pattern).map(regex_syntax::hir::Hir::into_kind) {
         Ok(regex_syntax::hir::HirKind::Class(regex_syntax::hir::Class::Unicode(class))) => {
@@ -98,7 +97,7 @@ fn in_class(class: &'static OnceLock<Vec<(char, char)>>, pattern: &str, c: char)
     ranges.get(at).is_some_and(|(start, _)| *start <= c)
 }
 
-/// Whether `repr` writes a character as it is.
+/// Whether `repr` writes a character unescaped.
 pub(super) fn is_printable(c: char) -> bool {
     static CLASS: OnceLock<Vec<(char, char)>> = OnceLock::new();
     c == ' ' || !in_class(&CLASS, r"[\p{C}\p{Z}]", c)
@@ -136,7 +135,7 @@ pub(super) fn is_upper(s: &str) -> bool {
     s.chars().any(char::is_uppercase) && !s.chars().any(|c| c.is_lowercase() || is_title_case(c))
 }
 
-/// The first letter of a word: of what upper case makes several letters, only the first is large.
+/// The title case of a word's first letter: if its upper case has several letters, only the first is upper case.
 fn title_case(c: char) -> String {
     match c {
         'Ǆ'..='ǆ' => "ǅ".into(),
@@ -164,7 +163,7 @@ pub(super) fn lower(s: &str) -> String {
     s.to_lowercase()
 }
 
-/// The lines of a text, with what ends them if `ends`.
+/// The lines of a text, with their line ends if `ends`.
 pub(super) fn lines(s: &str, ends: bool) -> impl Iterator<Item = &str> {
     let mut rest = s;
     std::iter::from_fn(move || {
@@ -313,7 +312,7 @@ fn search(s: &Str, name: &str, args: &EvaluatedArgs) -> ValueResult<Value> {
     let len = s.chars().count() as i64;
     let from_end = |n: i64| if n < 0 { n.saturating_add(len).max(0) } else { n };
     let (first, last) = (start.map_or(0, from_end), stop.map_or(len, from_end).min(len));
-    // A part that begins behind its end contains nothing, not even an empty text.
+    // An empty slice that starts after its end contains nothing, not even an empty string.
     let part = if start.is_none() && stop.is_none() {
         Some(s.clone())
     } else if first <= last && first <= len {
@@ -352,7 +351,7 @@ fn search(s: &Str, name: &str, args: &EvaluatedArgs) -> ValueResult<Value> {
     }
 }
 
-/// Parts between separators, or between white space, at most so many cuts; from the right if `right`.
+/// Splits at separators, or at white space, at most `most` times; from the right if `right`.
 fn split(s: &str, by: Option<&str>, most: usize, right: bool) -> ValueResult<Vec<Value>> {
     let most = most.saturating_add(1);
     let mut parts = match (by, right) {
@@ -450,7 +449,7 @@ pub(super) fn strip(s: &str, chars: Option<&Value>, left: bool, right: bool) -> 
     text(if right { s.trim_end_matches(in_it) } else { s })
 }
 
-/// A text in the middle, or at a side, of a width.
+/// Pads a text to a width: centred, or at one side.
 pub(super) fn pad(s: &str, width: i64, fill: &str, side: &str) -> ValueResult<Value> {
     let missing = usize::try_from(width).unwrap_or(0).saturating_sub(s.chars().count());
     let left = match side {
@@ -586,7 +585,7 @@ fn expand_tabs(s: &str, size: i64) -> ValueResult<Value> {
     out.finish()
 }
 
-/// What an empty sequence gives where one item is wanted.
+/// The result of an empty sequence where one item is expected.
 pub(super) fn empty_sequence(what: &str) -> ValueResult<Value> {
     undefined(format!("No {what} item, sequence was empty."))
 }

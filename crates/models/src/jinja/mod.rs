@@ -1,15 +1,15 @@
-//! Chat templates in Jinja, with Python's meaning of values.
+//! Chat templates in Jinja, with the semantics of Python values.
 //!
-//! Templates come with models and are not trusted. Rendering one takes a bounded number of steps, keeps a bounded number of
-//! bytes, and recurses to a bounded depth, whatever the template and the messages are. Values print, compare and convert as
-//! Python's do, since templates are written for transformers, whose environment this is: `trim_blocks`, `lstrip_blocks`,
-//! loop controls, `{% generation %}`, and a sandbox in which values can't be changed. Integers have 64 bits; more is refused.
-//! What templates of models don't use is refused by name: `include`, `import`, `extends`, `block`, `autoescape`, and the
-//! filters `pprint`, `random`, `striptags`, `urlize` and `wordwrap`.
+//! Templates come with models and are not trusted. Rendering takes a bounded number of steps, a bounded amount of memory and a
+//! bounded recursion depth for any template and any messages. Values print, compare and convert as in Python, since templates are
+//! written for transformers, and the environment is the same: `trim_blocks`, `lstrip_blocks`, loop controls, `{% generation %}`,
+//! and a sandbox with immutable values. Integers have 64 bits; an overflow is an error. Features that model templates don't use
+//! are rejected by name: `include`, `import`, `extends`, `block`, `autoescape`, and the filters `pprint`,
+//! `random`, `striptags`, `urlize` and `wordwrap`.
 //!
-//! `lex` cuts a source into text, expressions and tags; `parse` makes a tree of them; `eval` runs the tree over `value`s.
-//! `ops` are operators, items and attributes; `filters`, `predicates` (tests), `methods`, `format` and `date` are what templates
-//! can call; `json` is Python's `json.dumps`.
+//! `lex` splits a source into text, expressions and tags; `parse` builds the syntax tree; `eval` evaluates the tree over the
+//! types of `value`. `ops` contains operators, items and attributes; `filters`, `predicates` (tests), `methods`, `format` and
+//! `date` contain what templates can call; `json` is Python's `json.dumps`.
 
 mod ast;
 mod budget;
@@ -30,7 +30,7 @@ mod value;
 use serde_json::{Map, Value as Json};
 use std::ops::Range;
 
-/// Why a template can't be parsed or rendered, and in which line; 0 where that isn't known.
+/// Why a template can't be parsed or rendered, and the line; 0 if it is unknown.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Fault {
     pub(crate) line: usize,
@@ -38,7 +38,7 @@ pub(crate) struct Fault {
 }
 
 impl Fault {
-    /// The same fault in a line, if it has none.
+    /// Adds the line to an error without one.
     fn at(self, line: usize) -> Fault {
         Fault { line: if self.line == 0 { line } else { self.line }, ..self }
     }
@@ -54,9 +54,9 @@ impl From<String> for Fault {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Rendered {
     pub(crate) text: String,
-    /// The bytes that were written inside of `{% generation %}` blocks.
+    /// The byte ranges that were written inside `{% generation %}` blocks.
     pub(crate) generated: Vec<Range<usize>>,
-    /// A `{% generation %}` block was in a macro or another captured block, and its place isn't known.
+    /// Whether a `{% generation %}` block was in a macro or another captured block, so that its position is unknown.
     pub(crate) lost: bool,
 }
 

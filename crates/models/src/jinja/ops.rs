@@ -1,4 +1,4 @@
-//! Operators, comparisons, items and attributes, as Python has them.
+//! Operators, comparisons, items and attributes, as in Python.
 
 use super::ast::{TemplateBinaryOp, TemplateCompareOp};
 use super::budget::{check_size, enter_level, use_bytes, use_steps};
@@ -35,7 +35,7 @@ impl Numeric {
     }
 }
 
-/// An integer, of what Python takes for one.
+/// Converts a value to an integer where Python accepts it as one.
 pub(super) fn int(value: &Value) -> ValueResult<i64> {
     match (Numeric::of(value), value) {
         (Some(Numeric::Int(n)), _) => Ok(n),
@@ -201,7 +201,7 @@ fn floats(op: TemplateBinaryOp, x: f64, y: f64) -> ValueResult<f64> {
     })
 }
 
-/// How two numbers compare. Integers are not rounded for it.
+/// Compares two numbers, without rounding integers.
 fn compare_numbers(x: Numeric, y: Numeric) -> Option<Ordering> {
     match (x, y) {
         (Numeric::Int(x), Numeric::Int(y)) => Some(x.cmp(&y)),
@@ -216,7 +216,7 @@ fn compare_numbers(x: Numeric, y: Numeric) -> Option<Ordering> {
     }
 }
 
-/// `a is b`, where that follows from the values.
+/// `a is b`, if it follows from the values.
 pub(super) fn is_same(a: &Value, b: &Value) -> bool {
     match (a, b) {
         (Value::None, Value::None) => true,
@@ -283,7 +283,7 @@ pub(super) fn equal(a: &Value, b: &Value) -> ValueResult<bool> {
     })
 }
 
-/// How two values compare; nothing where one isn't a number.
+/// Compares two values; none if one of them is NaN.
 pub(super) fn order(a: &Value, b: &Value, op: &str) -> ValueResult<Option<Ordering>> {
     let _level = enter_level()?;
     if let (Some(x), Some(y)) = (Numeric::of(a), Numeric::of(b)) {
@@ -342,7 +342,7 @@ pub(super) fn contains(item: &Value, all: &Value) -> ValueResult<bool> {
     }
 }
 
-/// Sorts by keys, keeping the order of equal ones.
+/// Sorts stably by keys.
 pub(super) fn sort<T>(mut items: Vec<(Value, T)>, reverse: bool) -> ValueResult<Vec<(Value, T)>> {
     if items.len() < 2 {
         return Ok(items);
@@ -363,7 +363,7 @@ pub(super) fn sort<T>(mut items: Vec<(Value, T)>, reverse: bool) -> ValueResult<
     Ok(merged)
 }
 
-/// A place counted from the beginning, of one that may be counted from the end.
+/// Converts an index that may be negative to an offset from the start.
 fn resolve_index(at: i64, len: usize) -> Option<usize> {
     let at = if at < 0 { at.checked_add(len as i64)? } else { at };
     usize::try_from(at).ok().filter(|at| *at < len)
@@ -403,13 +403,13 @@ pub(super) fn item(value: &Value, key: &Value) -> ValueResult<Value> {
     found.map_or_else(missing, Ok)
 }
 
-/// The name of a method in a table of those of types.
+/// Finds the name of a method in a table by type.
 pub(super) fn method(value: &Value, name: &str, table: Table) -> Option<&'static str> {
     let names = table.iter().find(|(kind, _)| *kind == type_name(value))?.1;
     names.iter().find(|known| **known == name).copied()
 }
 
-/// `value.name`, which is `value['name']` where there is no attribute and `items`.
+/// `value.name`; if there is no attribute, `value['name']`, provided that `items` is true.
 pub(super) fn attribute(value: &Value, name: &str, items: bool) -> ValueResult<Value> {
     let found = match value {
         Value::Undefined(why) => return Err(why.to_string()),
@@ -514,7 +514,7 @@ pub(super) fn slice(value: &Value, parts: [Option<i64>; 3]) -> ValueResult<Value
     }
 }
 
-/// A text with the characters of HTML written as such.
+/// Escapes the special characters of HTML.
 pub(super) fn escape(of: &str) -> ValueResult<String> {
     check_size(of.len(), 6)?;
     let text = of.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");

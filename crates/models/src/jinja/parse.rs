@@ -1,4 +1,4 @@
-//! The tree of a source. Statements and expressions are those of Jinja.
+//! Parses a source to a syntax tree. Statements and expressions are those of Jinja.
 
 use super::Fault;
 use super::ast::{
@@ -33,18 +33,18 @@ pub(super) fn parse(source: &str) -> ParseResult<Vec<Stmt>> {
 
 struct Parser {
     pieces: std::vec::IntoIter<TemplatePiece>,
-    /// Those of the tag that is being parsed.
+    /// The tokens of the tag that is being parsed.
     tokens: Vec<(usize, Token)>,
     at: usize,
     line: usize,
     depth: u32,
-    /// Loops that `break` can leave.
+    /// The number of enclosing loops that `break` can leave.
     loops: u32,
-    /// In a branch: names of filters and tests are looked for when they are needed.
+    /// Whether the parser is inside a branch: names of filters and tests are then resolved at run time.
     soft: bool,
-    /// The tag has an `if`.
+    /// Whether the tag has an `if`.
     has_if: bool,
-    /// What the macros around name.
+    /// The special names that the enclosing macros use.
     named: Vec<[bool; 3]>,
 }
 
@@ -154,7 +154,7 @@ impl Parser {
         if self.peek().is_none() { Ok(()) } else { self.fault(format!("unexpected {}", self.found())) }
     }
 
-    /// Runs something one level deeper.
+    /// Runs a function one level deeper.
     fn nested<T>(&mut self, run: impl FnOnce(&mut Self) -> ParseResult<T>) -> ParseResult<T> {
         if self.depth >= SOURCE_DEPTH {
             return self.fault(format!("{NESTED}: the limit is {SOURCE_DEPTH} levels"));
@@ -170,7 +170,7 @@ impl Parser {
         (self.line, self.tokens, self.at) = (line, tokens, 0);
     }
 
-    /// Statements up to a tag of these names, which is begun; or up to the end of the source.
+    /// Parses statements up to one of these tags, which is consumed to its name; or up to the end of the source.
     fn body(&mut self, ends: &[&str]) -> ParseResult<(Vec<Stmt>, String)> {
         let begin = self.line;
         let mut body = Vec::new();
@@ -200,7 +200,7 @@ impl Parser {
         }
     }
 
-    /// The body of a statement, whose end is passed.
+    /// Parses the body of a statement and its end tag.
     fn block(&mut self, ends: &[&str]) -> ParseResult<(Vec<Stmt>, String)> {
         self.take_op(":");
         self.end()?;
@@ -213,7 +213,7 @@ impl Parser {
         Ok(body)
     }
 
-    /// Runs something whose names of filters and tests have to be known, in loops of its own if it is a function.
+    /// Runs a function in which the names of filters and tests must be known; for a macro, outside of enclosing loops.
     fn with_strict_names<T>(
         &mut self,
         function: bool,
@@ -339,7 +339,7 @@ impl Parser {
         Ok(StmtKind::For(Rc::new(For { target, iter, filter: only, body, else_body: otherwise, recursive })))
     }
 
-    /// The parameters and the body of a macro, or of a `call` block, with what comes between them.
+    /// Parses the parameters and the body of a macro or a `call` block, and what comes between them.
     fn function<T>(
         &mut self,
         name: Option<Rc<str>>,
@@ -425,7 +425,7 @@ impl Parser {
         self.nested(Parser::conditional)
     }
 
-    /// Expressions with commas between them.
+    /// Parses expressions separated by commas.
     fn tuple(&mut self, conditional: bool, ends: &[&str]) -> ParseResult<Expr> {
         let (mut all, mut tuple) = (Vec::new(), false);
         loop {
@@ -449,7 +449,7 @@ impl Parser {
     }
 
     fn conditional(&mut self) -> ParseResult<Expr> {
-        // A condition can follow: names in it and before it are looked for when they are needed.
+        // A condition may follow: names in it and before it are resolved at run time.
         let soft = self.soft;
         self.soft |= self.has_if;
         let mut expr = self.or()?;

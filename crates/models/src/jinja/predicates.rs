@@ -1,4 +1,4 @@
-//! Tests of Jinja: `value is name(args)`.
+//! Jinja's tests: `value is name(args)`.
 
 use super::ast::TemplateCompareOp;
 use super::budget::use_steps;
@@ -50,7 +50,7 @@ pub(super) const TESTS: [&str; 39] = [
     "le",
 ];
 
-/// Whether a test holds.
+/// Applies a test.
 pub(super) fn test(name: &str, value: &Value, args: &EvaluatedArgs) -> ValueResult<bool> {
     let count = match name {
         "divisibleby" | "sameas" | "in" | "==" | "eq" | "equalto" | "!=" | "ne" | ">" | "gt" | "greaterthan" | "ge"
@@ -105,7 +105,7 @@ pub(super) fn test(name: &str, value: &Value, args: &EvaluatedArgs) -> ValueResu
     })
 }
 
-/// Whether a test of arguments, the first of which is its name, holds. Without a name, whether the value is true.
+/// Applies a test whose name is the first argument. Without a name, tests the truth of the value.
 pub(super) fn apply_test(value: &Value, args: &EvaluatedArgs) -> ValueResult<bool> {
     match args.positional.split_first() {
         None => Ok(is_truthy(value)),

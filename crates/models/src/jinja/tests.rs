@@ -1,4 +1,4 @@
-//! Random templates against Jinja, and hostile ones against the bounds.
+//! Compares random templates with Jinja, and hostile ones with the limits.
 
 use super::{Rendered, budget, render};
 use oracle::counting_allocator::{CountingAllocator, peak_bytes};
@@ -20,7 +20,7 @@ fn text(source: &str) -> Result<String, String> {
     rendered(source, &json!({ "d": { "b": 1, "a": [2.5, null, "é\"<"] }, "s": "Hello" })).map(|r| r.text)
 }
 
-/// What `golden/chat_random.py` found: the same text, or an error on both sides. `TENSORLOOM_JINJA_CASES` names a longer file.
+/// Cases of `golden/chat_random.py`: the same text, or an error in both. `TENSORLOOM_JINJA_CASES` names a longer file.
 #[test]
 fn random_templates_are_rendered_as_by_jinja() {
     let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/chat");
@@ -37,7 +37,7 @@ fn random_templates_are_rendered_as_by_jinja() {
                 same += 1;
             }
             (Err(_), None) => refused += 1,
-            // Python's integers have no bound.
+            // Python's integers are unbounded.
             (Err(what), Some(_)) if what.contains("64 bits") => wide += 1,
             (Ok(found), None) => panic!("{source}\nfound {:?}, expected {}", found.text, case["error"]),
             (Err(what), Some(text)) => panic!("{source}\nfound {what}, expected {text:?}"),
@@ -46,7 +46,7 @@ fn random_templates_are_rendered_as_by_jinja() {
     assert!(same > 200 && refused > 50 && wide * 50 < same, "{same} {refused} {wide}");
 }
 
-/// Values of Jinja 3.1.6 with the settings of transformers.
+/// Expected values from Jinja 3.1.6 with the settings of transformers.
 #[test]
 fn expressions_have_values_of_python() {
     for (source, expected) in [
@@ -109,7 +109,7 @@ fn generation_blocks_have_places() {
     assert!(rendered(source, &json!({})).expect("renders").lost);
 }
 
-/// Runs on a thread with the stack that threads usually have, and tells errors and the slowest time.
+/// Renders on a thread with the default stack size; reports errors and the longest time.
 fn bounded(sources: Vec<String>) -> Vec<Result<usize, String>> {
     let run = move || {
         let mut results = Vec::new();
@@ -129,7 +129,7 @@ fn bounded(sources: Vec<String>) -> Vec<Result<usize, String>> {
     thread.join().expect("no panic")
 }
 
-/// What is without bounds in Jinja fails here, and the error names the limit.
+/// Templates that would run endlessly in Jinja fail here, and the error names the limit.
 #[test]
 fn endless_templates_are_refused_by_their_limit() {
     let many = |n: usize, part: &str| part.repeat(n);
@@ -161,7 +161,7 @@ fn endless_templates_are_refused_by_their_limit() {
         "{{ range(10**6) }}".into(),
         "{{ dict.fromkeys(range(100000)) }}".into(),
         "{{ range(100000) | map('string') | unique | list }}".into(),
-        // Values that are missing keep the name that was looked up.
+        // A missing value stores the name that was looked up.
         "{{ range(9000) | sort(attribute='a' * 100000) | length }}".into(),
         "{{ range(9000) | map(attribute='a' * 100000) | list | length }}".into(),
         "{% set ns = namespace(s=[]) %}{% set a = 'a' * 100000 %}{% for i in range(9000) %}{% set ns.s = ns.s + [{}[a]] %}{% endfor %}".into(),
@@ -186,7 +186,7 @@ fn endless_templates_are_refused_by_their_limit() {
             &source[..source.len().min(300)]
         );
     }
-    // These end, in Jinja too.
+    // These end in Jinja too.
     let ends = [
         "{{ 'x'.count('') }}",
         "{{ 'x' | batch(10**12) | list }}",
@@ -195,7 +195,7 @@ fn endless_templates_are_refused_by_their_limit() {
     assert!(bounded(ends.iter().map(|s| s.to_string()).collect()).iter().all(Result::is_ok));
 }
 
-/// Parts of hostile templates, by chance.
+/// A random generator of parts of hostile templates.
 struct Hostile(u64);
 
 impl Hostile {
@@ -361,7 +361,7 @@ impl Hostile {
     }
 }
 
-/// Any template ends within two seconds and without a panic. `TENSORLOOM_ROUNDS` makes it more of them.
+/// Every template ends within two seconds and without a panic. `TENSORLOOM_ROUNDS` sets the number of rounds.
 #[test]
 fn hostile_templates_end() {
     let seed = std::env::var("TENSORLOOM_SEED").ok().and_then(|n| n.parse().ok()).unwrap_or(1u64);

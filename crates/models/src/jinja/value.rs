@@ -1,4 +1,4 @@
-//! Values as Python has them: how they print, whether they are true, what they are called.
+//! Values with Python's semantics: formatting, truth and type names.
 
 use super::ast::MacroDef;
 use super::budget::{MemoryCharge, VALUE_DEPTH, enter_level, use_bytes, use_steps};
@@ -12,7 +12,7 @@ pub(super) type ValueResult<T> = Result<T, String>;
 
 #[derive(Clone, Debug)]
 pub(super) enum Value {
-    /// What isn't there, and why.
+    /// An undefined value, and why.
     Undefined(Str),
     None,
     Bool(bool),
@@ -24,7 +24,7 @@ pub(super) enum Value {
     Dict(Rc<Dict>),
     View(DictView, Rc<Dict>),
     Range(Rc<Range>),
-    /// What generators of Python are: it can be gone through once.
+    /// An iterator, like Python's generators: it can be consumed once.
     Iter(Rc<Iter>),
     Namespace(Rc<Scope>),
     Macro(Rc<Macro>),
@@ -33,7 +33,7 @@ pub(super) enum Value {
     Method(Rc<(Value, &'static str)>),
 }
 
-/// What is seen of a dict.
+/// A view of a dict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum DictView {
     Keys,
@@ -41,7 +41,7 @@ pub(super) enum DictView {
     Items,
 }
 
-/// What templates can call by name.
+/// A function that templates can call by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BuiltinFunction {
     Range,
@@ -59,14 +59,14 @@ pub(super) const FUNCTIONS: [(&str, BuiltinFunction); 5] = [
     ("strftime_now", BuiltinFunction::StrftimeNow),
 ];
 
-/// A text, shared.
+/// A shared string.
 #[derive(Clone, Debug)]
 pub(super) struct Str(Rc<Text>);
 
 #[derive(Debug)]
 struct Text {
     text: String,
-    /// Marked as HTML, by `safe` and `escape`.
+    /// Whether it is marked as HTML, by `safe` and `escape`.
     safe: bool,
     _charge: MemoryCharge,
 }
@@ -99,7 +99,7 @@ impl Deref for Str {
     }
 }
 
-/// A text that is being made.
+/// A string that is being built.
 #[derive(Debug, Default)]
 pub(super) struct TextBuilder {
     pub(super) text: String,
@@ -121,7 +121,7 @@ impl TextBuilder {
         self.push(c.encode_utf8(&mut [0; 4]))
     }
 
-    /// The same text several times.
+    /// Appends a text several times.
     pub(super) fn repeat(&mut self, text: &str, times: usize) -> ValueResult<()> {
         super::budget::check_size(times, text.len())?;
         self.push(&text.repeat(if text.is_empty() { 0 } else { times }))
@@ -137,7 +137,7 @@ impl TextBuilder {
 pub(super) struct List {
     pub(super) items: Vec<Value>,
     depth: u32,
-    /// A pair of the filter `groupby`, with `grouper` and `list`.
+    /// Whether it is a pair of the filter `groupby`, with `grouper` and `list`.
     pub(super) group: bool,
     _charge: MemoryCharge,
 }
@@ -156,7 +156,7 @@ impl List {
     }
 }
 
-/// One more than the depth of the deepest.
+/// One more than the depth of the deepest value.
 fn nesting_depth<'v>(values: impl Iterator<Item = &'v Value>) -> ValueResult<u32> {
     let depth = values.map(depth).max().unwrap_or(0) + 1;
     if depth > VALUE_DEPTH {
@@ -175,7 +175,7 @@ fn depth(value: &Value) -> u32 {
     }
 }
 
-/// Keys and values in the order in which they came. Looking for a key takes steps by the number of keys.
+/// Keys and values in insertion order. A lookup costs steps by the number of keys.
 #[derive(Debug)]
 pub(super) struct Dict {
     pub(super) entries: Vec<(Value, Value)>,
@@ -184,14 +184,14 @@ pub(super) struct Dict {
 }
 
 impl Dict {
-    /// Of keys that differ.
+    /// Builds a dict from distinct keys.
     pub(super) fn of_unique(entries: Vec<(Value, Value)>) -> ValueResult<Rc<Dict>> {
         let depth = nesting_depth(entries.iter().flat_map(|(key, value)| [key, value]))?;
         let charge = MemoryCharge::new(entries.len() * 4 * size_of::<Value>() + 96)?;
         Ok(Rc::new(Dict { entries, depth, _charge: charge }))
     }
 
-    /// Of keys of which a later one replaces the value of an earlier one that is equal.
+    /// Builds a dict; a later value replaces that of an earlier equal key.
     pub(super) fn new(entries: Vec<(Value, Value)>) -> ValueResult<Rc<Dict>> {
         let mut unique: Vec<(Value, Value)> = Vec::with_capacity(entries.len());
         for (key, value) in entries {
@@ -233,7 +233,7 @@ fn find(entries: &[(Value, Value)], key: &Value) -> ValueResult<Option<usize>> {
     Ok(None)
 }
 
-/// Whether a value can be the key of a dict.
+/// Fails if a value is not hashable.
 pub(super) fn hashable(value: &Value) -> ValueResult<()> {
     match value {
         Value::List(_) | Value::Dict(_) | Value::View(..) => Err(format!("unhashable type: '{}'", type_name(value))),
@@ -245,7 +245,7 @@ pub(super) fn hashable(value: &Value) -> ValueResult<()> {
     }
 }
 
-/// `range(start, stop, step)`: its numbers are counted.
+/// `range(start, stop, step)`; its numbers are computed on demand.
 #[derive(Debug)]
 pub(super) struct Range {
     pub(super) start: i64,
@@ -260,7 +260,7 @@ impl Range {
     }
 }
 
-/// What is left of an iteration, and why it fails at its end.
+/// The state of an iterator, and the error that it raises at its end.
 #[derive(Debug)]
 pub(super) struct Iter {
     state: RefCell<(IterSource, Option<String>)>,
@@ -268,7 +268,7 @@ pub(super) struct Iter {
 }
 
 impl Iter {
-    /// Of the values that were found before a fault. It is told to whoever goes so far.
+    /// An iterator over the values that precede an error. The error is raised when the iterator reaches it.
     pub(super) fn new(items: Vec<Value>, fault: Option<String>) -> ValueResult<Value> {
         let list = List::new(items)?;
         let depth = list.depth;
@@ -284,7 +284,7 @@ impl Iter {
     }
 }
 
-/// What is gone through.
+/// The source of an iterator's items.
 #[derive(Debug)]
 pub(super) enum IterSource {
     Empty,
@@ -353,12 +353,12 @@ impl IterSource {
     }
 }
 
-/// All that a value gives.
+/// Collects all items of a value.
 pub(super) fn items(value: &Value) -> ValueResult<Vec<Value>> {
     IterSource::of(value)?.rest()
 }
 
-/// Variables of a block, or attributes of a namespace.
+/// The variables of a block, or the attributes of a namespace.
 #[derive(Debug, Default)]
 pub(super) struct Scope {
     pub(super) vars: RefCell<Vec<(Rc<str>, Value)>>,
@@ -405,7 +405,7 @@ impl Scope {
 }
 
 thread_local! {
-    /// Values of scopes that are gone. They are dropped one after the other: scopes can hold each other in long chains.
+    /// Values of dropped scopes. They are dropped iteratively: scopes can hold each other in long chains.
     static DROPPED_VALUES: RefCell<(bool, Vec<Value>)> = const { RefCell::new((false, Vec::new())) };
 }
 
@@ -429,14 +429,14 @@ impl Drop for Scope {
     }
 }
 
-/// A macro, or what a `call` block gives as `caller`.
+/// A macro, or the `caller` of a `call` block.
 #[derive(Debug)]
 pub(super) struct Macro {
     pub(super) def: Rc<MacroDef>,
     pub(super) scope: Rc<Scope>,
 }
 
-/// A value that is missing. What says why is counted: it has names that the template chose.
+/// An undefined value. The memory of its reason is counted: it contains names from the template.
 pub(super) fn undefined(why: impl Into<String>) -> ValueResult<Value> {
     Str::new(why).map(Value::Undefined)
 }
@@ -472,7 +472,7 @@ pub(super) fn from_json(json: &Json) -> ValueResult<Value> {
     })
 }
 
-/// What Python calls the type.
+/// The name of the type in Python.
 pub(super) fn type_name(value: &Value) -> &'static str {
     match value {
         Value::Undefined(_) => "Undefined",
@@ -508,12 +508,12 @@ pub(super) fn is_truthy(value: &Value) -> bool {
     }
 }
 
-/// How many items there are, of what has a length.
+/// The number of items of a value that has a length.
 pub(super) fn length(value: &Value) -> Option<usize> {
     Some(match value {
         Value::Undefined(_) => 0,
         Value::Str(text) => {
-            // Where this is too much, the next step fails.
+            // If this exceeds the limit, the next step fails.
             let _ = use_bytes(text.len());
             text.chars().count()
         }
@@ -534,7 +534,7 @@ pub(super) fn string(value: &Value) -> ValueResult<Str> {
     Str::new(out.text)
 }
 
-/// Appends what `str(value)` is.
+/// Appends `str(value)`.
 pub(super) fn print(value: &Value, out: &mut TextBuilder) -> ValueResult<()> {
     match value {
         Value::Str(text) => out.push(text),
@@ -543,7 +543,7 @@ pub(super) fn print(value: &Value, out: &mut TextBuilder) -> ValueResult<()> {
     }
 }
 
-/// Appends what `repr(value)` is.
+/// Appends `repr(value)`.
 pub(super) fn repr(value: &Value, out: &mut TextBuilder) -> ValueResult<()> {
     let _level = enter_level()?;
     match value {
@@ -609,7 +609,7 @@ fn entries(entries: &[(Value, Value)], out: &mut TextBuilder) -> ValueResult<()>
     out.push("}")
 }
 
-/// A text in quotes, as Python writes it.
+/// Appends a quoted string as Python writes it.
 fn quoted(text: &str, out: &mut TextBuilder) -> ValueResult<()> {
     let quote = if text.contains('\'') && !text.contains('"') { '"' } else { '\'' };
     out.push_char(quote)?;

@@ -1,22 +1,22 @@
-//! What a graph costs, counted from its ops: multiplications, memory that products read and write, what ranks send.
+//! Counts the cost of a graph from its ops: FLOPs, memory traffic of products, communication between ranks.
 
 use ir::ops::{Op, RaggedMode};
 use ir::{Graph, MeshAxis, Semantics, Type, Value};
 use std::collections::BTreeMap;
 
-/// What running a graph once takes of a rank.
+/// The cost of running a graph once on a rank.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct OpCounts {
-    /// Multiplications and additions of products.
+    /// FLOPs of matrix products.
     pub flops: f64,
     /// Bytes that products read and write.
     pub bytes: f64,
-    /// Over which axes ranks talk: calls, and bytes that a rank sends.
+    /// Communication by mesh axes: number of calls, and bytes that a rank sends.
     pub communication: BTreeMap<Vec<MeshAxis>, (f64, f64)>,
 }
 
 impl OpCounts {
-    /// Adds what something costs that happens so many times.
+    /// Adds a cost, multiplied by a number of repetitions.
     pub fn add(&mut self, other: &OpCounts, times: f64) {
         self.flops += other.flops * times;
         self.bytes += other.bytes * times;
@@ -27,13 +27,13 @@ impl OpCounts {
         }
     }
 
-    /// All bytes that a rank sends.
+    /// The total number of bytes that a rank sends.
     pub fn bytes_sent(&self) -> f64 {
         self.communication.values().map(|(_, bytes)| bytes).sum()
     }
 }
 
-/// Counts a graph. Of branches the dearest counts; a loop without a known end counts once.
+/// Counts a graph. Of branches the most expensive one is counted; a loop with an unknown trip count is counted once.
 pub fn count_ops(graph: &Graph) -> OpCounts {
     let live = graph.live_values();
     let mut all = OpCounts::default();
@@ -90,7 +90,7 @@ pub fn count_ops(graph: &Graph) -> OpCounts {
     all
 }
 
-/// Bytes that a loss keeps for its backward pass, beside what is given to it and what is gathered again.
+/// Bytes that a loss saves for its backward pass, besides its inputs and values that are gathered again.
 pub fn saved_activation_bytes(loss: &Graph) -> ir::Result<usize> {
     let active: Vec<bool> = loss.input_types().iter().map(|ty| ty.dtype.is_float()).collect();
     let lin = transform::linearize(loss, &active)?;

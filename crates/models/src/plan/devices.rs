@@ -1,39 +1,39 @@
-//! Machines as tables: speeds of devices and of links between them.
+//! Tables of machines: the speeds of devices and of the interconnects between them.
 
 use crate::error::{Error, Result};
 use ir::{DType, Mesh, MeshAxis};
 
-/// A way between ranks.
+/// An interconnect between ranks.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Interconnect {
-    /// Bytes a second that a rank sends.
+    /// Bytes per second that a rank can send.
     pub bandwidth: f64,
-    /// Seconds of each step of a collective.
+    /// Latency in seconds of each step of a collective.
     pub latency: f64,
 }
 
-/// A kind of device, and how many of them share a machine.
+/// A type of device, and the number of devices per machine.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DeviceSpec {
-    /// Its name.
+    /// The device's name.
     pub name: &'static str,
-    /// Operations a second of products of 16 bits, and of 32.
+    /// Peak FLOPs per second of products in 16-bit and in 32-bit types.
     pub flops: (f64, f64),
-    /// The share of that which products of models reach.
+    /// The fraction of the peak that a model's products reach.
     pub efficiency: f64,
-    /// Bytes of memory.
+    /// Memory in bytes.
     pub memory: f64,
-    /// Bytes a second of memory.
+    /// Memory bandwidth in bytes per second.
     pub bandwidth: f64,
-    /// Devices of one machine.
+    /// Number of devices per machine.
     pub devices_per_node: usize,
-    /// Inside of a machine.
+    /// The interconnect within a machine.
     pub intra_node: Interconnect,
-    /// Between machines.
+    /// The interconnect between machines.
     pub inter_node: Interconnect,
 }
 
-/// From the makers' data sheets; dense products, one direction of links, a network card of 400 Gb/s (A100: 200) for each device.
+/// From the vendors' data sheets: dense products, one direction of links, a network card of 400 Gb/s (A100: 200) per device.
 pub const DEVICES: &[DeviceSpec] = &[
     DeviceSpec {
         name: "H200",
@@ -78,7 +78,7 @@ pub const DEVICES: &[DeviceSpec] = &[
 ];
 
 impl DeviceSpec {
-    /// Reads `256xH200`.
+    /// Parses `256xH200`.
     pub fn parse(text: &str) -> Result<(usize, &'static DeviceSpec)> {
         let known = || DEVICES.iter().map(|d| d.name).collect::<Vec<_>>().join(", ");
         let bad =
@@ -89,13 +89,13 @@ impl DeviceSpec {
         Ok((count, device))
     }
 
-    /// Seconds of products.
+    /// The time of products in seconds.
     pub fn compute_time(&self, flops: f64, bytes: f64, dtype: DType) -> f64 {
         let peak = if dtype.size() <= 2 { self.flops.0 } else { self.flops.1 };
         (flops / (peak * self.efficiency)).max(bytes / self.bandwidth)
     }
 
-    /// The link over which ranks along these axes talk: ranks lie on machines in their order, the last axis fastest.
+    /// The interconnect used along these axes: ranks are assigned to machines in order, the last axis fastest.
     pub fn link(&self, mesh: &Mesh, axes: &[MeshAxis]) -> Interconnect {
         let mut inside = 1;
         let mut reach = 1;
@@ -108,10 +108,10 @@ impl DeviceSpec {
         if reach <= self.devices_per_node { self.intra_node } else { self.inter_node }
     }
 
-    /// Seconds of collectives over axes.
+    /// The time of collectives over these axes in seconds.
     pub fn communication_time(&self, mesh: &Mesh, axes: &[MeshAxis], calls: f64, bytes: f64) -> f64 {
         let (link, ranks) = (self.link(mesh, axes), axes.iter().map(|a| a.size).product::<usize>());
-        // Trees and rings of such libraries take about log₂ steps where messages are short.
+        // Tree and ring algorithms take about log₂ steps for short messages.
         bytes / link.bandwidth + calls * link.latency * (ranks as f64).log2().max(1.0)
     }
 }

@@ -1,9 +1,9 @@
-//! What a step takes on this machine, before ranks are started: one rank's programs run with the others' part of each collective left
-//! out, and a table of how long ranks take to talk here, which is measured as it is needed.
+//! Estimates a training step on this machine before ranks are started: runs the programs of one rank without the collectives'
+//! communication, and measures the time of collectives between ranks of this machine on demand.
 //!
-//! Steps that go on concurrently with a collective are found as the CPU finds them, and pipelines are simulated action by action. A rank computes
-//! more slowly while others do, so its programs run on as many threads at once as there will be ranks. Talk between ranks of one machine
-//! is copying, which wants a core as well: only what cores are left over do is done concurrently.
+//! Steps that overlap with a collective are determined as on the CPU backend, and pipelines are simulated action by action. A
+//! rank computes more slowly while others do, so its programs run on as many threads at once as there will be ranks.
+//! Communication between ranks of one machine is copying, which needs a core as well: it overlaps only as far as there are free cores.
 
 use super::{ADAM, DEVICES, PlanModel, PlanModelCache, StepCost, TrainJob, cost, single_rank_comm};
 use crate::error::{Error, Result};
@@ -24,46 +24,46 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use training::step;
 
-/// How ranks of this machine talk.
+/// The transport between the ranks of this machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum RankTransport {
-    /// As threads of one process.
+    /// Ranks are threads of one process.
     Threads,
-    /// As processes, over TCP.
+    /// Ranks are processes that communicate over TCP.
     Tcp,
 }
 
-/// What was measured of this machine; each rank has one thread.
+/// Measurements of this machine; each rank has one thread.
 pub struct LocalMachine {
     transport: RankTransport,
-    /// Seconds of a collective, or of a message, for bytes of its operand.
+    /// The seconds of a collective or a message, by the bytes of its operand.
     measurements: BTreeMap<CollectiveKey, Vec<(f64, f64)>>,
 }
 
-/// What ranks say to each other.
+/// The kind of a communication step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct CollectiveKey {
-    /// A collective by its name, or a message.
+    /// The name of a collective, or a message.
     kind: &'static str,
-    /// All ranks, which talk at once in groups.
+    /// The number of all ranks, which communicate in groups at the same time.
     world: usize,
-    /// Ranks that take part.
+    /// The number of ranks in a group.
     group: usize,
-    /// Whether it is started, and waited for later: a thread of its own runs it.
+    /// Whether it is asynchronous: a separate thread runs it.
     started: bool,
 }
 
-/// Operands for which talk is measured, in bytes.
+/// Operand sizes at which communication is measured, in bytes.
 const SIZES: [usize; 5] = [256, 16 << 10, 256 << 10, 2 << 20, 8 << 20];
 
-/// How long a measurement takes at least.
+/// The minimum duration of a measurement.
 const MIN_MEASURE_TIME: Duration = Duration::from_millis(60);
 
 fn failed(e: impl ToString) -> Error {
     Error::Input(e.to_string())
 }
 
-/// The others' parts of collectives are not there: results have some bytes of the operand.
+/// A communicator without other ranks: results are filled with bytes of the operand.
 struct SingleRankComm(Mesh);
 
 impl Communicator for SingleRankComm {
@@ -107,13 +107,13 @@ fn spawn<T: Send>(way: RankTransport, mesh: &Mesh, f: impl Fn(Arc<Comm>) -> dist
     joined.into_iter().collect::<dist::Result<Vec<T>>>().map_err(failed)
 }
 
-/// Programs of one rank without the others.
+/// Runs programs of one rank without the others.
 struct DryRun<'a> {
     mesh: &'a Mesh,
     vocabulary: usize,
 }
 
-/// A program loaded for one rank alone, with inputs that are like those of training.
+/// A program loaded for one rank, with inputs like those of training.
 struct LoadedProgram {
     run: Arc<dyn compiler::Executable>,
     bindings: Bindings,
@@ -131,7 +131,7 @@ impl DryRun<'_> {
         let mut random = SplitMix64::new(1, 1);
         for (ty, buffer) in run.program().inputs.iter().zip(&bindings.inputs) {
             let bytes: Vec<u8> = match ty.dtype {
-                // A rate and factors; else what second moments may be, too.
+                // Learning rate and factors; a positive value is also valid for second moments.
                 DType::F32 if ty.rank() == 0 => 1e-3f32.to_le_bytes().to_vec(),
                 DType::F32 => {
                     (0..ty.numel()).flat_map(|_| (0.02 * random.normal().abs() as f32).to_le_bytes()).collect()
@@ -149,7 +149,7 @@ impl DryRun<'_> {
         Ok(LoadedProgram { run, bindings })
     }
 
-    /// A program, and the seconds of each of its steps where so many threads run it at once: those of the slowest.
+    /// Compiles a program, and returns the seconds of each of its steps, run by several threads at once: those of the slowest thread.
     fn run(&self, graph: &Graph, donate: Vec<(usize, usize)>, threads: usize) -> Result<(Program, Vec<f64>)> {
         let options = Options { donate, ..Options::default() };
         let program = compiler::compile(graph, &self.backend(), &options)?;
@@ -157,7 +157,7 @@ impl DryRun<'_> {
         Ok((program, seconds))
     }
 
-    /// The seconds of each step of a program where so many threads run it at once.
+    /// The seconds of each step of a program that several threads run at once.
     fn step_seconds_in_parallel(&self, program: &Program, threads: usize) -> Result<Vec<f64>> {
         let mut all = (0..threads).map(|_| self.load(program.clone())).collect::<Result<Vec<_>>>()?;
         let barrier = std::sync::Barrier::new(threads);
@@ -182,10 +182,10 @@ impl DryRun<'_> {
 }
 
 impl LoadedProgram {
-    /// Seconds of each step of the program, without collectives: those of a run that took as long as most.
+    /// The seconds of each step of the program, without collectives: those of the run with the median time.
     fn seconds(&mut self) -> Result<Vec<f64>> {
         let count = self.run.program().steps.len();
-        // The first run touches memory that was never used.
+        // The first run touches unmapped memory.
         self.run.run(&mut self.bindings)?;
         let (mut runs, begun): (Vec<(f64, Vec<f64>)>, _) = (Vec::new(), Instant::now());
         while runs.len() < 5 || (runs.len() < 25 && begun.elapsed() < 8 * MIN_MEASURE_TIME) {
@@ -203,10 +203,10 @@ impl LoadedProgram {
     }
 }
 
-/// Labels of collectives in which ranks talk.
+/// Names of the collectives that communicate.
 const COLLECTIVE_LABELS: [&str; 7] = ["psum", "pmax", "pmin", "all_gather", "psum_scatter", "all_to_all", "ppermute"];
 
-/// Seconds of a step of training, and of what.
+/// The seconds of a training step by activity.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct StepTime {
     total: f64,
@@ -215,12 +215,12 @@ struct StepTime {
 }
 
 impl LocalMachine {
-    /// A machine of which nothing is measured yet.
+    /// A machine without measurements.
     pub fn new(way: RankTransport) -> LocalMachine {
         LocalMachine { transport: way, measurements: BTreeMap::new() }
     }
 
-    /// What a step takes on a mesh of this machine: memory and traffic as counted, time as foretold from measurements.
+    /// The cost of a step on a mesh of this machine: memory and traffic are counted, time is predicted from measurements.
     pub fn cost(&mut self, job: &TrainJob, mesh: &Mesh) -> Result<StepCost> {
         let mut cost = cost(job, mesh, &DEVICES[0], true)?;
         let ground = PlanModelCache::default().of(job, mesh, false)?;
@@ -252,7 +252,7 @@ impl LocalMachine {
         let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
         let together = world.min(cores);
         let schedule = PipelineSchedule::interleaved(ranks, job.chunks.max(1), accumulate).map_err(failed)?;
-        // Of each chunk: forward and backward, where all ranks compute and where one does alone.
+        // For each chunk: forward and backward, with all ranks computing and with one computing alone.
         let (mut busy, mut alone, mut between) = ((Vec::new(), Vec::new()), (Vec::new(), Vec::new()), 0);
         let chunks = divided.chunk_graphs()?;
         for (i, ChunkGraphs { forward: there, backward: back, donate, .. }) in chunks.iter().enumerate() {
@@ -260,7 +260,7 @@ impl LocalMachine {
             if !last {
                 between = there.output_types().iter().map(Type::bytes).sum();
             }
-            // The last chunk's forward is part of its backward.
+            // The last chunk's forward pass is part of its backward pass.
             for (graph, busy, alone) in [(there, &mut busy.0, &mut alone.0), (back, &mut busy.1, &mut alone.1)] {
                 if last && std::ptr::eq(graph, there) {
                     busy.push(0.0);
@@ -276,7 +276,7 @@ impl LocalMachine {
         }
         let message = CollectiveKey { kind: "message", world, group: 2, started: false };
         let message = self.seconds(message, between as f64)?;
-        // While others wait, a rank computes as if it were alone.
+        // While other ranks wait, a rank computes at the speed of a single one.
         let share = |line: &PipelineTimeline| {
             line.busy_time.iter().sum::<f64>() / (ranks as f64 * line.total.max(f64::MIN_POSITIVE))
         };
@@ -305,7 +305,7 @@ impl LocalMachine {
             update = if own.total > update.total { own } else { update };
         }
         let busiest = line.busy_time.iter().fold(0.0, |a: f64, b| a.max(*b));
-        // Where there are fewer cores than ranks, those that wait leave theirs to others.
+        // If there are fewer cores than ranks, waiting ranks leave their cores to others.
         let mean = line.busy_time.iter().sum::<f64>() / ranks as f64;
         let total = line.total.max(mean * world as f64 / together as f64);
         cost.compute = busiest.min(total) + update.compute;
@@ -314,11 +314,11 @@ impl LocalMachine {
         Ok(cost)
     }
 
-    /// A program's steps one after another, collectives concurrently where they may be.
+    /// Simulates a program's steps in order; collectives overlap where possible.
     fn simulate(&mut self, program: &Program, seconds: &[f64], mesh: &Mesh) -> Result<StepTime> {
         let needed = cpu::collective_deadlines(program);
         let mut spent = StepTime::default();
-        // How much of what is started cores that no rank has can do.
+        // The fraction of asynchronous work that cores without a rank can do.
         let (cores, world) = (std::thread::available_parallelism().map_or(1, |n| n.get()), mesh.ranks());
         let overlapped = (cores as f64 / world as f64 - 1.0).clamp(0.0, 1.0);
         let (mut now, mut free) = (0.0f64, 0.0f64);
@@ -345,7 +345,7 @@ impl LocalMachine {
         Ok(spent)
     }
 
-    /// Seconds in which a step talks.
+    /// The communication time of a step in seconds.
     fn communication_time(&mut self, step: &Step, mesh: &Mesh, started: bool) -> Result<f64> {
         Ok(match step {
             Step::Library { op, args, .. } => match &**op {
@@ -371,7 +371,7 @@ impl LocalMachine {
         })
     }
 
-    /// Seconds of talk for an operand of so many bytes.
+    /// The communication time for an operand of this many bytes in seconds.
     fn seconds(&mut self, key: CollectiveKey, bytes: f64) -> Result<f64> {
         if !self.measurements.contains_key(&key) {
             let mut found = Vec::new();
@@ -381,14 +381,14 @@ impl LocalMachine {
             self.measurements.insert(key, found);
         }
         let table = &self.measurements[&key];
-        // A straight line between two that were measured, or on from the last two.
+        // Linear interpolation between two measurements, or extrapolation from the last two.
         let at = table.iter().position(|(size, _)| *size >= bytes).unwrap_or(table.len() - 1).max(1);
         let ((x0, y0), (x1, y1)) = (table[at - 1], table[at]);
         Ok((y0 + (y1 - y0) * (bytes - x0) / (x1 - x0)).max(0.0))
     }
 }
 
-/// Seconds of a collective, all groups of a world at once.
+/// Measures the seconds of a collective, with all groups at once.
 fn measure_collective(way: RankTransport, talk: CollectiveKey, bytes: usize) -> Result<f64> {
     let CollectiveKey { kind, world, group, started } = talk;
     let axes = [MeshAxis::new("groups", world / group), MeshAxis::new("group", group)];
@@ -420,7 +420,7 @@ fn measure_collective(way: RankTransport, talk: CollectiveKey, bytes: usize) -> 
             },
         };
         once()?;
-        // All ranks must do as many.
+        // All ranks must run the same number of repetitions.
         let timed = |count: usize, once: &mut dyn FnMut() -> dist::Result<()>| -> dist::Result<f64> {
             comm.all_reduce_any(false)?;
             let begun = Instant::now();

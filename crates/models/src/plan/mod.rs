@@ -1,13 +1,13 @@
-//! What a step of training takes on a mesh of devices, before anything is bought or started: time, memory and traffic of a
-//! rank, from the very graphs that training would run, and tables of speeds.
+//! Predicts the time, memory and traffic of a training step on a mesh of devices, without these devices: from the graphs that
+//! training would run, and tables of speeds.
 //!
-//! | what | how it is found |
+//! | quantity | method |
 //! | --- | --- |
 //! | operations, bytes sent | counted in the rank's graphs (`count.rs`), loops included |
-//! | memory | parameters, moments and gradients of a rank; of activations, what the loss keeps for its backward pass, or what the compiler plans |
-//! | time | products by the device's speed, collectives by the links' (`devices.rs`), one after the other; pipelines are simulated action by action |
+//! | memory | parameters, moments and gradients of a rank; of activations, those saved for the backward pass, or the arena that the compiler plans |
+//! | time | products by the device's speed, collectives by the interconnect's (`devices.rs`), without overlap; pipelines are simulated action by action |
 //!
-//! `search.rs` tries meshes. `here.rs` runs one rank's programs on this machine instead of counting them.
+//! `search.rs` searches for the best meshes. `local.rs` runs one rank's programs on this machine instead of counting them.
 
 mod count;
 mod devices;
@@ -41,58 +41,58 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use training::step;
 
-/// What is to be trained.
+/// A training job.
 #[derive(Clone, Debug)]
 pub struct TrainJob {
     /// The model.
     pub architecture: Architecture,
-    /// The dtype of computation; masters and moments are f32.
+    /// The compute dtype; master weights and moments are f32.
     pub dtype: DType,
-    /// Sizes of a step, of all ranks together.
+    /// The sizes of a step, of all ranks together.
     pub sizes: StepSizes,
-    /// Chunks of layers at each rank of a pipeline.
+    /// Number of virtual pipeline stages per rank.
     pub chunks: usize,
 }
 
-/// What a step takes of a rank.
+/// The cost of a step for a rank.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StepCost {
-    /// Elements of all parameters.
+    /// Number of elements of all parameters.
     pub parameters: usize,
-    /// Operations of all ranks together that one process would do too.
+    /// FLOPs of all ranks together, without redundant computation.
     pub flops: f64,
-    /// What a rank computes and sends.
+    /// FLOPs and communication of a rank.
     pub counts: OpCounts,
-    /// Bytes of its parameters, moments and gradients.
+    /// Bytes of a rank's parameters, moments and gradients.
     pub state: usize,
     /// Bytes of activations.
     pub activations: usize,
-    /// Seconds of computing.
+    /// Seconds of computation.
     pub compute: f64,
-    /// Seconds of talking.
+    /// Seconds of communication.
     pub communication: f64,
-    /// Seconds of waiting for other stages of a pipeline.
+    /// Seconds of waiting for other pipeline stages.
     pub pipeline_bubble: f64,
 }
 
 impl StepCost {
-    /// Bytes of memory.
+    /// Memory in bytes.
     pub fn memory(&self) -> usize {
         self.state + self.activations
     }
 
-    /// Seconds of a step, where nothing overlaps.
+    /// Seconds of a step without overlap.
     pub fn seconds(&self) -> f64 {
         self.compute + self.communication + self.pipeline_bubble
     }
 
-    /// The least seconds, if all talk happened while ranks compute.
+    /// Seconds of a step if all communication overlaps with computation.
     pub fn overlapped(&self) -> f64 {
         (self.compute + self.pipeline_bubble).max(self.communication)
     }
 }
 
-/// A rank that is alone: graphs are divided for it, and nothing is ever sent.
+/// A communicator of a single rank: graphs are partitioned for it, and nothing is ever sent.
 struct SingleRankTransport(usize);
 
 impl Transport for SingleRankTransport {
@@ -112,7 +112,7 @@ impl Transport for SingleRankTransport {
     fn shutdown(&self) {}
 }
 
-/// A model of the library, of a .module file, or that a HuggingFace directory's `config.json` asks for; `set` gives sizes.
+/// Returns a model of the library, of a .module file, or of a HuggingFace directory's `config.json`; `set` gives sizes.
 pub fn architecture(model: &str, set: &str) -> Result<Architecture> {
     let mut settings = TrainSettings::default();
     settings.set("set", set)?;
@@ -146,25 +146,25 @@ fn model_without_weights(architecture: &Architecture, dtype: DType, scan: bool) 
 
 const ADAM: AdamW = AdamW { beta1: 0.9, beta2: 0.95, eps: 1e-8, weight_decay: 0.1, max_grad_norm: 1.0 };
 
-/// A model of which nothing is known but its sizes, and what is trained of it.
+/// A model without weights, and its trainable parameters.
 struct PlanModel {
     model: Model,
     target: TrainTarget,
     about: Vec<ParamInfo>,
 }
 
-/// Micro-batches of so many rows in so many groups; layers as a loop or one by one.
+/// Number of micro-batches, rows per micro-batch; whether layers are a loop.
 type Key = (usize, usize, bool, bool);
 
-/// Models as one search looks at them: meshes with the same rows begin with the same graphs.
+/// Cached graphs of a search: meshes with the same rows start from the same graphs.
 #[derive(Default)]
 struct PlanModelCache {
     models: OnceMap<PlanModel>,
-    /// Operations of a step of one process.
+    /// FLOPs of a step in one process.
     flops: OnceMap<f64>,
 }
 
-/// What is found out once, whoever asks first.
+/// Values that are computed once, by the first user.
 struct OnceMap<T>(Mutex<BTreeMap<Key, OnceEntry<T>>>);
 
 type OnceEntry<T> = Arc<OnceLock<std::result::Result<Arc<T>, String>>>;
@@ -196,7 +196,7 @@ impl PlanModelCache {
         })
     }
 
-    /// As many whether layers are a loop or not; a loop is quicker to look at.
+    /// The count is the same whether layers are a loop or not; a loop is analysed faster.
     fn flops(&self, job: &TrainJob, mesh: &Mesh) -> Result<f64> {
         let found = self.flops.get(
             (job.sizes.micro_batch_size, num_row_groups(mesh), true, job.sizes.gradient_accumulation_steps > 1),
@@ -210,13 +210,13 @@ impl PlanModelCache {
     }
 }
 
-/// A rank of a mesh that is not there.
+/// A rank of a simulated mesh.
 fn single_rank_comm(mesh: &Mesh) -> Result<Arc<Comm>> {
     let comm = Comm::new(Arc::new(SingleRankTransport(mesh.ranks())), mesh.clone());
     Ok(Arc::new(comm.map_err(|e| Error::Input(e.to_string()))?))
 }
 
-/// What a step takes on a mesh. With `exact`, activations are what the compiler plans.
+/// The cost of a step on a mesh. With `exact`, activations are the arena that the compiler plans.
 pub fn cost(job: &TrainJob, mesh: &Mesh, device: &DeviceSpec, exact: bool) -> Result<StepCost> {
     cost_with_cache(&PlanModelCache::default(), job, mesh, device, exact)
 }
@@ -228,7 +228,7 @@ fn cost_with_cache(
     device: &DeviceSpec,
     exact: bool,
 ) -> Result<StepCost> {
-    // Layers one by one where it matters which rank has which, or what the compiler makes of them; else as a loop.
+    // Layers are unrolled if the assignment of layers to ranks, or the compiler's plan, matters; otherwise they are a loop.
     let scan = !exact && pipeline::pipeline_axis(mesh).is_none();
     let ground = grounds.of(job, mesh, scan)?;
     let PlanModel { model, about, .. } = &*ground;
@@ -279,7 +279,7 @@ fn cost_with_cache(
             (device.compute_time(c.flops, c.bytes, job.dtype), talk)
         };
         let (mut forward, mut backward) = (Vec::new(), Vec::new());
-        // The busiest stage.
+        // The stage with the most computation.
         let mut busiest = vec![(0.0, 0.0, OpCounts::default()); ranks];
         let between: usize = chunks.first().map_or(0, |c| bytes(&c.forward.output_types()));
         let mut counted: Option<(OpCounts, OpCounts)> = None;
@@ -328,7 +328,7 @@ fn cost_with_cache(
                 (None, false) => saved_activation_bytes(&c.forward)?,
             });
         }
-        // The fullest stage.
+        // The stage with the most memory.
         for (at, held) in stages.iter().enumerate() {
             let updates =
                 if exact { arena(&update(held)?, (0..3 * held.len()).map(|i| (i, 2 + i)).collect())? } else { 0 };
@@ -356,7 +356,7 @@ fn cost_with_cache(
     let talk = cost.counts.communication.iter();
     cost.communication = talk.map(|(axes, (calls, bytes))| device.communication_time(mesh, axes, *calls, *bytes)).sum();
     cost.activations = match exact {
-        // Gradients are in the arena there.
+        // Gradients are part of the arena there.
         true => {
             let all = arena(&graph, (0..3 * n).map(|i| (i, 2 + i)).collect())?;
             all.saturating_sub(bytes(&types[..n]))

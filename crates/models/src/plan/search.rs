@@ -1,4 +1,4 @@
-//! Which meshes there are for so many devices, and which of them are best.
+//! Searches the meshes of a number of devices for the best ones.
 
 use super::{DeviceSpec, PlanModelCache, StepCost, TrainJob, cost_with_cache, model_without_weights};
 use crate::error::{Error, Result};
@@ -6,35 +6,35 @@ use ir::Mesh;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// A mesh with what it takes.
+/// A mesh with its predicted cost.
 #[derive(Clone, Debug)]
 pub struct MeshCandidate {
     /// The mesh.
     pub mesh: Mesh,
-    /// The job on it: micro-batches and chunks.
+    /// The job on it: micro-batches and virtual stages.
     pub job: TrainJob,
-    /// What it takes of a rank.
+    /// The cost for a rank.
     pub cost: StepCost,
 }
 
-/// What a search found.
+/// The result of a search.
 #[derive(Clone, Debug, Default)]
 pub struct MeshSearchResult {
-    /// The best first.
+    /// The best candidates, best first.
     pub candidates: Vec<MeshCandidate>,
-    /// Why others are not among them, and how many.
+    /// Why other meshes were rejected, with their number.
     pub rejected: BTreeMap<String, usize>,
 }
 
-/// A share of memory that is left for the libraries' own and for pieces that don't fit together.
+/// The usable fraction of memory; the rest is for libraries and fragmentation.
 const USABLE_MEMORY_FRACTION: f64 = 0.92;
 
 fn divisors(n: usize) -> Vec<usize> {
     (1..=n).filter(|d| n.is_multiple_of(*d)).collect()
 }
 
-/// Tries meshes of so many devices for a batch of `batch` sequences, and gives the `show` best. Ranks of tensor
-/// parallelism share a machine.
+/// Searches the meshes of `devices` devices for a batch of `batch` sequences, and returns the
+/// `show` best. Tensor parallel ranks share a machine.
 pub fn search(
     job: &TrainJob,
     batch: usize,
@@ -58,7 +58,7 @@ pub fn search(
                         *out.rejected.entry("the batch can't be divided so".into()).or_default() += 1;
                         continue;
                     }
-                    // Parameters in parts over a few ranks and copies of that are rarely better than all of one.
+                    // Sharding parameters over a few ranks and replicating that is rarely better than sharding over all ranks.
                     if dp > 1 && fsdp > 1 && fsdp < device.devices_per_node {
                         continue;
                     }
@@ -83,7 +83,7 @@ pub fn search(
             }
         }
     }
-    // What can't fit even if ranks shared everything evenly needs no graphs.
+    // A model that doesn't fit even if it is evenly sharded over all ranks needs no graphs.
     let model = model_without_weights(&job.architecture, job.dtype, true)?;
     let least = 16.0 * model.params.iter().filter(|p| p.trainable).map(|p| p.ty.numel()).sum::<usize>() as f64;
     let share = |mesh: &Mesh| -> usize { mesh.axes().iter().filter(|a| a.name != "dp").map(|a| a.size).product() };
@@ -110,7 +110,7 @@ pub fn search(
     Ok(out)
 }
 
-/// What `f` gives for each, in order.
+/// Applies `f` to each item on all cores; returns the results in order.
 fn parallel_map<T: Sync, R: Send>(all: &[T], f: impl Fn(&T) -> R + Sync) -> Vec<R> {
     let next = AtomicUsize::new(0);
     let cores = std::thread::available_parallelism().map_or(1, |n| n.get()).min(all.len().max(1));

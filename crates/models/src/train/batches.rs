@@ -1,6 +1,6 @@
-//! Which sequences come when: a new order every pass over the data, from the seed alone.
+//! The order of training sequences: a new shuffle for each epoch, determined by the seed alone.
 //!
-//! Where sequences begin stands in a file, and the order is computed place by place: memory doesn't grow with the data.
+//! The starts of sequences are stored in a file, and the shuffle is computed on demand: memory doesn't grow with the data.
 
 use super::shuffle::FeistelPermutation;
 use super::tokens::TokenDataset;
@@ -10,33 +10,33 @@ use std::io::{BufWriter, Write};
 use std::path::PathBuf;
 use training::files::{self, AtomicFile};
 
-/// Ids and, for each, the id that follows.
+/// Token IDs and, for each, the next token as its label.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Batch {
     /// `[rows, seq]`.
     pub ids: Vec<i32>,
-    /// As many; -100 does not count.
+    /// One label per token; -100 is ignored.
     pub labels: Vec<i32>,
 }
 
-/// The order of sequences. A position, counted in sequences, says all about where it stands.
+/// The order of sequences. A position, counted in sequences, determines the state completely.
 pub struct BatchSampler {
     seq: usize,
     seed: u64,
-    /// Where sequences begin: eight bytes each.
+    /// The file of the starts of sequences: eight bytes each.
     path: PathBuf,
     starts: File,
     count: u64,
 }
 
 impl BatchSampler {
-    /// Sequences of `seq` ids with their successors. Where documents end with `end`, sequences begin with documents.
+    /// Creates sequences of `seq` tokens with their labels. If documents end with `end`, sequences start with documents.
     pub fn new(tokens: &TokenDataset, seq: usize, end: Option<i32>, seed: u64) -> Result<BatchSampler> {
         let path = tokens.sibling(&format!("starts-{seq}.bin"));
         let mut file = BufWriter::new(AtomicFile::create(&path)?);
         let (mut count, mut failed) = (0u64, None);
         let mut add = |start: usize| {
-            // The last sequences may lack ids.
+            // The last sequence may be incomplete.
             if start + seq < tokens.train_len() && failed.is_none() {
                 count += 1;
                 failed = file.write_all(&(start as u64).to_le_bytes()).err();
@@ -64,17 +64,17 @@ impl BatchSampler {
         Ok(BatchSampler { seq, seed, path, starts, count })
     }
 
-    /// Ids of a sequence.
+    /// The number of tokens of a sequence.
     pub(crate) fn length(&self) -> usize {
         self.seq
     }
 
-    /// How many sequences a pass over the data has.
+    /// The number of sequences per epoch.
     pub fn sequences_per_epoch(&self) -> usize {
         self.count as usize
     }
 
-    /// The sequences from a position on.
+    /// Fills a batch with the sequences from a position on.
     pub fn fill(&self, tokens: &TokenDataset, position: u64, rows: usize, batch: &mut Batch) -> Result<()> {
         batch.ids.clear();
         batch.labels.clear();
@@ -96,14 +96,14 @@ impl BatchSampler {
     }
 }
 
-/// Where sequences begin in a stream: one behind the other, but a document that would be cut is begun again by the next
-/// sequence, unless it is longer than one. So what a document says at its beginning is there when it is referred to.
+/// Computes the starts of sequences in a stream: consecutive, but a document that would be split is started again by the next
+/// sequence, unless it is longer than one. So the context at the start of a document is available where the document refers to it.
 struct SequenceStarts {
     seq: usize,
     end: Option<i32>,
-    /// How many ids there were.
+    /// The number of tokens so far.
     at: usize,
-    /// Where the last sequence and the last document begin.
+    /// The starts of the last sequence and of the last document.
     start: usize,
     document: usize,
 }
@@ -113,7 +113,7 @@ impl SequenceStarts {
         SequenceStarts { seq, end, at: 0, start: 0, document: 0 }
     }
 
-    /// The next id; where the next sequence begins, if that is known now. The first begins at 0.
+    /// Adds the next token; returns the start of the next sequence, if it is known now. The first start is 0.
     fn push(&mut self, id: i32) -> Option<usize> {
         let mut found = None;
         if self.at == self.start + self.seq {
@@ -128,7 +128,7 @@ impl SequenceStarts {
     }
 }
 
-/// Batches of the held-out part, spread over it; positions beyond its end don't count.
+/// Batches that are spread evenly over the validation set; positions after its end are ignored.
 pub fn validation_batches(
     tokens: &TokenDataset,
     seq: usize,
@@ -136,7 +136,7 @@ pub fn validation_batches(
     rows: usize,
     most: usize,
 ) -> Result<Vec<Batch>> {
-    // Counted first, then chosen: where all of them begin would grow with the data.
+    // Two passes, to count and to select: storing all starts would grow with the data.
     let each = |f: &mut dyn FnMut(usize)| {
         let mut cutter = SequenceStarts::new(seq, end);
         let fits = |start: &usize| start + 1 < tokens.valid_len();

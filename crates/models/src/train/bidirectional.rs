@@ -1,4 +1,4 @@
-//! Attention that sees both sides: what masked ids are foretold from.
+//! Bidirectional attention, for masked language modelling.
 
 use crate::error::{Error, Result};
 use ir::attr::Attr;
@@ -6,7 +6,7 @@ use ir::composites::attention::{AttentionOptions, attention};
 use ir::ops::{Call, Composite, Remat};
 use ir::{Builder, Graph, GraphBuilder, Op, Value, Values};
 
-/// A forward graph without causal masks; windows stay. `Err` where the model's order is not that of its attention alone.
+/// Removes causal masks from a forward graph; sliding windows stay. `Err` if the model is causal in ways other than its attention.
 pub(crate) fn remove_causal_masks(graph: &Graph) -> Result<Graph> {
     if has_recurrence(graph) {
         return Err(Error::Input(
@@ -56,7 +56,7 @@ fn rewritten(b: &mut Builder, op: &Op, operands: &[Value]) -> ir::Result<Values>
     };
     match op {
         Op::Composite(c) if c.name == "attention" && c.flag("causal") => remove_mask(b, c, operands),
-        // Its derivative is that of the causal one: what it computes is differentiated instead.
+        // Its custom derivative is that of causal attention, so the composite is inlined and its body is differentiated.
         Op::Composite(c) if c.name != "attention" && has_attention(&c.body) => {
             inline(b, &c.body, operands).map(Values::from_vec)
         }

@@ -1,5 +1,5 @@
-//! A classifier as transformers reads it: the model without its head, `score.weight` in its place, names of classes in
-//! `config.json`; beside an adapter, as peft saves it.
+//! Writes a classifier in the format of transformers: the model without its language model head, with `score.weight` and with
+//! class names in `config.json`; with an adapter, in the format of PEFT.
 
 use crate::checkpoint::dtype_of;
 use crate::error::{Error, Result};
@@ -34,7 +34,7 @@ pub(crate) fn export(
         });
         let names: Vec<Json> = names.collect();
         fields.insert("architectures".into(), names.into());
-        // The last id that is no padding is what is scored.
+        // transformers scores the last token that is not padding.
         if let (true, Some(end)) = (fields.get("pad_token_id").is_none_or(Json::is_null), end) {
             fields.insert("pad_token_id".into(), end.into());
         }

@@ -1,4 +1,4 @@
-//! Files of texts that are compressed: gzip and Zstandard, unpacked as they are read.
+//! Compressed text files: gzip and Zstandard, decompressed while reading.
 
 use crate::error::{Error, Result};
 use flate2::bufread::MultiGzDecoder;
@@ -7,10 +7,10 @@ use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use training::files;
 
-/// Endings that say how a file is packed.
+/// File extensions of the compression formats.
 pub(super) const COMPRESSED_SUFFIXES: &[&str] = &["gz", "zst"];
 
-/// A file's bytes, unpacked.
+/// Opens a file for reading its decompressed bytes.
 pub(super) fn open(path: &Path) -> Result<Box<dyn Read>> {
     let file = files::open(path)?;
     match path.extension().and_then(|e| e.to_str()) {
@@ -23,13 +23,13 @@ pub(super) fn open(path: &Path) -> Result<Box<dyn Read>> {
     }
 }
 
-/// A path without the ending that says how it is packed.
+/// A path without the extension of the compression format.
 pub(super) fn strip_compression_suffix(path: &Path) -> PathBuf {
     let packed = path.extension().and_then(|e| e.to_str()).is_some_and(|e| COMPRESSED_SUFFIXES.contains(&e));
     if packed { path.with_extension("") } else { path.to_path_buf() }
 }
 
-/// Frames of a Zstandard file, one behind the other.
+/// The consecutive frames of a Zstandard file.
 struct ZstdFrames<R: BufRead> {
     path: PathBuf,
     frame: ZstdFrame<R>,
@@ -73,7 +73,7 @@ mod tests {
     use super::*;
     use std::io::Write;
 
-    /// What others packed, in several members and frames, comes out whole; what is broken is an error.
+    /// Files compressed by other programs, in several members and frames, are read completely; corrupt ones are errors.
     #[test]
     fn packed_files_are_read_as_plain_ones() {
         let folder = std::env::temp_dir().join(format!("tensorloom-packed-{}", std::process::id()));
@@ -96,7 +96,7 @@ mod tests {
             open(&path).expect("opens").read_to_string(&mut found).expect("read");
             assert!(found == text, "{name}");
             assert_eq!(strip_compression_suffix(&path).extension().and_then(|e| e.to_str()), Some("jsonl"));
-            // Cut off, and no such file at all.
+            // A truncated file, and a file of another format.
             std::fs::write(&path, &bytes[..bytes.len() - 9]).expect("written");
             assert!(open(&path).expect("opens").read_to_string(&mut found).is_err(), "{name}");
             std::fs::write(&path, "plain text").expect("written");

@@ -1,8 +1,8 @@
-//! Documents in one sequence that don't see each other: attention stays inside the segment between two end tokens, and no
-//! token is asked to foretell the next document.
+//! Masks attention between documents of one sequence: attention stays inside the segment between two end tokens, and no end token
+//! is trained to predict the next document.
 //!
-//! Segments follow from the ids, so batches stay what they are. Rotations and slopes are relative, so each document has the
-//! loss and the gradients that it would have alone.
+//! Segments are computed from the token IDs, so batches are unchanged. Rotary embeddings and ALiBi slopes are relative, so each
+//! document has the same loss and gradients as alone.
 
 use crate::error::{Error, Result};
 use crate::model::Model;
@@ -11,7 +11,7 @@ use ir::composites::attention::{AttentionOptions, attention};
 use ir::ops::{Call, Composite, ReduceKind, Remat};
 use ir::{Builder, Compare, DType, Graph, GraphBuilder, Op, Value, Values};
 
-/// Why documents of a model can't be kept apart, if they can't.
+/// Returns why documents can't be masked in a model, if they can't.
 pub(crate) fn check_supported(model: &Model, graph: &Graph) -> Result<()> {
     let refused =
         |what: &str| Err(Error::Input(format!("documents can't be kept apart: {what}; leave out `--isolate`")));
@@ -46,7 +46,7 @@ fn has_attention(graph: &Graph) -> bool {
     graph.nodes().iter().any(|node| own(&node.op) || bodies(&node.op).into_iter().any(has_attention))
 }
 
-/// The segment of each id `[rows, seq]`: how many documents ended before it.
+/// The segment of each token `[rows, seq]`: the number of documents that ended before it.
 fn segment_ids(b: &mut Builder, ids: Value, end: i32) -> ir::Result<Value> {
     let ended = is_end(b, ids, end)?;
     let ended = b.cast(ended, DType::I32)?;
@@ -59,14 +59,14 @@ fn is_end(b: &mut Builder, ids: Value, end: i32) -> ir::Result<Value> {
     b.compare(Compare::Eq, ids, mark)
 }
 
-/// Labels that don't ask an end token for the next document.
+/// Masks the labels of end tokens.
 pub(crate) fn mask_end_labels(b: &mut Builder, ids: Value, labels: Value, end: i32) -> ir::Result<Value> {
     let ended = is_end(b, ids, end)?;
     let none = b.full_like(labels, -100.0)?;
     b.select(ended, none, labels)
 }
 
-/// A forward graph whose attention stays inside documents; `ids` is the input that has them.
+/// Masks attention between documents in a forward graph; `ids` is the input with the token IDs.
 pub(crate) fn mask_documents(graph: &Graph, ids: usize, end: i32) -> Result<Graph> {
     let mut b = Builder::new();
     let args: Vec<Value> = graph.input_types().into_iter().map(|ty| b.graph.input(ty)).collect();
@@ -95,7 +95,7 @@ fn rewritten(b: &mut Builder, op: &Op, operands: &[Value], segments: Value) -> i
     };
     match op {
         Op::Composite(c) if c.name == "attention" && c.flag("causal") => masked_attention(b, c, operands, segments),
-        // Its derivative knows nothing of segments: what it computes is differentiated instead.
+        // Its custom derivative ignores segments, so the composite is inlined and its body is differentiated.
         Op::Composite(c) if has_attention(&c.body) => inline(b, &c.body, operands, segments).map(Values::from_vec),
         Op::Call(call) if has_attention(&call.body) => {
             let (body, args) = inside(&call.body)?;

@@ -1,6 +1,6 @@
-//! Examples that are rows of their own: conversations whose prompts are not learned, preferences, classes, pairs of texts.
+//! Training examples with one row each: conversations with masked prompts, preferences, classes, text pairs.
 //!
-//! They are encoded once, to a file, and read by their place: memory doesn't grow with the data.
+//! They are tokenized once into a file, and read by index: memory doesn't grow with the data.
 
 use super::batches::Batch;
 use super::objective_kind::{Objective, PAD_LABEL};
@@ -18,42 +18,42 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use training::files::{self, AtomicFile};
 
-/// Of this many examples, the last is held out.
+/// One of this many examples belongs to the validation set.
 const VALIDATION_INTERVAL: u64 = 20;
 const SHUFFLE_STREAM: u64 = 1 << 42;
 
-/// Ids of a row, and a label for each.
+/// Token IDs of a row, and a label for each.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct ExampleRow {
     ids: Vec<i32>,
     labels: Vec<i32>,
 }
 
-/// The examples of a set.
+/// The examples of a data set.
 pub(crate) struct ExampleDataset {
     folder: PathBuf,
     data: File,
-    /// Where those that are trained on, and those that are held out, begin in the data.
+    /// The offsets of the training examples, and of the validation examples.
     index: [File; 2],
     counts: [u64; 2],
     aim: Objective,
     seq: usize,
     seed: u64,
     fingerprint: u32,
-    /// Names of classes.
+    /// Class names.
     classes: Vec<String>,
-    /// Examples that had nothing to learn within a sequence.
+    /// Number of examples without trainable tokens within the sequence length.
     pub(crate) skipped: u64,
-    /// Examples whose prompt and answer together don't begin with the tokens of the prompt alone.
+    /// Number of examples in which the tokens of prompt and answer together don't start with the tokens of the prompt alone.
     pub(crate) misaligned: u64,
 }
 
-/// What turns records into rows.
+/// Converts records to rows.
 struct ExampleEncoder<'a> {
     aim: Objective,
     seq: usize,
     tokenizer: &'a Tokenizer,
-    /// Gives the places of tokens in a text.
+    /// A tokenizer for the offsets of tokens in a text.
     places: Tokenizer,
     template: &'a ChatTemplate,
     pooling: PoolingMode,
@@ -64,7 +64,7 @@ struct ExampleEncoder<'a> {
 const INDEX_FILES: [&str; 2] = ["examples.idx", "held-out.idx"];
 
 impl ExampleDataset {
-    /// Encodes the records of some files, or finds them encoded.
+    /// Tokenizes the records of files, or opens the result of an earlier call.
     pub(crate) fn prepare(
         texts: &TextDataset,
         (tokenizer, template): (&Tokenizer, &ChatTemplate),
@@ -166,24 +166,24 @@ impl ExampleDataset {
         self.fingerprint
     }
 
-    /// How many are trained on, and how many are held out.
+    /// The number of training examples, and of validation examples.
     pub(crate) fn counts(&self) -> [u64; 2] {
         self.counts
     }
 
-    /// Names of the classes that were found.
+    /// The class names that were found.
     pub(crate) fn classes(&self) -> &[String] {
         &self.classes
     }
 
-    /// Appends the example of a position: a new order every pass.
+    /// Appends the example of a position: each epoch has a new order.
     pub(crate) fn add(&self, at: u64, batch: &mut Batch) -> Result<()> {
         let count = self.counts[0];
         let chosen = FeistelPermutation::new(count, self.seed, SHUFFLE_STREAM + at / count).at(at % count);
         self.read(0, chosen, batch)
     }
 
-    /// Batches of those that are held out, spread over them.
+    /// Batches that are spread evenly over the validation set.
     pub(crate) fn validation_batches(&self, rows: usize, most: usize) -> Result<Vec<Batch>> {
         let each = self.aim.rows_per_example();
         let wanted = self.counts[1].min((rows / each * most) as u64);
@@ -233,7 +233,7 @@ impl<'a> ExampleEncoder<'a> {
         ExampleEncoder { aim, seq, tokenizer, places, template, pooling, classes: Vec::new(), crossed: 0 }
     }
 
-    /// The rows of a record; none where nothing of it is learned within a sequence.
+    /// The rows of a record; none if it has no trainable tokens within the sequence length.
     fn rows(&mut self, record: &Json) -> Result<Option<Vec<ExampleRow>>> {
         let rows = match self.aim {
             Objective::Dpo { .. } | Objective::Orpo { .. } => self.preference_rows(record)?,
@@ -253,7 +253,7 @@ impl<'a> ExampleEncoder<'a> {
         Ok(rows.iter().all(learns).then_some(rows))
     }
 
-    /// A text of which those tokens count that its embedding is the mean of.
+    /// The row of a text in which the tokens that its embedding averages are labelled.
     fn full_text_row(&self, text: &str) -> Result<ExampleRow> {
         let ids = self.truncated(text)?;
         let last = ids.len().saturating_sub(1);
@@ -269,7 +269,7 @@ impl<'a> ExampleEncoder<'a> {
         Ok(ExampleRow { ids, labels })
     }
 
-    /// Ids of a text that a model reads as a whole; what ends every text stays where it is cut.
+    /// Encodes a complete text; truncation keeps the trailing special tokens.
     fn truncated(&self, text: &str) -> Result<Vec<i32>> {
         let mut ids = self.tokenizer.encode_with_special_tokens(text)?;
         if ids.len() > self.seq {
@@ -314,7 +314,7 @@ impl<'a> ExampleEncoder<'a> {
         Ok(ExampleRow { ids, labels })
     }
 
-    /// Ids of which some are learned, as a row: each id's label is the one that follows.
+    /// A row with some tokens trained: each token's label is the next token.
     fn make_row(&self, text: &[i32], learned: impl Fn(usize) -> bool) -> ExampleRow {
         let text = &text[..text.len().min(self.seq + 1)];
         let Some((_, ids)) = text.split_last() else { return ExampleRow::default() };
@@ -322,22 +322,22 @@ impl<'a> ExampleEncoder<'a> {
         ExampleRow { ids: ids.to_vec(), labels: labels.collect() }
     }
 
-    /// A prompt with each of its answers. Prompt and answer are encoded together, and the answer begins where the tokens are no longer
-    /// those of the prompt alone, as in TRL.
+    /// The rows of a prompt with each of its answers. Prompt and answer are encoded together, and the answer starts at the first
+    /// token that differs from the tokens of the prompt alone, as in TRL.
     fn prompt_with_answers(&mut self, prompt: &[i32], whole: &[Vec<i32>]) -> Vec<ExampleRow> {
         let start = whole.iter().map(|whole| common_prefix_length(prompt, whole)).min().unwrap_or(0);
         self.crossed += u64::from(start < prompt.len());
         whole.iter().map(|whole| self.make_row(whole, |i| i >= start)).collect()
     }
 
-    /// A prompt and answers that end.
+    /// The rows of a prompt and its answers, each followed by an end token.
     fn answers(&mut self, prompt: &str, answers: &[&str]) -> Result<Vec<ExampleRow>> {
         let (tokenizer, special) = (self.tokenizer, self.tokenizer.special_tokens());
         let end = special.named.get("eos_token").filter(|name| tokenizer.id(name) == special.eos);
         let ended = |answer: &&str| match end {
             Some(end) if !answer.ends_with(end.as_str()) => tokenizer.encode_prompt(&format!("{prompt}{answer}{end}")),
             Some(_) => tokenizer.encode_prompt(&format!("{prompt}{answer}")),
-            // Only its id is known.
+            // Only the ID of the end token is known, not its text.
             None => {
                 Ok([tokenizer.encode_prompt(&format!("{prompt}{answer}"))?, Vec::from_iter(tokenizer.eos_id())]
                     .concat())
@@ -347,7 +347,7 @@ impl<'a> ExampleEncoder<'a> {
         Ok(self.prompt_with_answers(&tokenizer.encode_prompt(prompt)?, &whole))
     }
 
-    /// Messages and answers to them, each of one or several messages.
+    /// The rows of messages and answers to them, each of one or several messages.
     fn conversation_answers(
         &mut self,
         prompt: &[Json],
@@ -378,8 +378,8 @@ impl<'a> ExampleEncoder<'a> {
         self.tokenizer.encode(&self.template.render(messages, open, further)?)
     }
 
-    /// A conversation of which what the assistant says is learned: what the template marks with `{% generation %}`, or else
-    /// what it adds for each message of the assistant.
+    /// The row of a conversation in which the assistant's messages are trained: the parts that the template marks with `{%
+    /// generation %}`, or else the text that the template adds for each message of the assistant.
     fn messages(&self, messages: &[Json], further: &Map<String, Json>) -> Result<ExampleRow> {
         let rendered = self.template.render_with_generation_spans(messages, false, further)?;
         let (whole, places): (Vec<i32>, Vec<Range<usize>>) =
@@ -427,7 +427,7 @@ impl<'a> ExampleEncoder<'a> {
         match (field("chosen").and_then(message_list), field("rejected").and_then(message_list)) {
             (Some(chosen), Some(rejected)) => match field("prompt").and_then(message_list) {
                 Some(prompt) => self.conversation_answers(&prompt, &[&chosen, &rejected], further),
-                // Whole conversations: what they share is the prompt.
+                // For complete conversations, the prompt is their common prefix.
                 None => {
                     let most = chosen.len().min(rejected.len()).saturating_sub(1);
                     let shared = (0..most).take_while(|i| chosen[*i] == rejected[*i]).count();
@@ -439,7 +439,7 @@ impl<'a> ExampleEncoder<'a> {
     }
 }
 
-/// A list of messages; those in the form `from` and `value` get `role` and `content`.
+/// Converts a list of messages; the form `from` and `value` becomes `role` and `content`.
 fn message_list(list: &Json) -> Option<Vec<Json>> {
     let renamed = |message: &Json| match (message.get("from"), message.get("value")) {
         (Some(role), Some(content)) => {
@@ -453,7 +453,7 @@ fn message_list(list: &Json) -> Option<Vec<Json>> {
     Some(list.as_array()?.iter().map(renamed).collect())
 }
 
-/// What two texts begin with, without a space at its end, and what follows it in each. Something follows it.
+/// The common prefix of two texts, without a trailing space, and the remainder of each, which is not empty.
 fn shared_prompt<'a>(chosen: &'a str, rejected: &'a str) -> (&'a str, &'a str, &'a str) {
     let most = chosen.chars().count().min(rejected.chars().count()).saturating_sub(1);
     let pairs = chosen.char_indices().zip(rejected.chars()).take(most);
@@ -463,14 +463,14 @@ fn shared_prompt<'a>(chosen: &'a str, rejected: &'a str) -> (&'a str, &'a str, &
     (&chosen[..at], &chosen[at..], &rejected[at..])
 }
 
-/// Behind which token a beginning of a text ends: the first that has something of its last character.
+/// The number of tokens that cover a prefix of a text, including the one with its last character.
 fn last_token_of_prefix(places: &[Range<usize>], text: &str) -> usize {
     let Some((last, _)) = text.char_indices().last() else { return 0 };
     let at = places.iter().position(|place| place.end > last).unwrap_or(places.len());
     at + usize::from(places.get(at).is_some_and(|place| place.start <= last))
 }
 
-/// What a record has for the template beside its messages: `tools` and `documents` (lists, or JSON of them), and the fields of
+/// The template variables of a record besides its messages: `tools` and `documents` (lists, or JSON of them), and the fields of
 /// `chat_template_kwargs`.
 fn template_variables(record: &Json) -> Result<Map<String, Json>> {
     let mut variables = match record.get("chat_template_kwargs") {
@@ -492,8 +492,9 @@ fn template_variables(record: &Json) -> Result<Map<String, Json>> {
     Ok(variables)
 }
 
-/// Where an answer ends in `whole` that begins at `start`; `closed` is the conversation up to and with it. Templates that leave
-/// out the reasoning of earlier answers write it differently in both: then it is what `closed` ends with and `whole` goes on with.
+/// The end of an answer that starts at `start` in `whole`; `closed` is the conversation up to and including it. Templates that
+/// omit the reasoning of earlier answers render it differently in both: then it is the longest
+/// suffix of `closed` with which `whole` continues.
 fn answer_end(closed: &[i32], whole: &[i32], start: usize) -> usize {
     let shared = common_prefix_length(closed, whole);
     if shared == closed.len() || shared < start {
@@ -504,7 +505,7 @@ fn answer_end(closed: &[i32], whole: &[i32], start: usize) -> usize {
     shared.max(start + kept)
 }
 
-/// How many ids two beginnings share.
+/// The length of the common prefix.
 fn common_prefix_length(a: &[i32], b: &[i32]) -> usize {
     a.iter().zip(b).take_while(|(a, b)| a == b).count()
 }
@@ -520,7 +521,7 @@ mod tests {
         ExampleEncoder::new((tokenizer, template), (Objective::parse(aim).expect("valid"), 60, PoolingMode::Mean))
     }
 
-    /// What a row learns, as text.
+    /// The trained tokens of a row as text.
     fn learned(tokenizer: &Tokenizer, row: &ExampleRow) -> String {
         let ids: Vec<i32> = row.labels.iter().copied().filter(|label| *label >= 0).collect();
         tokenizer.decode(&ids).expect("known")
@@ -557,7 +558,7 @@ mod tests {
         let record = json!({ "prompt": "the cat", "chosen": " sat", "rejected": " ran" });
         let rows = pairs.rows(&record).expect("fits").expect("learned");
         assert_eq!(rows[0].ids[..2], rows[1].ids[..2]);
-        // What does not fit into a sequence is left out; what is no example says so.
+        // Examples that do not fit into a sequence are skipped; invalid records are errors.
         assert_eq!(chat.rows(&json!({ "prompt": "cat ".repeat(80), "completion": "x" })).expect("fits"), None);
         for (record, word) in [
             (json!({ "text": "x" }), "messages"),
@@ -571,7 +572,7 @@ mod tests {
     }
 
     /// Cases of `golden/examples.py`: tokens and labels that TRL makes of records, with merges across the end of the prompt.
-    /// `TENSORLOOM_EXAMPLES` names a further file.
+    /// `TENSORLOOM_EXAMPLES` names an additional file.
     #[test]
     fn tokens_and_labels_are_those_of_trl() {
         let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/examples.json");
@@ -582,7 +583,7 @@ mod tests {
         }
     }
 
-    /// How many rows were compared, how many prompts were crossed, and how many templates had their marks taken out.
+    /// Returns the number of compared rows, of misaligned prompts, and of templates whose generation marks were removed.
     fn compare_with_trl(path: &Path) -> (usize, u64, usize) {
         let golden: Json = serde_json::from_slice(&std::fs::read(path).expect("golden")).expect("JSON");
         let seq = golden["seq"].as_u64().expect("a length") as usize;
@@ -616,7 +617,7 @@ mod tests {
                 .collect();
             let learns = wanted.iter().all(|row| row.labels.iter().any(|label| *label >= 0));
             let plain = source.replace("{% generation %}", "").replace("{% endgeneration %}", "");
-            // Without marks an answer is what follows the open conversation, which has to be written as the whole one is.
+            // Without marks, an answer follows the conversation with the generation prompt, so both must be rendered alike.
             let alike = source.contains("<|assistant|>\n{% endif %}");
             for source in [source, &plain].into_iter().take(1 + usize::from(alike)) {
                 let template = ChatTemplate::from_source(source).expect("valid");
@@ -634,7 +635,7 @@ mod tests {
         (same, crossed, without_marks)
     }
 
-    /// Every answer is learned where a template writes the last one, or those behind the last question, with its reasoning.
+    /// All answers are trained if a template renders reasoning only in the last answer, or after the last question.
     #[test]
     fn earlier_answers_without_their_reasoning_are_learned() {
         let text = "the cat sat on the mat and the dog ran away from it <user> <assistant> <thought> </s> over again\n";
@@ -666,7 +667,7 @@ mod tests {
         }
     }
 
-    /// Tools of records reach the template, and labels follow its `{% generation %}` blocks.
+    /// The tools of records are passed to the template, and labels follow its `{% generation %}` blocks.
     #[test]
     fn templates_get_tools_and_mark_answers() {
         let text =

@@ -1,7 +1,7 @@
-//! The loss of each aim as a graph, by the formulas of the papers as `trl` and `sentence-transformers` compute them.
+//! The loss of each objective as a graph, with the formulas of the papers as implemented by `trl` and `sentence-transformers`.
 //!
-//! Places that don't count have no loss and no gradient; rows that are there only to fill a batch don't count either, so a
-//! batch that is not full has the loss of those rows that are.
+//! Ignored positions have no loss and no gradient; padding rows of an incomplete batch are ignored too, so an incomplete batch
+//! has the loss of its real rows.
 
 use super::objective_kind::{DpoForm, Objective, PAD_LABEL};
 use ir::composites::loss::{CrossEntropyOptions, cross_entropy};
@@ -12,22 +12,22 @@ use lang::lower::mean_cross_entropy;
 
 const IGNORE_INDEX: i64 = -100;
 
-/// What a loss is made of.
+/// The inputs of a loss.
 pub(super) struct LossInputs {
-    /// Logits of the model, or its states.
+    /// The model's logits, or its hidden states.
     pub(super) outputs: Value,
-    /// Logits of the second model.
+    /// The logits of the second model.
     pub(super) reference_logits: Option<Value>,
-    /// The matrix of a head of its own.
+    /// The weight of the objective's own head.
     pub(super) head: Option<Value>,
     pub(super) ids: Value,
     pub(super) labels: Value,
-    /// What sums are divided by instead of the batch's own counts (`Aim::counts`): those of all micro-batches of a step, `[terms]`.
+    /// The divisors of the loss terms instead of the batch's own counts: the counts of all micro-batches of a step, `[terms]`.
     pub(super) totals: Option<Value>,
 }
 
 impl LossInputs {
-    /// The mean of a sum over what is counted, in the batch or in all micro-batches of a step.
+    /// Divides a sum by its count, in the batch or in all micro-batches of a step.
     fn mean(&self, b: &mut Builder, term: usize, sum: Value, count: Value) -> Result<Value> {
         let count = match self.totals {
             None => count,
@@ -53,7 +53,7 @@ impl LossInputs {
     }
 }
 
-/// The mean loss; with `totals` a micro-batch's share of the mean over a step.
+/// The mean loss; with `totals` a micro-batch's contribution to the mean over a step.
 pub(super) fn loss(b: &mut Builder, aim: &Objective, parts: &LossInputs) -> Result<Value> {
     let given = to_f32(b, parts.outputs)?;
     let second = match parts.reference_logits {
@@ -94,20 +94,20 @@ pub(super) fn loss(b: &mut Builder, aim: &Objective, parts: &LossInputs) -> Resu
     }
 }
 
-/// In f32 or wider.
+/// Converts to f32, or keeps a wider dtype.
 fn to_f32(b: &mut Builder, x: Value) -> Result<Value> {
     let dtype = b.ty(x).dtype.accumulator();
     b.cast(x, dtype)
 }
 
-/// 1 where a label counts, in a float dtype.
+/// 1 for labels that are not ignored, in a float dtype.
 fn label_mask(b: &mut Builder, labels: Value, dtype: DType) -> Result<Value> {
     let zero = b.full_like(labels, 0.0)?;
     let counts = b.compare(Compare::Ge, labels, zero)?;
     b.cast(counts, dtype)
 }
 
-/// The logarithm of each label's probability; 0 where none counts.
+/// The log probability of each label; 0 for ignored labels.
 fn label_log_probs(b: &mut Builder, logits: Value, labels: Value) -> Result<Value> {
     let (zero, none) = (b.full_like(labels, 0.0)?, b.full_like(labels, IGNORE_INDEX as f64)?);
     let counts = b.compare(Compare::Ge, labels, zero)?;
@@ -118,7 +118,7 @@ fn label_log_probs(b: &mut Builder, logits: Value, labels: Value) -> Result<Valu
     b.neg(losses)
 }
 
-/// The logarithm of each row's probability `[rows]`, or its mean over tokens.
+/// The log probability of each row `[rows]`, or its mean over tokens.
 fn sequence_log_probs(b: &mut Builder, logits: Value, labels: Value, mean: bool) -> Result<Value> {
     let each = label_log_probs(b, logits, labels)?;
     let sum = b.sum(each, &[1])?;
@@ -150,7 +150,7 @@ fn pairs(b: &mut Builder, x: Value) -> Result<(Value, Value)> {
     Ok((b.reshape(first, &to)?, b.reshape(second, &to)?))
 }
 
-/// How much the first of each pair is above the second.
+/// The difference between the first and the second of each pair.
 fn margin(b: &mut Builder, rows: Value) -> Result<Value> {
     let (chosen, rejected) = pairs(b, rows)?;
     b.sub(chosen, rejected)
@@ -196,7 +196,7 @@ fn preference_loss(b: &mut Builder, margin: Value, beta: f64, form: DpoForm, smo
     }
 }
 
-/// 1 for pairs whose first row says anything `[n]`.
+/// 1 for pairs that are not padding `[n]`.
 fn pair_mask(b: &mut Builder, labels: Value, dtype: DType) -> Result<Value> {
     let counts = label_mask(b, labels, dtype)?;
     let any = b.reduce(ReduceKind::Max, counts, &[1])?;
@@ -211,10 +211,10 @@ fn mean_over_pairs(b: &mut Builder, losses: Value, parts: &LossInputs, term: usi
     parts.mean(b, term, sum, count)
 }
 
-/// ORPO: the loss of the chosen texts, prompts included, and the odds of chosen against rejected answers.
+/// ORPO: the loss of the chosen texts, prompts included, and the odds ratio of chosen to rejected answers.
 fn orpo_loss(b: &mut Builder, logits: Value, parts: &LossInputs, beta: f64) -> Result<Value> {
     let means = sequence_log_probs(b, logits, parts.labels, true)?;
-    // A row without an answer is certain of it, and certainty has no odds.
+    // An empty answer has probability 1, for which the odds are undefined.
     let counts = label_mask(b, parts.labels, DType::F32)?;
     let any = b.reduce(ReduceKind::Max, counts, &[1])?;
     let half = b.full_like(any, 0.5)?;
@@ -235,7 +235,7 @@ fn orpo_loss(b: &mut Builder, logits: Value, parts: &LossInputs, beta: f64) -> R
     let ratio = b.scale(ratio, -beta)?;
     let ratio = mean_over_pairs(b, ratio, parts, 1)?;
 
-    // What follows each id: its label, or, inside the prompt, the next id.
+    // The next token of each token: its label, or, inside the prompt, the next token ID.
     let shape = b.ty(parts.ids).shape;
     let (rows, seq) = (shape[0], shape[1]);
     let zero = b.scalar(DType::I32, 0.0)?;
@@ -256,7 +256,7 @@ fn orpo_loss(b: &mut Builder, logits: Value, parts: &LossInputs, beta: f64) -> R
     let whole = b.select(answer, parts.labels, prompt)?;
     let (whole, _) = pairs(b, whole)?;
     let (logits, _) = pairs(b, logits)?;
-    // Rows that only fill the batch are prompts without an answer.
+    // Padding rows are prompts without an answer.
     let real = pair_mask(b, parts.labels, DType::F32)?;
     let half = b.full_like(real, 0.5)?;
     let real = b.compare(Compare::Gt, real, half)?;
@@ -267,7 +267,7 @@ fn orpo_loss(b: &mut Builder, logits: Value, parts: &LossInputs, beta: f64) -> R
     b.add(likely, ratio)
 }
 
-/// The generalised Jensen–Shannon divergence of student and teacher, mean over labels that count.
+/// The generalized Jensen–Shannon divergence of student and teacher, averaged over labels that are not ignored.
 fn distillation_loss(
     b: &mut Builder,
     student: Value,
@@ -316,7 +316,7 @@ fn distillation_loss(
     parts.mean(b, 0, sum, count)
 }
 
-/// The mean of the states of a row's ids, of length 1: what `/v1/embeddings` gives.
+/// The mean of the hidden states of a row's tokens, normalized to length 1: the same as `/v1/embeddings`.
 fn embeddings(b: &mut Builder, states: Value, labels: Value) -> Result<Value> {
     let ty = b.ty(states);
     let counts = label_mask(b, labels, ty.dtype)?;
@@ -335,7 +335,7 @@ fn embeddings(b: &mut Builder, states: Value, labels: Value) -> Result<Value> {
     b.div(mean, norm)
 }
 
-/// Each text's like among the likes of all texts of the batch.
+/// Contrastive loss: classifies each text's partner among the partners of all texts of the batch.
 fn contrastive_loss(b: &mut Builder, states: Value, parts: &LossInputs, scale: f64) -> Result<Value> {
     let all = embeddings(b, states, parts.labels)?;
     let (texts, likes) = pairs(b, all)?;
@@ -343,7 +343,7 @@ fn contrastive_loss(b: &mut Builder, states: Value, parts: &LossInputs, scale: f
     let n = ty.shape[0];
     let scores = b.one(Dot::last_axes(ty.dtype, 2, 2).into(), &[texts, likes])?;
     let scores = b.scale(scores, scale)?;
-    // Rows that only fill the batch are nobody's like.
+    // Padding rows are not candidates.
     let real = pair_mask(b, parts.labels, ty.dtype)?;
     let missing = b.offset(real, -1.0)?;
     let missing = b.scale(missing, 1e9)?;
@@ -356,7 +356,7 @@ fn contrastive_loss(b: &mut Builder, states: Value, parts: &LossInputs, scale: f
     parts.cross_entropy(b, scores, own)
 }
 
-/// The type of a head's matrix for classes.
+/// The type of a classification head's weight.
 pub(super) fn head_type(states: &Type, classes: usize) -> Type {
     Type::new(DType::F32, &[classes, states.shape.last().copied().unwrap_or(1)])
 }

@@ -1,27 +1,27 @@
-//! Several sets of data with weights: which set a place belongs to, and which place of its own that is.
+//! A weighted mixture of data sets: maps a position to a data set and a position in it.
 //!
-//! Of every [`BLOCK`] places each set has its share, in an order of the seed's: a position alone says all, so a run that is
-//! resumed goes on as if it had never stopped.
+//! In every block of `MIXTURE_BLOCK` positions each data set has its share, in a shuffled order: a position determines the state
+//! completely, so a resumed run continues with the same data.
 
 use super::shuffle::FeistelPermutation;
 
-/// Places that are shared out at once.
+/// Number of positions of a block.
 const MIXTURE_BLOCK: u64 = 1024;
 const STREAM: u64 = 1 << 41;
 
-/// How sets are mixed.
+/// A weighted mixture of data sets.
 pub(crate) struct DatasetMixture {
     seed: u64,
-    /// Where each set's part of a block begins, and where the last ends.
+    /// The start of each data set's part of a block, and the end of the last.
     bounds: Vec<u64>,
 }
 
 impl DatasetMixture {
-    /// Sets of these weights, which are positive.
+    /// Creates a mixture with these weights, which must be positive.
     pub(crate) fn new(weights: &[f64], seed: u64) -> DatasetMixture {
         let total: f64 = weights.iter().sum();
         let exact: Vec<f64> = weights.iter().map(|w| w / total * MIXTURE_BLOCK as f64).collect();
-        // Every set has a place; what is left goes to the largest remainders.
+        // Every data set has at least one position; the rest goes to the largest remainders.
         let mut counts: Vec<u64> = exact.iter().map(|x| (*x as u64).max(1)).collect();
         let mut order: Vec<usize> = (0..weights.len()).collect();
         order.sort_by(|a, b| (exact[*b] - counts[*b] as f64).total_cmp(&(exact[*a] - counts[*a] as f64)));
@@ -42,7 +42,7 @@ impl DatasetMixture {
         DatasetMixture { seed, bounds }
     }
 
-    /// The set of a place, and the place in it.
+    /// The data set of a position, and the position in it.
     pub(crate) fn dataset_at(&self, place: u64) -> (usize, u64) {
         if self.bounds.len() == 2 {
             return (0, place);

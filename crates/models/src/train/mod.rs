@@ -1,7 +1,7 @@
-//! Training: texts to ids to batches, a compiled step, checkpoints, a report.
+//! Training: tokenized data, batches, a compiled step, checkpoints, a report.
 //!
-//! `run` does all of it from [`Settings`]; [`Trainer`] is the compiled step alone, for programs with batches of their
-//! own.
+//! `run` executes a complete run from [`TrainSettings`]; [`LanguageModelTrainer`] is only the compiled
+//! step, for programs that build their own batches.
 
 mod batches;
 mod bidirectional;

@@ -1,4 +1,4 @@
-//! What is trained: every parameter of a model, or an adapter beside it.
+//! Builds the loss graph of a training run: for all parameters of a model, or for an adapter.
 
 use super::bidirectional::remove_causal_masks;
 use super::document_mask;
@@ -19,34 +19,34 @@ use std::sync::Arc;
 use training::step::key_type;
 use training::{LossGraph, ParamOptions};
 
-/// What is special about a run: its objective, and who it is shared with.
+/// Options of a loss graph.
 #[derive(Clone, Copy, Default)]
 pub struct ObjectiveOptions<'a> {
-    /// The token that divides documents which don't see each other.
+    /// The end token between documents with masked attention.
     pub end_id: Option<i32>,
-    /// What is computed in which precision; products in few bits.
+    /// The precision recipe, such as low-precision products.
     pub recipe: Option<&'a PrecisionRecipe>,
-    /// Moments of large tensors have 8 bits each.
+    /// Whether moments of large tensors are stored in 8 bits.
     pub eight_bit_moments: bool,
-    /// Groups of rows whose tokens are sorted to experts each by themselves, so that they can be computed apart; 0 and 1 are one.
+    /// The number of row groups with independent expert routing, so that they can be computed separately; 0 and 1 mean one.
     pub row_groups: usize,
-    /// Chunks of layers at each rank of a pipeline; 0 and 1 are one.
+    /// The number of virtual pipeline stages per rank; 0 and 1 mean one.
     pub chunks: usize,
-    /// Bytes of gradients that ranks sum at once; none says the usual, 0 one after another.
+    /// Bytes of gradients per bucket; none selects the default, 0 reduces each gradient separately.
     pub bucket_bytes: Option<usize>,
-    /// Layers as a loop over stacked parameters, for who wants a small graph.
+    /// Whether layers are a loop over stacked parameters, for a smaller graph.
     pub scan_layers: bool,
-    /// What the model is trained for.
+    /// The training objective.
     pub aim: Objective,
-    /// A second model that is asked: a teacher, or the reference of preferences. Without one an adapter's own base is the
-    /// reference, and otherwise the model as it begins.
+    /// A second model: a teacher, or the reference model of preference training. Without one, an adapter's base model is the
+    /// reference, or otherwise the initial model.
     pub second_model: Option<&'a Model>,
-    /// The ranks that share the work as their mesh says; the backend must talk through the same communicator.
+    /// The communicator of the ranks that share the work by its mesh; the backend must use it too.
     pub comm: Option<&'a Arc<Comm>>,
 }
 
 impl<'a> ObjectiveOptions<'a> {
-    /// The model whose parameters follow those that are not trained, if one is asked that is not the adapter's base.
+    /// The second model whose parameters follow the frozen ones, if it is needed and is not the adapter's base.
     pub(crate) fn second(&self, model: &'a Model, adapts: bool) -> Result<Option<&'a Model>> {
         let second = match (self.aim, self.second_model) {
             (aim, Some(second)) if aim.needs_second_model() => second,
@@ -68,18 +68,18 @@ impl<'a> ObjectiveOptions<'a> {
     }
 }
 
-/// What a model is trained for, and what stands beside its loss.
+/// The loss graph with related properties.
 #[derive(Clone, Debug)]
 pub(crate) struct TrainTarget {
     pub(crate) objective: LossGraph,
-    /// Matrices that are trained beside the model, the last of the trained.
+    /// Heads that are trained beside the model, the last trainable parameters.
     pub(crate) heads: Vec<(String, Type)>,
-    /// How ranks sum gradients, as the model says.
+    /// How gradients are reduced over ranks, as the module specifies.
     pub(crate) grad_reduction: GradReductionOptions,
 }
 
-/// The objective of a model, or of an adapter beside it. Of several micro-batches, the loss takes a further input: what its terms are
-/// divided by, `[terms]` (`Aim::counts` of the whole step).
+/// Builds the loss graph of a model, or of an adapter. With several micro-batches, the loss takes an additional input: the
+/// divisors of its terms, `[terms]` (the counts of the whole step).
 pub(crate) fn objective(
     model: &Model,
     adapter: Option<&Adapter>,
@@ -93,8 +93,8 @@ pub(crate) fn objective(
     let second = how.second(model, adapter.is_some())?;
     let (mut asserted, mut summing) = (Vec::new(), GradReductionOptions::default());
     let mut graphs = |training: bool| -> Result<(Graph, bool, Vec<Type>)> {
-        // Training looks at what is asserted in every step; validation sees nothing else.
-        // States stand before a product that must not be hidden in a module with a backward of its own.
+        // Training steps evaluate assertions; validation has no other observations.
+        // The hidden states are the operand of a product that must not be inside a module with a custom derivative.
         let written_backward = !how.aim.trains_hidden_states();
         let (dtype, asserts, scan) = (model.dtype, training, how.scan_layers);
         let recipe = how.recipe.copied();
@@ -122,7 +122,7 @@ pub(crate) fn objective(
         if matches!(how.aim, Objective::MaskedLm { .. }) {
             lowered.graph = remove_causal_masks(&lowered.graph)?;
         }
-        // The adapter's own base is the reference of preferences, unless another is given.
+        // The adapter's base model is the reference of preference training, unless another is given.
         let base = match (how.aim, adapter, how.second_model) {
             (Objective::Dpo { .. }, Some(adapter), None) => {
                 let plain = LowerOptions { training: false, asserts: false, ..options.clone() };
@@ -182,14 +182,14 @@ pub(crate) fn objective(
     };
     let ((loss, keyed, states), (plain, ..)) = (graphs(true)?, graphs(false)?);
     let mut trained: Vec<ParamOptions> = match adapter {
-        // Factors, like biases, are left alone by weight decay.
+        // Scaling factors, like biases, have no weight decay.
         Some(adapter) => {
             let all = adapter.tensors().into_iter();
             all.map(|(_, ty)| ParamOptions::new(ty.shape.iter().all(|n| *n > 1))).collect()
         }
         None => {
             let chosen = model.params.iter().filter(|param| param.trainable);
-            // Norms and biases are left alone by weight decay.
+            // Norms and biases have no weight decay.
             let trained = chosen.map(|param| {
                 let decays = if param.ty.rank() >= 2 { param.wd_scale } else { 0.0 };
                 ParamOptions { lr_scale: param.lr_scale, wd_scale: decays, max_grad_norm: param.grad_clip }
@@ -216,30 +216,30 @@ pub(crate) fn objective(
     Ok(TrainTarget { objective, heads, grad_reduction: summing })
 }
 
-/// What is asked of a forward graph.
+/// Additional inputs and models of a forward graph.
 struct LossRequest {
     aim: Objective,
     end: Option<i32>,
-    /// The graph of the adapter's base, whose parameters are the inputs of the forward graph from this one on.
+    /// The graph of the adapter's base; its parameters are the inputs of the forward graph from this one on.
     base: Option<(Graph, usize)>,
-    /// The graph of the second model, whose parameters follow those that are not trained.
+    /// The graph of the second model; its parameters follow the frozen ones.
     second: Option<Graph>,
-    /// Whether what the terms of the loss are divided by is an input.
+    /// Whether the divisors of the loss terms are an input.
     totals: bool,
 }
 
-/// What a forward graph takes behind its ids.
+/// The inputs of a forward graph after the token IDs.
 #[derive(Clone, Copy)]
 struct ExtraInputs<'a> {
-    /// Histories of delayed scaling.
+    /// Amax histories of delayed scaling.
     states: &'a [Type],
-    /// A key, behind them.
+    /// Whether a random key follows them.
     keyed: bool,
 }
 
-/// The mean loss, from (trained as f32.., states.., fixed.., ids, labels), totals if asked, and a key if the forward graph ends with one. `trained`
-/// marks the parameters, which are the first inputs of the forward graph. Behind the loss comes how often each of the
-/// assertions among the outputs `shown` is broken, if there are any.
+/// Builds the mean loss, from (trainable as f32.., amax histories.., frozen.., token IDs, labels), divisors if requested, and a
+/// random key if the forward graph ends with one. `trained` marks the parameters, which are the first inputs of the forward
+/// graph. The loss is followed by the number of violations of each of the assertions among the outputs `shown`, if there are any.
 fn loss(
     forward: &Graph,
     trained: &[bool],
@@ -264,7 +264,7 @@ fn loss(
         inputs[i] = Some(b.graph.input(types[i].clone()));
     }
     let theirs: Vec<Value> = match &asked.second {
-        // All but the ids.
+        // All inputs but the token IDs.
         Some(graph) => {
             let types = graph.input_types();
             types[..types.len() - 1].iter().map(|ty| b.graph.input(ty.clone())).collect()

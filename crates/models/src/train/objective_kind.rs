@@ -1,70 +1,70 @@
-//! What a model is trained for: the next token, or something else that its settings name.
+//! Training objectives: the next token, or another one selected in the settings.
 //!
-//! Every aim reads a batch of ids and labels of one shape, so that the step, accumulation and checkpoints are the same for
-//! all. What labels mean differs; `losses` has the formulas.
+//! Every objective reads a batch of token IDs and labels of one shape, so that the step, gradient accumulation and checkpoints
+//! are the same for all. The meaning of labels differs; `losses` has the formulas.
 //!
-//! | aim | rows of a batch | labels |
+//! | objective | rows of a batch | labels |
 //! | --- | --- | --- |
-//! | next, distill | sequences | the id that follows |
-//! | dpo, orpo | a chosen and a rejected answer, in turns | the id that follows in answers; -100 in prompts, [`PAD`] behind the end |
-//! | classify | sequences | the class at the last id |
-//! | mlm | sequences with ids masked | the id that was there, at masked places |
-//! | contrast | a text and its like, in turns | 1 at every id of the text |
+//! | next, distill | sequences | the next token |
+//! | dpo, orpo | alternately a chosen and a rejected answer | the next token in answers; -100 in prompts, [`PAD_LABEL`] after the end |
+//! | classify | sequences | the class at the last token |
+//! | mlm | sequences with masked tokens | the original token at masked positions |
+//! | contrast | alternately a text and its partner | 1 at every token of the text |
 
 use super::batches::Batch;
 use crate::error::{Error, Result};
 use std::fmt;
 
-/// The label of places behind the end of a text.
+/// The label of positions after the end of a text.
 pub const PAD_LABEL: i32 = -101;
 
-/// What a model is trained for.
+/// A training objective.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum Objective {
-    /// The next token.
+    /// Next-token prediction.
     #[default]
     CausalLm,
-    /// Answers that people preferred, against a reference (Rafailov et al. 2023).
+    /// DPO: preferred answers, relative to a reference model (Rafailov et al. 2023).
     Dpo {
-        /// How far the model may go from the reference.
+        /// The strength of the regularization towards the reference.
         beta: f64,
-        /// Which function of the margin.
+        /// The function of the margin.
         form: DpoForm,
-        /// The share of pairs whose order may be wrong.
+        /// Label smoothing: the assumed fraction of pairs in wrong order.
         smoothing: f64,
     },
-    /// Answers that people preferred, without a reference (Hong et al. 2024).
+    /// ORPO: preferred answers, without a reference model (Hong et al. 2024).
     Orpo {
-        /// The weight of the odds.
+        /// The weight of the odds ratio term.
         beta: f64,
     },
-    /// What a second model would say (Agarwal et al. 2024).
+    /// Distillation from a teacher model (Agarwal et al. 2024).
     Distill {
-        /// 0: the teacher's divergence from the student; 1: the student's from the teacher; between: from their mixture.
+        /// 0: the forward KL divergence; 1: the reverse one; between: relative to a mixture of student and teacher.
         beta: f64,
-        /// Logits are divided by it.
+        /// The temperature by which logits are divided.
         temperature: f64,
-        /// The share of the loss on the texts themselves.
+        /// The weight of the cross-entropy with the text itself.
         hard: f64,
     },
-    /// The class of a text, by a head of its own.
+    /// Text classification, with a classification head.
     Classify {
-        /// How many there are.
+        /// Number of classes.
         classes: usize,
     },
-    /// Ids that were masked, from both sides.
+    /// Masked language modelling, with bidirectional attention.
     MaskedLm {
-        /// The share of ids that are.
+        /// The fraction of masked tokens.
         share: f64,
     },
-    /// Like texts near each other, among those of a batch.
+    /// Contrastive learning of embeddings, with in-batch negatives.
     Contrastive {
-        /// Cosines are multiplied by it.
+        /// The factor of cosine similarities.
         scale: f64,
     },
 }
 
-/// Functions of the margin between two answers.
+/// The function of the margin between two answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DpoForm {
     /// `-log σ(β·margin)`.
@@ -76,7 +76,7 @@ pub enum DpoForm {
 }
 
 impl Objective {
-    /// Reads `dpo,beta=0.1`.
+    /// Parses `dpo,beta=0.1`.
     pub fn parse(text: &str) -> Result<Objective> {
         let mut words = text.split(',').map(str::trim).filter(|word| !word.is_empty());
         let name = words.next().unwrap_or("next");
@@ -140,7 +140,7 @@ impl Objective {
         }
     }
 
-    /// Its name alone: what rows are made of doesn't depend on the rest.
+    /// The name without options: the rows of a batch don't depend on them.
     pub(crate) fn kind(&self) -> &'static str {
         match self {
             Objective::CausalLm => "next",
@@ -153,7 +153,7 @@ impl Objective {
         }
     }
 
-    /// How many rows of a batch belong together.
+    /// The number of rows of an example.
     pub fn rows_per_example(&self) -> usize {
         match self {
             Objective::Dpo { .. } | Objective::Orpo { .. } | Objective::Contrastive { .. } => 2,
@@ -161,17 +161,17 @@ impl Objective {
         }
     }
 
-    /// Whether states are what is trained, not what a head makes of them.
+    /// Whether hidden states are trained, not the logits of a language model head.
     pub(crate) fn trains_hidden_states(&self) -> bool {
         matches!(self, Objective::Classify { .. } | Objective::Contrastive { .. })
     }
 
-    /// Whether a second model is asked.
+    /// Whether a second model is needed.
     pub(crate) fn needs_second_model(&self) -> bool {
         matches!(self, Objective::Dpo { .. } | Objective::Distill { .. })
     }
 
-    /// Whether labels are one of some classes, where they count.
+    /// The number of classes of labels that are not ignored.
     pub(crate) fn classes(&self, vocabulary: Option<usize>) -> Option<usize> {
         match self {
             Objective::Classify { classes } => Some(*classes),
@@ -180,13 +180,13 @@ impl Objective {
         }
     }
 
-    /// How many terms the loss has that are means over different things.
+    /// The number of loss terms with different divisors.
     pub(crate) fn num_loss_terms(&self) -> usize {
         if matches!(self, Objective::Orpo { .. }) { 2 } else { 1 }
     }
 
-    /// What each term of the loss is a mean over: trained tokens, or pairs of rows. `end` is the token that divides documents which
-    /// don't see each other; nothing is predicted from it.
+    /// The divisor of each loss term: the number of trained tokens, or of row pairs. `end` is the token between documents with
+    /// masked attention; its label is ignored.
     pub(crate) fn counts(&self, batch: &Batch, seq: usize, end: Option<i32>) -> Vec<f64> {
         let labels = || {
             let all = batch.ids.iter().zip(&batch.labels);
@@ -201,7 +201,7 @@ impl Objective {
             labels.chunks(2 * seq.max(1)).filter(|rows| rows[..rows.len() / 2].iter().any(trained)).collect();
         let mut counts = vec![pairs.len() as f64];
         if self.num_loss_terms() == 2 {
-            // The chosen text: the answer, and the prompt but for its last position.
+            // In the chosen text: the answer, and the prompt except for its last position.
             let chosen = |rows: &&[i32]| {
                 let within = |(i, label): &(usize, &i32)| trained(label) || **label != PAD_LABEL && i + 1 < seq;
                 rows[..seq].iter().enumerate().filter(within).count()
@@ -211,13 +211,13 @@ impl Objective {
         counts
     }
 
-    /// How much a batch counts among others.
+    /// The weight of a batch in an average over batches.
     pub(crate) fn weight(&self, batch: &Batch, seq: usize, end: Option<i32>) -> f64 {
         self.counts(batch, seq, end).last().copied().unwrap_or(0.0)
     }
 }
 
-/// Names of aims.
+/// Names of objectives.
 pub(crate) const OBJECTIVE_NAMES: &[&str] = &["next", "dpo", "orpo", "distill", "classify", "mlm", "contrast"];
 
 impl fmt::Display for Objective {

@@ -1,8 +1,8 @@
-//! Training as a pipeline: the axis `pp` of a mesh divides layers. Each rank runs its chunks of the model for one micro-batch
-//! after another, as a schedule of `dist::pipeline` says, and tells its neighbours what they need.
+//! Pipeline parallel training: the axis `pp` of a mesh divides layers. Each rank runs its stages of the model for one micro-batch
+//! after another, by a schedule of `dist::pipeline`, and sends results to its neighbours.
 //!
-//! Of a forward pass a rank keeps what its chunk was given; the backward pass computes the inside again. A parameter is at the rank
-//! that uses it; one that several use (a table of embeddings that is the head too) is on all, and its gradients are summed.
+//! A rank saves only the inputs of its stages for the backward pass, which recomputes the rest. A parameter is on the rank that
+//! uses it; one that several ranks use (an embedding table with a tied head) is on all of them, and its gradients are summed.
 
 use super::batches::Batch;
 use super::sharding::{ShardingPlan, failed, local_graph, regather_parameters};
@@ -19,20 +19,20 @@ use std::sync::Arc;
 use training::LossGraph;
 use transform::{DimSharding, Sharding};
 
-/// The axis of a mesh that is a pipeline.
+/// The pipeline axis of a mesh.
 pub(crate) fn pipeline_axis(mesh: &Mesh) -> Option<(usize, MeshAxis)> {
     let at = mesh.axes().iter().position(|a| a.name == "pp" && a.size > 1)?;
     Some((at, mesh.axes()[at].clone()))
 }
 
-/// What all chunks of a loss are for a rank of the mesh.
+/// The stages of a loss for a rank of the mesh.
 #[derive(Clone)]
 struct ChunkChain {
     chunks: Vec<(StageChunk, Graph)>,
 }
 
 impl ChunkChain {
-    /// Bytes of each value that crosses the beginning of a chunk.
+    /// Bytes of each value that is passed into each stage.
     fn boundary_bytes(&self) -> Vec<Vec<usize>> {
         let of = |(chunk, graph): &(StageChunk, Graph)| {
             let types = graph.input_types();
@@ -42,11 +42,11 @@ impl ChunkChain {
     }
 }
 
-/// A loss that a pipeline computes.
+/// A loss that is split into pipeline stages.
 pub(crate) struct PipelinedLoss {
     pub(crate) division: ShardingPlan,
     chain: ChunkChain,
-    /// The same without anything random.
+    /// The loss without randomness.
     plain: ChunkChain,
     axis: MeshAxis,
     ranks: usize,
@@ -54,8 +54,8 @@ pub(crate) struct PipelinedLoss {
 }
 
 impl PipelinedLoss {
-    /// Divides an objective over a mesh with a pipeline; `each` chunks lie at each of its ranks. `paths` are those of the
-    /// parameters, the first inputs of the loss.
+    /// Splits a loss graph over a mesh with a pipeline; each rank has `each` virtual stages. `paths` are those of the parameters,
+    /// the first inputs of the loss.
     pub(crate) fn of(
         objective: &LossGraph,
         about: &[ParamInfo],
@@ -81,7 +81,7 @@ impl PipelinedLoss {
         let both = |late: &[MeshAxis]| -> Result<(ChunkChain, ChunkChain)> {
             let one = |graph: &Graph| build_chain(&PipelineStages::of(graph, &layers, count)?, &division, late);
             let found = one(&loss)?;
-            // Most models have nothing random in them.
+            // Most models have no randomness.
             let without = if plain == loss { found.clone() } else { one(&plain)? };
             Ok((found, without))
         };
@@ -89,7 +89,7 @@ impl PipelinedLoss {
             Ok(found) => (found, division.deferred_axes.clone()),
             Err(_) => (both(&[])?, Vec::new()),
         };
-        // What one rank alone uses is there alone; what several do is on all.
+        // A parameter that one rank uses is only there; one that several use is on all ranks.
         for p in 0..about.len() {
             let users = chain.chunks.iter().chain(&plain.chunks).zip((0..count).chain(0..count));
             let users = users.filter(|((chunk, _), _)| chunk.params.contains(&p)).map(|(_, c)| c % axis.size);
@@ -117,7 +117,7 @@ impl PipelinedLoss {
         homes.filter(|(_, home)| home.is_none_or(|home| home == at)).map(|(p, _)| p).collect()
     }
 
-    /// Which rank of the pipeline this is.
+    /// The index of this rank in the pipeline.
     pub(crate) fn at(&self) -> usize {
         self.division.comm.mesh().coordinate(self.division.comm.rank(), &self.axis.name)
     }
@@ -129,7 +129,7 @@ impl PipelinedLoss {
         held.iter().map(|&p| self.division.params[p].local_type(mesh, &types[p])).collect()
     }
 
-    /// The graphs of all chunks.
+    /// The graphs of all stages.
     pub(crate) fn chunk_graphs(&self) -> Result<Vec<ChunkGraphs>> {
         let mut all: Vec<ChunkGraphs> = Vec::new();
         for (i, (chunk, graph)) in self.chain.chunks.iter().enumerate() {
@@ -149,35 +149,35 @@ impl PipelinedLoss {
         Ok(all)
     }
 
-    /// The axis along which losses are summed.
+    /// The axes along which losses are summed.
     pub(crate) fn loss_axes(&self) -> &[MeshAxis] {
         std::slice::from_ref(&self.axis)
     }
 }
 
-/// What a rank runs of a chunk.
+/// The graphs that a rank runs for a stage.
 pub(crate) struct ChunkGraphs {
-    /// Forward.
+    /// The forward pass.
     pub(crate) forward: Graph,
-    /// Backward, with the forward part in it.
+    /// The backward pass, which recomputes the forward pass.
     pub(crate) backward: Graph,
-    /// Sums of gradients that the backward pass adds to in place.
+    /// Gradient accumulators that the backward pass updates in place.
     pub(crate) donate: Vec<(usize, usize)>,
-    /// Whether the chunk before is the same but for its parameters.
+    /// Whether the previous stage has the same graphs and differs only in its parameters.
     pub(crate) same_as_previous: bool,
 }
 
-/// Sums of gradients follow the parameters, and come first among the results.
+/// Gradient accumulators follow the parameters, and are the first results.
 fn donated_pairs(params: usize) -> Vec<(usize, usize)> {
     (0..params).map(|i| (params + i, i)).collect()
 }
 
-/// The graphs of all chunks. Each takes what the one before gives as that gives it.
+/// Builds the graphs of all stages. The inputs of each have the sharding of the previous stage's outputs.
 fn build_chain(stages: &PipelineStages<'_>, division: &ShardingPlan, late: &[MeshAxis]) -> Result<ChunkChain> {
     let mesh = division.comm.mesh();
     let (mut between, mut sets): (Vec<Spec>, Vec<ir::AxisSet>) = (Vec::new(), Vec::new());
     let mut chunks: Vec<(StageChunk, Graph)> = Vec::new();
-    // What the chunk before was given, and gives: many chunks are alike.
+    // Inputs and graphs of the previous stage: many stages are equal.
     let mut before: Option<(Vec<Sharding>, Vec<ir::AxisSet>, Graph, Vec<Spec>, Vec<ir::AxisSet>)> = None;
     for c in 0..stages.chunks() {
         let chunk = stages.chunk(c)?;
@@ -214,8 +214,8 @@ fn build_chain(stages: &PipelineStages<'_>, division: &ShardingPlan, late: &[Mes
     Ok(ChunkChain { chunks })
 }
 
-/// Gradients of a chunk, added to those so far: from (parameters.., sums of gradients.., ids, labels, totals.., key.., given.., cotangents..)
-/// to (sums.., cotangents of what was given.., and behind the last chunk the loss).
+/// Builds the backward pass of a stage: from (parameters.., gradient accumulators.., ids, labels, divisors.., key.., inputs..,
+/// cotangents..) to (accumulators.., cotangents of the inputs.., and for the last stage the loss).
 fn backward(graph: &Graph, params: usize, takes: usize, last: bool) -> ir::Result<Graph> {
     let (types, trained) = (graph.input_types(), params);
     let wrt: Vec<usize> = (0..trained).chain(types.len() - takes..types.len()).collect();
@@ -268,12 +268,12 @@ impl PipelineProgram {
     }
 }
 
-/// A rank's programs of a chunk.
+/// A rank's programs of a stage.
 struct LocalChunk {
     number: usize,
-    /// Its parameters, by number among those that the rank has.
+    /// Indices of its parameters among those of the rank.
     params: Vec<usize>,
-    /// Inputs between parameters and what is given: ids, labels, totals, key.
+    /// Number of inputs between the parameters and the stage's inputs: token IDs, labels, divisors, key.
     data: usize,
     forward: Option<PipelineProgram>,
     backward: PipelineProgram,
@@ -285,23 +285,23 @@ pub(crate) struct Pipeline {
     comm: Arc<Comm>,
     batch: Sharding,
     schedule: PipelineSchedule,
-    /// Ranks of the pipeline, and which of them this is.
+    /// The ranks of the pipeline, and the index of this one.
     peers: Vec<usize>,
     at: usize,
     local_chunks: Vec<LocalChunk>,
-    /// Sums of gradients, of every parameter that the rank has.
+    /// Gradient accumulators of every parameter of the rank.
     pub(crate) gradients: Vec<Buffer>,
     gradient_bytes: Vec<usize>,
-    /// Bytes of each value that crosses the beginning of each chunk, in training and without what is random.
+    /// Bytes of each value that is passed into each stage, in training and in validation.
     boundary_bytes: Vec<Vec<usize>>,
     plain: Vec<Vec<usize>>,
 }
 
-/// The data of one micro-batch, a rank's part.
+/// A rank's part of the data of one micro-batch.
 struct MicroBatchData(Vec<Vec<u8>>);
 
 impl Pipeline {
-    /// Compiles a rank's chunks. `gradients` are buffers for the sums of the parameters that it has, of these types.
+    /// Compiles a rank's stages. `gradients` are buffers for the gradients of its parameters, of these types.
     pub(crate) fn new(
         divided: &PipelinedLoss,
         micro: usize,
@@ -327,7 +327,7 @@ impl Pipeline {
                 number,
                 params: places(&chunk.params),
                 data: graph.inputs().len() - chunk.num_received - count,
-                // The last chunk's forward is part of its backward.
+                // The last stage's forward pass is part of its backward pass.
                 forward: if last { None } else { Some(PipelineProgram::new(graph, Vec::new(), backend)?) },
                 backward: PipelineProgram::new(&back, donated_pairs(count), backend)?,
                 plain: (places(&plain_chunk.params), PipelineProgram::new(plain_graph, Vec::new(), backend)?),
@@ -350,7 +350,7 @@ impl Pipeline {
         })
     }
 
-    /// Bytes that the programs work on beside the state.
+    /// Bytes of the programs' arenas, besides the state.
     pub(crate) fn arenas(&self) -> usize {
         let largest = |p: &PipelineProgram| p.run.program().arena_bytes;
         self.local_chunks
@@ -360,13 +360,14 @@ impl Pipeline {
             .unwrap_or(0)
     }
 
-    /// Bytes of what chunks were given that wait for the backward pass.
+    /// Bytes of stage inputs that are saved for the backward pass.
     pub(crate) fn saved_activation_bytes(&self) -> usize {
         let largest = self.local_chunks.iter().map(|o| self.boundary_bytes[o.number].iter().sum::<usize>()).max();
         self.schedule.max_live_inputs(self.at) * largest.unwrap_or(0)
     }
 
-    /// A rank's part of a micro-batch: ids, labels, and what is the same on all ranks: totals and a key, if there are any.
+    /// A rank's part of a micro-batch: token IDs, labels, and data that is the same on all ranks:
+    /// divisors and a random key, if there are any.
     fn data(&self, ids: &[i32], labels: &[i32], shape: [usize; 2], shared: [Option<&[u8]>; 2]) -> MicroBatchData {
         let part = |values: &[i32]| {
             let bytes: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).collect();
@@ -377,9 +378,9 @@ impl Pipeline {
         MicroBatchData([part(ids), part(labels)].into_iter().chain(shared).collect())
     }
 
-    /// Runs all micro-batches; gives the sum of their losses, 0 on ranks that don't see it. Sums of gradients are in
-    /// `gradients`. `params` are the rank's parameters, `totals` what the loss divides by if there are several micro-batches, `keys`
-    /// one key for each micro-batch or none.
+    /// Runs all micro-batches; returns the sum of their losses, 0 on ranks without the last stage. The accumulated gradients are
+    /// in `gradients`. `params` are the rank's parameters, `totals` the divisors of the loss if there are several micro-batches,
+    /// `keys` one random key per micro-batch or none.
     pub(crate) fn run(
         &mut self,
         params: &[Buffer],
@@ -487,7 +488,7 @@ impl Pipeline {
                 send(&self.comm, self.peers[self.schedule.rank_of(chunk + 1)], &outs)?;
             }
         }
-        // The last stage tells all others.
+        // The last stage sends the loss to all others.
         let last = self.schedule.rank_of(chunks - 1);
         if self.at == last {
             let others = self.peers.iter().filter(|r| **r != self.comm.rank());
@@ -500,14 +501,14 @@ impl Pipeline {
     }
 }
 
-/// Puts parameters into a program's first places.
+/// Binds parameters to a program's first inputs.
 fn bind(program: &mut PipelineProgram, params: &[Buffer], chosen: &[usize]) {
     for (input, &p) in program.bindings.inputs.iter_mut().zip(chosen) {
         *input = params[p].clone();
     }
 }
 
-/// Writes data, then what other chunks gave, from input `first` on; each comes with the sizes of its values.
+/// Writes data, then values from other stages, from input `first` on; each of these comes with its sizes.
 fn fill(
     program: &PipelineProgram,
     first: usize,
@@ -541,13 +542,13 @@ fn send(comm: &Comm, to: usize, bytes: &[u8]) -> Result<()> {
     comm.send_recv("pp", &[(to, bytes)], &mut []).map_err(failed)
 }
 
-/// What others tell a rank, in the order in which they do.
+/// Messages from other ranks, in the order in which they are sent.
 struct ActionInbox {
-    /// By rank of the pipeline: what is still to come.
+    /// Expected messages by rank of the pipeline.
     expected: Vec<std::vec::IntoIter<PipelineAction>>,
     received: BTreeMap<PipelineAction, Vec<u8>>,
     ranks: usize,
-    /// Bytes that cross the beginning of each chunk.
+    /// Bytes that are passed into each stage.
     sizes: Vec<usize>,
 }
 
@@ -559,7 +560,7 @@ impl ActionInbox {
         ActionInbox { expected: coming, received: BTreeMap::new(), ranks, sizes }
     }
 
-    /// The result of an action of another rank; what that told before is kept for later.
+    /// Receives the result of an action of another rank; earlier messages of that rank are stored.
     fn wait(&mut self, action: PipelineAction, comm: &Comm, peers: &[usize]) -> Result<Vec<u8>> {
         let from = action.chunk % self.ranks;
         loop {
@@ -569,7 +570,7 @@ impl ActionInbox {
             let Some(next) = self.expected[from].next() else {
                 return Err(failed(format!("rank {} of the pipeline will not tell {action:?}", peers[from])));
             };
-            // What goes on crosses the next chunk's beginning, what goes back its own.
+            // Activations are inputs of the next stage; cotangents are those of the stage's own inputs.
             let mut bytes = vec![0; self.sizes[next.chunk + usize::from(!next.is_backward)]];
             comm.send_recv("pp", &[], &mut [(peers[from], &mut bytes[..])]).map_err(failed)?;
             self.received.insert(next, bytes);

@@ -1,4 +1,4 @@
-//! Where the time of a step goes: a table for people, and a trace that Perfetto and browsers open.
+//! Profiles a training step: a table of kernel times, and a trace in the format of Perfetto and Chrome.
 
 use compiler::program::{Matmul, MatmulOperand, Program, Step};
 use compiler::{Backend, Timing};
@@ -6,24 +6,24 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::time::{Duration, Instant};
 
-/// Bytes that are copied to learn how fast the device's memory is, at most.
+/// Maximum number of bytes that are copied to measure the device's memory bandwidth.
 const MAX_COPY_BYTES: usize = 256 << 20;
 
-/// One step of a program, as it ran once.
+/// One program step, as measured in one run.
 struct ProfiledStep {
     step: usize,
     label: String,
     time: Duration,
-    /// Bytes of all values that it reads or writes, and operations of its products; none inside of loops, where a step runs often.
+    /// Bytes of all values that it reads or writes, and FLOPs of its products; none inside loops, where a step runs repeatedly.
     bytes: Option<usize>,
     operations: f64,
 }
 
-/// A step of training, part by part.
+/// The profile of a training step.
 pub(crate) struct TrainStepProfile {
     device: String,
     steps: Vec<ProfiledStep>,
-    /// Bytes a second of a copy, read and written.
+    /// Measured bandwidth of a copy in bytes per second, reads and writes.
     copy_bandwidth: Option<f64>,
 }
 
@@ -51,7 +51,7 @@ impl TrainStepProfile {
         self.steps.iter().map(|p| p.time).sum()
     }
 
-    /// Equal parts together, the longest first.
+    /// A table with equal steps combined, the longest first.
     pub(crate) fn table(&self) -> String {
         #[derive(Default)]
         struct Sum {
@@ -99,7 +99,7 @@ impl TrainStepProfile {
         text
     }
 
-    /// The parts one after another, in the order of the program.
+    /// A trace of the steps in the order of the program.
     pub(crate) fn trace(&self) -> String {
         let mut at = 0.0;
         let mut events = vec![serde_json::json!({
@@ -117,7 +117,7 @@ impl TrainStepProfile {
     }
 }
 
-/// Bytes of the values that a step reads or writes: each once, whole.
+/// Bytes of the values that a step reads or writes, each counted once.
 fn bytes_accessed(program: &Program, step: &Step) -> usize {
     if let Step::Matmul { shape, a: MatmulOperand::Memory(_), b: MatmulOperand::Memory(_), epilogue: None, .. } = step {
         let Matmul { batch, m, n, k, dtype, out, .. } = **shape;
@@ -142,7 +142,7 @@ fn flop_count(step: &Step) -> f64 {
     }
 }
 
-/// How fast the device copies its own memory; none where that can't be said.
+/// Measures how fast the device copies its own memory; none if it can't be measured.
 fn copy_bandwidth(backend: &dyn Backend) -> Option<f64> {
     let (from, to) = (backend.alloc(MAX_COPY_BYTES).ok()?, backend.alloc(MAX_COPY_BYTES).ok()?);
     let once = || backend.copy(&*from, &*to, MAX_COPY_BYTES).and_then(|()| backend.synchronize()).ok();

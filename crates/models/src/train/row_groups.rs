@@ -1,10 +1,10 @@
-//! Rows of a batch in groups that don't meet: tokens are sorted to experts within a group, so ranks that have different groups
-//! need nothing of each other. Results are the same, since a token's experts don't depend on other tokens.
+//! Splits the rows of a batch into independent groups: tokens are sorted to experts within a group, so ranks with different
+//! groups need no communication. Results are the same, since a token's experts don't depend on other tokens.
 
 use ir::{Builder, Graph, GraphBuilder, Op, Result, Value};
 use lang::lower::Lowered;
 
-/// Whether rows meet in a graph because tokens are sorted to experts, and nothing else stands in the way of groups.
+/// Whether rows of a graph depend on each other only because tokens are sorted to experts.
 pub(super) fn needs_row_groups(lowered: &Lowered) -> bool {
     fn has(graph: &Graph) -> bool {
         graph.nodes().iter().any(|n| match &n.op {
@@ -19,7 +19,7 @@ pub(super) fn needs_row_groups(lowered: &Lowered) -> bool {
     !lowered.needs_rng && lowered.observations.is_empty() && has(&lowered.graph)
 }
 
-/// The graph of one group, for all: from (parameters.., ids of all rows) to results of all rows.
+/// Applies the graph of one group to all: from (parameters.., token IDs of all rows) to results of all rows.
 pub(super) fn split_row_groups(graph: &Graph, params: usize, groups: usize) -> Result<Graph> {
     let types = graph.input_types();
     let batched: Vec<bool> = (0..types.len()).map(|i| i >= params).collect();

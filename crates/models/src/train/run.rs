@@ -1,4 +1,4 @@
-//! A run from settings to a saved model.
+//! Executes a training run from its settings to a saved model.
 
 use super::classifier;
 use super::profile::TrainStepProfile;
@@ -24,25 +24,25 @@ use training::checkpoint::{self, CheckpointMeta};
 use training::report::RunMetadata;
 use training::{Intervals, LogEntry, RunLog, StepResult, TrainLoop, TrainObserver, files, format_with_commas};
 
-/// How a run ended.
+/// The result of a run.
 #[derive(Clone, Debug)]
 pub struct TrainResult {
-    /// Steps done.
+    /// Number of completed steps.
     pub step: usize,
-    /// Whether all steps were done.
+    /// Whether all steps are completed.
     pub complete: bool,
-    /// The last loss of the held-out part.
+    /// The last validation loss.
     pub valid_loss: Option<f32>,
-    /// A text that the model wrote.
+    /// A sample of generated text.
     pub sample_text: String,
     /// The files that were written.
     pub files: Vec<PathBuf>,
-    /// Time of training, over all its parts.
+    /// Training time in seconds, including earlier parts of a resumed run.
     pub seconds: f64,
 }
 
-/// Trains as the settings say. With `resume`, goes on from the newest good checkpoint in the folder; `given` are the
-/// names that were set on purpose, which must not contradict it.
+/// Trains as the settings specify. With `resume`, continues from the latest valid checkpoint in the folder; `given` are the names
+/// of explicitly set options, which must not contradict it.
 pub fn run(
     settings: &TrainSettings,
     resume: bool,
@@ -53,8 +53,8 @@ pub fn run(
     run_on_ranks(settings, resume, given, backend, watch, None)
 }
 
-/// [`run`] as one of several ranks, which share the work as the mesh of `comm` says and see one folder. Rank 0 writes all
-/// but its data; the backend must talk through `comm`.
+/// [`run`] as one of several ranks, which share the work by the mesh of `comm` and see the same folder. Rank 0 writes all files
+/// except the other ranks' data; the backend must use `comm` for collectives.
 pub fn run_on_ranks(
     settings: &TrainSettings,
     resume: bool,
@@ -67,7 +67,7 @@ pub fn run_on_ranks(
     let mut settings = settings.clone();
     let checkpoints = settings.out.join("checkpoints");
     let leads = comm.as_ref().is_none_or(|comm| comm.rank() == 0);
-    // A name that was mistyped must not become a folder.
+    // A mistyped name must not create a folder.
     if resume && !settings.out.is_dir() {
         return Err(no_run_error(&settings.out));
     }
@@ -129,7 +129,7 @@ pub fn run_on_ranks(
     texts.finish(run, watch)
 }
 
-/// There is nothing to resume: what is there instead, and where a run is.
+/// The error if there is nothing to resume: what the folder contains, and where runs are.
 fn no_run_error(out: &Path) -> Error {
     let names = |folder: &Path| -> Vec<String> {
         let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
@@ -145,7 +145,7 @@ fn no_run_error(out: &Path) -> Error {
             names => format!("no checkpoint among {}", names[..names.len().min(8)].join(", ")),
         },
     };
-    // A name beside it that was meant, perhaps.
+    // A similar name in the same folder may have been intended.
     let parent = out.parent().filter(|path| !path.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let runs: Vec<String> = names(parent)
         .into_iter()
@@ -161,7 +161,7 @@ fn no_run_error(out: &Path) -> Error {
     Error::Input(format!("{}: no run to resume: {found}; {remedy}", out.display()))
 }
 
-/// There are checkpoints, and none of them is good.
+/// The error if there are checkpoints and none of them is valid.
 fn no_checkpoint_error(out: &Path, faults: &[checkpoint::CheckpointFault]) -> Error {
     let faults: Vec<String> = faults.iter().map(|fault| fault.error().to_string()).collect();
     Error::Input(format!(
@@ -172,7 +172,7 @@ fn no_checkpoint_error(out: &Path, faults: &[checkpoint::CheckpointFault]) -> Er
     ))
 }
 
-/// The settings of a checkpoint, with those given anew that may change.
+/// The settings of a checkpoint, with the explicitly given ones that may change.
 fn merge_settings(settings: &TrainSettings, saved: &CheckpointMeta, given: &[String]) -> Result<TrainSettings> {
     let mut merged = settings.clone();
     for (name, may_change, _) in SETTING_DESCRIPTIONS {
@@ -184,7 +184,7 @@ fn merge_settings(settings: &TrainSettings, saved: &CheckpointMeta, given: &[Str
                 settings.get(name)
             )));
         }
-        // The folder may have been moved, and machines differ in threads.
+        // The folder may have been moved, and the number of threads may differ between machines.
         if !is_given && !matches!(*name, "out" | "threads") {
             if *name == "set" {
                 merged.set.clear();
@@ -195,7 +195,7 @@ fn merge_settings(settings: &TrainSettings, saved: &CheckpointMeta, given: &[Str
     Ok(merged)
 }
 
-/// A model that is trained on texts.
+/// A model that is trained on text.
 struct LanguageModelTask<'a> {
     settings: TrainSettings,
     backend: &'a dyn Backend,
@@ -204,9 +204,9 @@ struct LanguageModelTask<'a> {
     trainer: LanguageModelTrainer,
     held_out: Vec<Batch>,
     batch: Batch,
-    /// What an adapter starts from, until its first step is done.
+    /// The initial adapter, until the first step is completed.
     start: Option<Vec<Buffer>>,
-    /// Whether the model began with the run.
+    /// Whether the model was newly initialized by this run.
     fresh: bool,
 }
 
@@ -220,7 +220,7 @@ impl<'a> LanguageModelTask<'a> {
     ) -> Result<(LanguageModelTask<'a>, training::TrainRun)> {
         let began = Instant::now();
         let out = &settings.out.clone();
-        // Each rank prepares its own data: all get the same.
+        // Each rank prepares its own data: all prepare the same.
         let rank = comm.as_ref().map_or(0, |comm| comm.rank());
         let own = out.join("ranks").join(rank.to_string());
         if rank > 0 {
@@ -253,7 +253,7 @@ impl<'a> LanguageModelTask<'a> {
         if !matches!(settings.objective, Objective::Classify { .. } | Objective::Contrastive { .. }) {
             model.check_has_lm_head()?;
         }
-        // A token that another file adds may be beyond the model's table; the ids of the data are looked at when they are encoded.
+        // A token that another file adds may exceed the model's embedding table; the tokens of the data are checked during tokenization.
         if let Some(known) = model.vocabulary().filter(|known| tokenizer.own_size() > *known) {
             return Err(Error::Input(format!(
                 "the tokenizer has {} ids, but the model knows {known}: use the model's own tokenizer",
@@ -269,7 +269,7 @@ impl<'a> LanguageModelTask<'a> {
         let vocabulary = model.vocabulary().unwrap_or(tokenizer.size());
         setup::check_seq_len(model.max_sequence(), settings.seq)?;
         let base = {
-            // Every byte of a large model is looked at while the rest is made ready.
+            // The weights of a large model are verified in the background.
             let (dir, program) = (based_on.clone(), model.architecture.program.clone());
             std::thread::spawn(move || setup::base_fingerprint(dir.as_deref(), &program))
         };
@@ -437,7 +437,7 @@ impl<'a> LanguageModelTask<'a> {
             self.trainer.join_model_gather()?;
             return Ok(String::new());
         }
-        // Of several ranks one puts the parts together.
+        // With several ranks, the main rank gathers the shards.
         let whole = if self.trainer.is_sharded() { Some(self.trainer.model()?) } else { None };
         let mut prompt = self.tokenizer.encode(&self.settings.prompt)?;
         if prompt.is_empty() {
@@ -459,7 +459,7 @@ impl<'a> LanguageModelTask<'a> {
         self.tokenizer.decode(&ids)
     }
 
-    /// What lies beside the weights of the model that the run began with, except its tokenizer, and the ids of special tokens.
+    /// Copies the files beside the initial model's weights, except its tokenizer, and sets the special token IDs.
     fn copy_companion_files(
         &self,
         model: &mut Model,
@@ -499,7 +499,7 @@ impl<'a> LanguageModelTask<'a> {
     fn finish(self, mut run: training::TrainRun, watch: &mut dyn TrainObserver) -> Result<TrainResult> {
         let complete = run.is_complete();
         let unsaved = run.save(&self, watch);
-        // A model that somebody else has trained is no storyteller, and may be large.
+        // For a pretrained model, which may be large and slow, the sample is short.
         let story = self.generate_sample(if self.fresh { 400 } else { 80 }, self.settings.seed)?;
         if complete {
             run.log_entry(LogEntry::Sample { step: run.at.step, text: story.clone() });
@@ -578,7 +578,7 @@ impl TrainLoop for LanguageModelTask<'_> {
         }
     }
 
-    /// What an adapter starts from is little.
+    /// The initial state of an adapter is small.
     fn snapshot_initial(&mut self) -> Result<bool> {
         if self.trainer.trains_adapter() && !self.held_out.is_empty() {
             self.start = Some(self.trainer.snapshot_params(self.backend)?);
@@ -603,7 +603,7 @@ impl TrainLoop for LanguageModelTask<'_> {
         self.trainer.save(folder, at, keep)
     }
 
-    /// Where the time of a step goes, if that is asked for.
+    /// Reports the kernel times of a step, if they are requested.
     fn on_step_timings(&self, timings: &[Timing], watch: &mut dyn TrainObserver) {
         if !self.settings.profile || !self.trainer.is_main_process() {
             return;

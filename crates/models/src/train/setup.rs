@@ -1,4 +1,4 @@
-//! What a run starts from: texts, tokenizer, architecture, and the fingerprint by which a resumed one knows them again.
+//! Prepares the inputs of a run: documents, tokenizer, architecture, and the fingerprint by which a resumed run recognizes them.
 
 use super::settings::TrainSettings;
 use super::source;
@@ -19,8 +19,8 @@ use std::time::Instant;
 use training::TrainObserver;
 use training::files;
 
-/// The directory or file that a run begins with, where `--model` names one. The run's own folder is none: `--model gpt2 --out gpt2`
-/// means the library's model, whether the folder is there already or not.
+/// The directory or file of the initial model, if `--model` names one. The run's own folder is excluded: `--model gpt2 --out
+/// gpt2` means the library's model, whether or not the folder exists.
 pub(super) fn base_model_path(settings: &TrainSettings) -> Option<PathBuf> {
     let named = Path::new(&settings.model);
     let whole = |path: &Path| path.canonicalize().or_else(|_| std::path::absolute(path)).ok();
@@ -28,7 +28,7 @@ pub(super) fn base_model_path(settings: &TrainSettings) -> Option<PathBuf> {
     ((named.is_dir() && !own) || crate::gguf::is_gguf(named)).then(|| named.to_path_buf())
 }
 
-/// Finds out what is wrong with a model's sizes before anything is written.
+/// Checks a model's sizes before anything is written.
 pub(super) fn check_model_sizes(settings: &TrainSettings) -> Result<()> {
     if let Some(path) = &settings.tokenizer {
         Tokenizer::read(path)?;
@@ -64,7 +64,7 @@ pub(super) fn check_seq_len(most: Option<usize>, seq: usize) -> Result<()> {
     }
 }
 
-/// What is wrong with a model of the library is wrong with the sizes that were given.
+/// Converts an error in a library model to an error about the given sizes.
 pub(super) fn sizes_error(error: Error, architecture: &Architecture) -> Error {
     let own = architecture.program.files.first().is_some_and(|file| !file.path.starts_with("std/"));
     match error {
@@ -73,7 +73,7 @@ pub(super) fn sizes_error(error: Error, architecture: &Architecture) -> Error {
     }
 }
 
-/// The texts of a run; stories are written first where no data was given.
+/// The documents of a run; without data, a synthetic corpus is written first.
 pub(super) fn open_documents(
     settings: &TrainSettings,
     folder: &Path,
@@ -86,7 +86,7 @@ pub(super) fn open_documents(
     let path = folder.join("stories.txt");
     files::create_dir_all(folder)?;
     let text = write_stories(settings.seed, settings.stories);
-    // A file of an earlier start is kept if it is the same.
+    // An identical file of an earlier start is kept.
     if std::fs::read(&path).ok().as_deref() != Some(text.as_bytes()) {
         files::write(&path, text.as_bytes())?;
         watch.on_message(&format!("wrote {:.1} MB of stories to {}", text.len() as f64 / 1e6, path.display()));
@@ -94,7 +94,7 @@ pub(super) fn open_documents(
     Ok(vec![(TextDataset::open(&path)?, 1.0)])
 }
 
-/// The tokenizer: named, the model's own, that of the run's first start, or trained on the texts. One of several ranks writes it.
+/// The tokenizer: given by name, the model's own, that of the run's first start, or trained on the documents. Only one rank writes it.
 pub(super) fn prepare_tokenizer(
     settings: &TrainSettings,
     based_on: Option<&Path>,
@@ -109,7 +109,7 @@ pub(super) fn prepare_tokenizer(
         (None, Some(dir)) => Tokenizer::from_dir(dir)?,
         (None, None) if resumed && own.is_file() => return Tokenizer::read(&own),
         (None, None) => {
-            // A few megabytes tell as much about frequent pairs as all of a large corpus.
+            // A few megabytes are enough to estimate pair frequencies.
             const ENOUGH: usize = 8 << 20;
             let (mut sample, mut bytes, texts_count) = (Vec::new(), 0, texts.len().max(1));
             for (texts, _) in texts {
@@ -144,7 +144,7 @@ pub(super) fn prepare_tokenizer(
     Ok(tokenizer)
 }
 
-/// All texts of a record.
+/// All text fields of a record.
 fn record_text(record: &Json) -> String {
     match record {
         Json::String(text) => text.clone(),
@@ -154,7 +154,7 @@ fn record_text(record: &Json) -> String {
     }
 }
 
-/// The model to train from its beginning.
+/// The architecture of a newly initialized model.
 pub(super) fn architecture(settings: &TrainSettings, vocabulary: usize) -> Result<Architecture> {
     let program = load_program(&settings.model)?;
     let mut given = settings.model_constants();
@@ -165,7 +165,7 @@ pub(super) fn architecture(settings: &TrainSettings, vocabulary: usize) -> Resul
     Architecture::from_program(program, None, given)
 }
 
-/// A number that changes when what a run starts from does: a model's weights and configuration, or its own text.
+/// A checksum of the initial model: its weights and configuration, or the source of its module.
 pub(super) fn base_fingerprint(dir: Option<&Path>, program: &ModuleProgram) -> Result<u32> {
     let mut hasher = crc32fast::Hasher::new();
     if let Some(file) = dir.filter(|dir| crate::gguf::is_gguf(dir)) {
@@ -174,7 +174,7 @@ pub(super) fn base_fingerprint(dir: Option<&Path>, program: &ModuleProgram) -> R
         hasher.update(&files::read(&dir.join("config.json"), files::MAX_CONFIG_BYTES)?);
         hasher.update(&Checkpoint::open(dir)?.fingerprint()?.to_le_bytes());
     }
-    // The library's own text is not the user's to change.
+    // The library's source can't be changed by the user.
     for file in program.files.iter().filter(|file| !file.path.starts_with("std/")) {
         hasher.update(program.sources.file(file.id).text().as_bytes());
     }

@@ -1,15 +1,15 @@
-//! Training on several ranks: how parameters, moments and batches are divided over a mesh.
+//! Distributed training: the sharding of parameters, moments and batches over a mesh.
 //!
 //! | axis | what it divides |
-//! | --- | --- |
+//! | axis | what it shards |
 //! | `dp` | the batch; gradients are summed |
-//! | `fsdp` | the batch, and parameters and moments too: gathered where they are used, gradients come summed and in parts |
-//! | `tp` | parameters as their `@shard` says: columns, rows, heads |
-//! | `ep` | the batch, and experts: each rank computes those tokens that are its experts' |
+//! | `fsdp` | the batch, parameters and moments: parameters are gathered before use, gradients are reduce-scattered |
+//! | `tp` | parameters by their `@shard`: columns, rows, heads |
+//! | `ep` | the batch, and experts: each rank computes the tokens that are routed to its experts |
 //! | `sp` | sequences; attention gathers keys and values |
 //! | `pp` | layers, one after another (`pipeline.rs`) |
 //!
-//! The loss graph is divided by [`transform::partition`]; every rank then runs one program, and its steps are the same on all.
+//! The loss graph is partitioned by [`transform::partition`]; every rank then runs the same program.
 
 use crate::error::{Error, Result};
 use crate::param_sharding::{self, ParamInfo, axis_indices, param_sharding};
@@ -23,28 +23,28 @@ use training::buckets::overlap_reductions;
 use training::shard_ranges::for_each_contiguous_run;
 use transform::{DimSharding, Sharding};
 
-/// How a run's tensors lie on the ranks of a mesh.
+/// The sharding of a run's tensors over a mesh.
 #[derive(Clone)]
 pub(crate) struct ShardingPlan {
     pub(crate) comm: Arc<Comm>,
-    /// Of the inputs of the loss: trained, fixed.
+    /// Sharding of the inputs of the loss: trainable parameters, frozen parameters.
     pub(crate) params: Vec<Sharding>,
-    /// Of ids and labels.
+    /// Sharding of token IDs and labels.
     pub(crate) batch: Sharding,
-    /// The axes over which gradients may be summed late.
+    /// The axes over which the gradient reduction may be deferred.
     pub(crate) deferred_axes: Vec<MeshAxis>,
-    /// The stage of a pipeline that alone has a parameter; none where all have, or there is no pipeline.
+    /// The pipeline stage that alone has a parameter; none if all have it, or if there is no pipeline.
     pub(crate) pipeline_stage: Vec<Option<usize>>,
     pub(crate) sums: GradReduction,
 }
 
-/// The axes that divide the rows of a batch, outermost first: an axis of experts shares what the others leave together.
+/// The axes that shard the rows of a batch, outermost first; the expert axis shards the rows that the others leave.
 const BATCH_AXES: [&str; 3] = ["dp", "fsdp", "ep"];
 
-/// All axes that training knows.
+/// All supported axes.
 const AXES: [&str; 6] = ["dp", "fsdp", "tp", "ep", "sp", "pp"];
 
-/// Into how many groups of rows a batch falls whose tokens never meet: those of experts are sorted within a group.
+/// The number of row groups with independent expert routing in a batch.
 pub(crate) fn num_row_groups(mesh: &Mesh) -> usize {
     mesh.axes().iter().filter(|a| BATCH_AXES[..2].contains(&a.name.as_str())).map(|a| a.size).product()
 }
@@ -54,18 +54,18 @@ pub(crate) fn failed(p: impl ToString) -> Error {
 }
 
 impl ShardingPlan {
-    /// Divides an objective: its graphs become those of one rank.
+    /// Partitions a loss graph: its graphs become those of one rank.
     pub(crate) fn of(objective: &mut LossGraph, about: &[ParamInfo], comm: Arc<Comm>) -> Result<ShardingPlan> {
         let mut division = ShardingPlan::plan_sharding(objective, about, comm)?;
         division.shard_parameters(objective);
         let mesh = division.comm.mesh().clone();
         let mut ins = division.params.clone();
         ins.extend([division.batch.clone(), division.batch.clone()]);
-        // Gradients are summed once for all micro-batches, unless rows of different ranks meet somewhere: then where they arise.
+        // Gradients are reduced once for all micro-batches, unless rows of different ranks interact: then they are reduced in each.
         let both = |late: &[MeshAxis]| -> Result<(Graph, Graph)> {
             let one = |graph: &Graph| local_loss(graph, &mesh, &ins, late, about.len());
             let loss = one(&objective.loss)?;
-            // Most models have nothing random in them.
+            // Most models have no randomness.
             let plain = if objective.eval_loss == objective.loss { loss.clone() } else { one(&objective.eval_loss)? };
             Ok((loss, plain))
         };
@@ -86,7 +86,7 @@ impl ShardingPlan {
         Ok(division)
     }
 
-    /// How parameters and batches are cut; nothing is stored in parts yet.
+    /// Plans the sharding of parameters and batches, without FSDP.
     pub(crate) fn plan_sharding(objective: &LossGraph, about: &[ParamInfo], comm: Arc<Comm>) -> Result<ShardingPlan> {
         let mesh = comm.mesh().clone();
         if let Some(other) = mesh.axes().iter().find(|a| !AXES.contains(&a.name.as_str()) && a.size > 1) {
@@ -125,8 +125,7 @@ impl ShardingPlan {
         })
     }
 
-    /// Parameters are stored in parts where the mesh has an axis for that: along the longest axis that can be cut, the first of
-    /// those.
+    /// Shards stored parameters if the mesh has an axis for it: along the longest axis that can be split evenly, or the first of several.
     pub(crate) fn shard_parameters(&mut self, objective: &LossGraph) {
         let mesh = self.comm.mesh().clone();
         let Some(over) = mesh.axis("fsdp").filter(|a| a.size > 1) else { return };
@@ -139,17 +138,17 @@ impl ShardingPlan {
         }
     }
 
-    /// The rank that writes files.
+    /// Whether this rank writes files.
     pub(crate) fn is_main_process(&self) -> bool {
         self.comm.rank() == 0
     }
 
-    /// A rank's part of a whole tensor.
+    /// A rank's shard of a full tensor.
     pub(crate) fn local_part(&self, placement: &Sharding, ty: &Type, whole: &[u8]) -> Vec<u8> {
         param_sharding::local_part(placement, ty, self.comm.mesh(), self.comm.rank(), whole)
     }
 
-    /// The ranks that have a parameter, one for each part.
+    /// One rank for each shard of a parameter.
     fn holders(&self, param: usize) -> Result<Vec<usize>> {
         let mesh = self.comm.mesh();
         let cut = self.params[param].axes(mesh).map_err(failed)?;
@@ -160,13 +159,13 @@ impl ShardingPlan {
         Ok((0..mesh.ranks()).filter(|&r| mesh.index(r, &same) == 0).filter(there).collect())
     }
 
-    /// Whether this rank is the first of those that have the same part.
+    /// Whether this rank is the first of those that have the same shard.
     pub(crate) fn is_first_holder(&self, param: usize) -> Result<bool> {
         Ok(self.holders(param)?.contains(&self.comm.rank()))
     }
 
-    /// The whole of a parameter, or what is divided like it, of which each rank has its part: on rank 0, from all that have one of
-    /// their own. `own` is the rank's, if it has one.
+    /// Gathers a full parameter, or a tensor with the same sharding, on rank 0. `own` is this
+    /// rank's shard, if it is the first holder of one.
     pub(crate) fn gather_whole(&self, param: usize, ty: &Type, own: Option<Vec<u8>>) -> Result<Vec<u8>> {
         let (mesh, placement) = (self.comm.mesh(), &self.params[param]);
         let holders = self.holders(param)?;
@@ -198,14 +197,15 @@ impl ShardingPlan {
         Ok(whole)
     }
 
-    /// Whether some rank says so.
+    /// Whether the condition is true on any rank.
     pub(crate) fn any_rank(&self, own: bool) -> Result<bool> {
         self.comm.all_reduce_any(own).map_err(failed)
     }
 }
 
-/// The graph of one rank, with how its outputs are cut and over which axes they vary. Parameters count as each rank's own along
-/// `late`: their gradients are parts of a sum, which is taken later. `given` says over which axes the last inputs vary.
+/// Partitions a graph for one rank; also returns the sharding of its outputs and the axes over which they vary. Parameters are
+/// treated as varying along `late`: their gradients are partial sums, which are reduced later. `given`
+/// lists the axes over which the last inputs vary.
 pub(crate) fn local_graph(
     graph: &Graph,
     mesh: &Mesh,
@@ -228,11 +228,11 @@ pub(crate) fn local_graph(
     Ok((graph, found.outs, varies))
 }
 
-/// The graph of one rank of a loss, the same on all.
+/// Partitions a loss for one rank; its result is the same on all ranks.
 fn local_loss(graph: &Graph, mesh: &Mesh, ins: &[Sharding], late: &[MeshAxis], params: usize) -> Result<Graph> {
     let types = graph.input_types();
     let mut ins = ins.to_vec();
-    // A key of what is random is the same for all.
+    // The random key is the same on all ranks.
     ins.extend(
         types[ins.len()..]
             .iter()
@@ -254,7 +254,7 @@ fn local_loss(graph: &Graph, mesh: &Mesh, ins: &[Sharding], late: &[MeshAxis], p
     Ok(graph)
 }
 
-/// Where the forward part of a loop over micro-batches ends: at what is added to its first sum.
+/// The end of the forward pass in the body of a micro-batch loop: the value that is added to the first sum.
 fn forward_end(body: &Graph) -> Value {
     let mut v = body.outputs()[0];
     while let Some(node) = body.node_of(v) {
@@ -267,14 +267,14 @@ fn forward_end(body: &Graph) -> Value {
     v
 }
 
-/// A step as ranks run it: what is stored in parts is gathered again, and talk begins as early as it can, unless ranks wait.
+/// Prepares a step for several ranks: regathers sharded parameters, and starts communication as early as possible, unless `waits`.
 pub(crate) fn arrange_collectives(graph: &Graph, waits: bool) -> ir::Result<Graph> {
     let graph = regather_parameters(graph, graph.outputs()[0])?;
     if waits { Ok(graph) } else { overlap_reductions(&graph) }
 }
 
-/// The same step with parameters gathered a second time where backward needs them, instead of being kept: a rank then holds
-/// few whole parameters at once. Backward is what comes behind `end`, the loss.
+/// Gathers parameters again for the backward pass instead of saving them: a rank then holds few full parameters at a time. The
+/// backward pass is the part after `end`, the loss.
 pub(crate) fn regather_parameters(graph: &Graph, end: Value) -> ir::Result<Graph> {
     let nodes = graph.nodes();
     let limit = match graph.def(end) {
@@ -285,7 +285,7 @@ pub(crate) fn regather_parameters(graph: &Graph, end: Value) -> ir::Result<Graph
     for (k, node) in nodes.iter().enumerate() {
         node.args.iter().for_each(|a| readers[a.0 as usize].push(k));
     }
-    // The first reader of a gathered value behind the end.
+    // The first use of a gathered value after `end`.
     let second = |node: &Node| -> Option<usize> {
         let Op::Collective(Collective { kind: CollectiveKind::AllGather { same: false, .. }, .. }) = &node.op else {
             return None;

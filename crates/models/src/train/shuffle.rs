@@ -1,10 +1,10 @@
-//! An order of many things that needs no memory: the place of each is computed.
+//! A random permutation that needs no memory: each element is computed on demand.
 //!
-//! A Feistel network permutes the numbers of an even count of bits; those that are no places are permuted on until one is.
+//! A Feistel network permutes the numbers of an even number of bits; numbers outside the range are permuted again until one is inside.
 
 use crate::random::SplitMix64;
 
-/// Rounds: enough that neighbours come far apart in every way that tests look at.
+/// The number of rounds: enough that the statistical tests find no correlation of neighbours.
 const FEISTEL_ROUNDS: usize = 6;
 
 /// A permutation of `0..count`.
@@ -15,7 +15,7 @@ pub(crate) struct FeistelPermutation {
 }
 
 impl FeistelPermutation {
-    /// The permutation of a seed and a stream.
+    /// Creates the permutation of a seed and a stream.
     pub(crate) fn new(count: u64, seed: u64, stream: u64) -> FeistelPermutation {
         let mut random = SplitMix64::new(seed, stream);
         let bits = u64::BITS - count.saturating_sub(1).leading_zeros();
@@ -26,10 +26,10 @@ impl FeistelPermutation {
         }
     }
 
-    /// What comes at a place, which is below the count.
+    /// The element at an index, which must be below the count.
     pub(crate) fn at(&self, place: u64) -> u64 {
         let mut x = place;
-        // The numbers of so many bits are at most four times as many, so this takes few turns.
+        // The network has at most four times as many numbers, so this takes few iterations.
         loop {
             x = self.encrypt(x);
             if x < self.count {
@@ -48,7 +48,7 @@ impl FeistelPermutation {
     }
 }
 
-/// The finaliser of splitmix64.
+/// The finalizer of SplitMix64.
 fn splitmix64_finalizer(mut x: u64) -> u64 {
     x = (x ^ x >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     x = (x ^ x >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
@@ -69,7 +69,7 @@ mod tests {
         }
     }
 
-    /// Places and things are independent, and so are passes: correlations are what chance gives.
+    /// Indices and elements are uncorrelated, and so are different epochs, within statistical bounds.
     #[test]
     fn orders_look_random() {
         let n = 20_000u64;
@@ -85,7 +85,7 @@ mod tests {
         for order in &orders {
             assert!(correlation(&places, order).abs() < 0.03);
             assert!(correlation(&order[1..], &order[..order.len() - 1]).abs() < 0.03);
-            // Neighbours stay neighbours about as often as by chance: twice in n.
+            // Neighbours stay adjacent about as often as by chance: twice in n.
             let near = order.windows(2).filter(|w| w[0].abs_diff(w[1]) == 1).count();
             assert!(near < 12, "{near}");
         }

@@ -1,7 +1,7 @@
-//! Where a run's batches come from: streams of ids or examples, one set or several by weight.
+//! The source of a run's batches: token streams or examples, from one data set or a weighted mixture.
 //!
-//! Everything is a function of the seed and a position that counts rows, so a run goes on anywhere, in the middle of a pass
-//! over many files too, with the bits of a run that never stopped.
+//! All batches are a function of the seed and a position that counts rows, so a run can be resumed at any step, also in the
+//! middle of an epoch over many files, with bitwise equal results.
 
 use super::batches::{Batch, BatchSampler, validation_batches};
 use super::examples::ExampleDataset;
@@ -17,10 +17,10 @@ use crate::random::SplitMix64;
 use crate::tokenizer::Tokenizer;
 use std::path::{Path, PathBuf};
 
-/// Random streams of masks: those of training, and those of validation.
+/// The random streams of masks in training and in validation.
 const MASK_STREAM: u64 = 1 << 43;
 const VALIDATION_MASK_STREAM: u64 = 1 << 44;
-/// Names of tokens that stand for what is masked; the last is what models without one are taught with.
+/// Names of mask tokens; the last is used for models without one.
 const MASK_TOKEN_NAMES: &[&str] = &["[MASK]", "<mask>", "<|mask|>", "_"];
 
 /// The data of a run.
@@ -36,7 +36,7 @@ enum DataSet {
     Examples(ExampleDataset),
 }
 
-/// How ids are masked.
+/// How tokens are masked.
 struct TokenMasking {
     share: f64,
     token: i32,
@@ -45,7 +45,7 @@ struct TokenMasking {
     seed: u64,
 }
 
-/// Sets of data as a setting names them: a path, or several with weights, `a.jsonl=0.7,b=0.3`.
+/// Parses a list of data sets: a path, or several with weights, `a.jsonl=0.7,b=0.3`.
 pub(crate) fn parse_data_sets(text: &str) -> Result<Vec<(PathBuf, f64)>> {
     if Path::new(text).exists() || !text.contains([',', '=']) {
         return Ok(vec![(text.into(), 1.0)]);
@@ -72,7 +72,7 @@ pub(crate) fn parse_data_sets(text: &str) -> Result<Vec<(PathBuf, f64)>> {
 }
 
 impl TrainData {
-    /// Makes the data ready: encodes what is not yet encoded. `texts` are the sets with their weights.
+    /// Prepares the data: tokenizes data that is not cached. `texts` are the data sets with their weights.
     pub(crate) fn prepare(
         settings: &TrainSettings,
         texts: &[(TextDataset, f64)],
@@ -119,7 +119,7 @@ impl TrainData {
         Ok(TrainData { sets, mix: DatasetMixture::new(&weights, seed), aim, masks })
     }
 
-    /// A number that changes when the data or what encodes it does.
+    /// A checksum of the data and the tokenizer.
     pub(crate) fn fingerprint(&self) -> u32 {
         let each = |set: &DataSet| match set {
             DataSet::Ids { tokens, .. } => tokens.fingerprint(),
@@ -135,7 +135,7 @@ impl TrainData {
         }
     }
 
-    /// What there is to train on and what is held out, in tokens or examples.
+    /// Sizes of the training set and the validation set, in tokens or examples.
     pub(crate) fn counts(&self) -> [usize; 2] {
         self.sets.iter().fold([0, 0], |[train, valid], set| {
             let [a, b] = match set {
@@ -146,7 +146,7 @@ impl TrainData {
         })
     }
 
-    /// What is counted.
+    /// The unit of these sizes.
     pub(crate) fn unit(&self) -> &'static str {
         match self.sets.iter().all(|set| matches!(set, DataSet::Examples(_))) {
             true => "examples",
@@ -154,19 +154,19 @@ impl TrainData {
         }
     }
 
-    /// Examples of which nothing is learned within a sequence.
+    /// Number of examples without trainable tokens within the sequence length.
     pub(crate) fn num_skipped(&self) -> u64 {
         let each = |set: &DataSet| if let DataSet::Examples(examples) = set { examples.skipped } else { 0 };
         self.sets.iter().map(each).sum()
     }
 
-    /// Examples whose answer begins before the end of their prompt's tokens.
+    /// Number of examples whose answer starts before the end of their prompt's tokens.
     pub(crate) fn num_misaligned(&self) -> u64 {
         let each = |set: &DataSet| if let DataSet::Examples(examples) = set { examples.misaligned } else { 0 };
         self.sets.iter().map(each).sum()
     }
 
-    /// Names of the classes that were found.
+    /// The class names that were found.
     pub(crate) fn classes(&self) -> Vec<String> {
         let each = |set: &DataSet| match set {
             DataSet::Examples(examples) => examples.classes().to_vec(),
@@ -175,7 +175,7 @@ impl TrainData {
         self.sets.iter().map(each).max_by_key(Vec::len).unwrap_or_default()
     }
 
-    /// The rows from a position on.
+    /// Fills a batch with the rows from a position on.
     pub(crate) fn fill(&self, position: u64, rows: usize, batch: &mut Batch) -> Result<()> {
         batch.ids.clear();
         batch.labels.clear();
@@ -193,7 +193,7 @@ impl TrainData {
         Ok(())
     }
 
-    /// Batches of what is held out, of all sets.
+    /// Batches from the validation sets of all data sets.
     pub(crate) fn validation_batches(&self, rows: usize, most: usize) -> Result<Vec<Batch>> {
         let mut found = Vec::new();
         for (i, set) in self.sets.iter().enumerate() {
@@ -215,12 +215,12 @@ impl TrainData {
 }
 
 impl TokenMasking {
-    /// Masks ids of each row, which are then its labels: most by the token, some by another id, some not at all, as BERT's.
+    /// Masks tokens of each row, which become its labels: most by the mask token, some by a random one, some not at all, as in BERT.
     fn mask_batch(&self, batch: &mut Batch, stream: u64) {
         let rows = batch.ids.chunks_mut(self.seq).zip(batch.labels.chunks_mut(self.seq));
         for (i, (ids, labels)) in rows.enumerate() {
             let mut random = SplitMix64::new(self.seed, stream + i as u64);
-            // Places behind the end of the data stay what they are.
+            // Padding positions after the end of the data are unchanged.
             let real = labels.iter().take_while(|label| **label >= 0).count();
             let sure = if real == 0 { 0 } else { random.below(real) };
             for at in 0..ids.len() {

@@ -1,33 +1,33 @@
-//! A loss cut into chunks of layers, one after another, for a pipeline.
+//! Splits a loss graph into stages of consecutive layers for a pipeline.
 //!
-//! A value belongs to the last layer whose parameters it depends on; a chunk has some layers, and what lies before the first or
-//! behind the last. What depends on no layer (masks, tables, the embedding of ids) is computed where it is needed. What a chunk takes
-//! is all that crosses its beginning: values of layers before it that it or later ones need.
+//! A value belongs to the last layer whose parameters it depends on; a stage has some layers, and the values before the first or
+//! after the last layer. Values that depend on no layer (masks, position tables, embeddings) are computed where they are needed.
+//! The inputs of a stage are the values of earlier layers that it or later stages need.
 
 use crate::error::{Error, Result};
 use ir::ops::Op;
 use ir::{Builder, Def, Graph, GraphBuilder, Value};
 use std::collections::BTreeMap;
 
-/// A loss with the chunk of each of its values.
+/// A loss graph with the stage of each of its values.
 pub(crate) struct PipelineStages<'a> {
     loss: &'a Graph,
     params: usize,
     chunks: usize,
-    /// None for what depends on no layer.
+    /// The stage of each value; none if it depends on no layer.
     chunk_of: Vec<Option<usize>>,
-    /// What crosses the beginning of each chunk.
+    /// The values that are passed into each stage.
     boundary_values: Vec<Vec<Value>>,
 }
 
-/// A chunk of a loss.
+/// A stage of a loss.
 #[derive(Clone)]
 pub(crate) struct StageChunk {
-    /// From (parameters that it uses.., ids, labels, key.., what crosses its beginning..) to what crosses its end, or the loss.
+    /// From (its parameters.., token IDs, labels, random key.., values from earlier stages..) to values for later stages, or the loss.
     pub(crate) graph: Graph,
-    /// The parameters, by number among the inputs of the loss.
+    /// The indices of its parameters among the inputs of the loss.
     pub(crate) params: Vec<usize>,
-    /// How many of its last inputs the chunk before gives.
+    /// The number of its last inputs that come from the previous stage.
     pub(crate) num_received: usize,
 }
 
@@ -35,13 +35,13 @@ fn unsupported_error(text: impl Into<String>) -> Error {
     Error::Input(text.into())
 }
 
-/// The layer of a parameter: the first number between brackets of its path.
+/// The layer of a parameter: the first number in brackets in its path.
 pub(crate) fn layer_of(path: &str) -> Option<usize> {
     let (_, rest) = path.split_once('[')?;
     rest.split_once(']')?.0.parse().ok()
 }
 
-/// A graph without calls, and without what is to be computed again: the backward pass of a chunk computes all of it again.
+/// Inlines all calls and removes checkpoint markers: the backward pass of a stage recomputes all of it.
 pub(crate) fn inline_calls(graph: &Graph) -> ir::Result<Graph> {
     let mut b = Builder::new();
     let mut map: BTreeMap<Value, Value> = BTreeMap::new();
@@ -65,8 +65,8 @@ pub(crate) fn inline_calls(graph: &Graph) -> ir::Result<Graph> {
 }
 
 impl<'a> PipelineStages<'a> {
-    /// Finds out what belongs to which of so many chunks. `layers` are those of the first inputs, the parameters. Layers are
-    /// shared as evenly as can be, unless `@partition` says which chunk has what.
+    /// Assigns values to stages. `layers` are those of the first inputs, the parameters. Layers are distributed as evenly as
+    /// possible, unless `@partition` assigns stages.
     pub(crate) fn of(loss: &'a Graph, layers: &[Option<usize>], chunks: usize) -> Result<PipelineStages<'a>> {
         let count = layers.iter().flatten().max().map_or(0, |l| l + 1);
         if count < chunks {
@@ -91,7 +91,7 @@ impl<'a> PipelineStages<'a> {
                 "the loss does not depend on the last layers: such a model can't be a pipeline",
             ));
         }
-        // The last chunk that needs each value.
+        // The last stage that needs each value.
         let mut needed: Vec<Option<usize>> = vec![None; loss.num_values()];
         for node in loss.nodes() {
             let by = node.outs.iter().filter_map(|v| of[v.0 as usize]).max();
@@ -117,7 +117,7 @@ impl<'a> PipelineStages<'a> {
         Ok(PipelineStages { loss, params: layers.len(), chunks, chunk_of: of, boundary_values: crossing })
     }
 
-    /// A chunk of the loss.
+    /// Extracts the graph of a stage.
     pub(crate) fn chunk(&self, c: usize) -> Result<StageChunk> {
         let loss = self.loss;
         let given = &self.boundary_values[c];
@@ -140,7 +140,7 @@ impl<'a> PipelineStages<'a> {
         let mut map: Vec<Option<Value>> = vec![None; loss.num_values()];
         let mut params = Vec::new();
         for (i, v) in loss.inputs().iter().enumerate() {
-            // Data is always given; of parameters, what is used.
+            // Data inputs are always kept; of parameters, only those in use.
             if i >= self.params || needed[v.0 as usize] {
                 map[v.0 as usize] = Some(b.graph.input(loss.ty(*v).clone()));
                 if i < self.params {
@@ -168,14 +168,14 @@ impl<'a> PipelineStages<'a> {
         Ok(StageChunk { graph: b.finish(&outs), params, num_received: given.len() })
     }
 
-    /// Chunks of the loss.
+    /// The number of stages.
     pub(crate) fn chunks(&self) -> usize {
         self.chunks
     }
 }
 
-/// The chunks that `@partition` gives to values, if it does: what leads to a value of a stage is in it, unless in one before;
-/// what leads to none is in the last.
+/// The stages that `@partition` assigns to values, if it does: operands of an annotated value are in its stage, unless in an
+/// earlier one; all other values are in the last stage.
 fn partition_marks(loss: &Graph, of: &[Option<usize>], chunks: usize) -> Result<Option<Vec<Option<usize>>>> {
     let mut marks: Vec<(usize, Value)> = Vec::new();
     for node in loss.nodes() {
@@ -221,7 +221,7 @@ mod tests {
     use ir::ops::{Dot, Name};
     use ir::{DType, Literal, Unary, interp};
 
-    /// Layers with a skip over two of them, a scale that all share, and a head; marks after some layers.
+    /// Layers with a skip connection over two of them, a shared scale, and a head; annotations after some layers.
     fn loss(layers: usize, marks: &[(usize, usize)]) -> (Graph, Vec<Option<usize>>) {
         let mut b = Builder::new();
         let ws: Vec<Value> = (0..layers).map(|_| b.input(DType::F64, &[3, 3])).collect();

@@ -1,7 +1,7 @@
-//! A writer of small stories: a seeded grammar, so that a model can be trained where no data is at hand.
+//! Generates a corpus of short stories from a seeded grammar, to train a model without a data set.
 //!
-//! A story has a hero, a friend, a place and a thing, one of several plots, and a wording for every sentence. Names,
-//! pronouns and things stay the same through a story, so a model has more to learn than which words are neighbours.
+//! A story has a hero, a friend, a place and a thing, one of several plots, and a wording for every sentence. Names, pronouns and
+//! things are consistent within a story, so a model can learn more than word bigrams.
 
 use crate::random::SplitMix64;
 use crate::tokenizer::END_OF_TEXT;
@@ -10,7 +10,7 @@ use std::fmt::Write;
 struct Hero {
     name: &'static str,
     kind: Option<&'static str>,
-    /// he, him, his.
+    /// The pronouns: he, him, his.
     words: [&'static str; 3],
 }
 
@@ -89,7 +89,7 @@ const LESSONS: &[&str] = &[
     "a gift is best when it is shared",
 ];
 
-/// Writes stories with an end mark between them until they are `bytes` long.
+/// Generates stories separated by an end token until the text has `bytes` bytes.
 pub fn write_stories(seed: u64, bytes: usize) -> String {
     let mut random = SplitMix64::new(seed, 4);
     let mut text = String::with_capacity(bytes + 2048);
@@ -112,7 +112,7 @@ fn hero(random: &mut SplitMix64, other: Option<&str>) -> Hero {
     }
 }
 
-/// What every sentence may speak of.
+/// The entities of a story.
 struct StoryContext {
     hero: Hero,
     friend: Hero,
@@ -124,8 +124,8 @@ struct StoryContext {
 }
 
 impl StoryContext {
-    /// Fills in `{..}` of a sentence. Capital letters in names of slots give capital letters in the text.
-    /// A sentence that begins with a pronoun may as well begin with the name.
+    /// Fills in the `{..}` slots of a sentence. A capitalized slot name gives capitalized text.
+    /// An initial pronoun may be replaced by the name.
     fn say(&self, random: &mut SplitMix64, text: &mut String, sentence: &str) {
         let mut rest = sentence;
         while let Some(open) = rest.find('{') {
@@ -204,7 +204,7 @@ fn story(random: &mut SplitMix64, text: &mut String) {
     }
 }
 
-/// One of several wordings.
+/// Writes one of several wordings.
 fn one(cast: &StoryContext, random: &mut SplitMix64, text: &mut String, wordings: &[&str]) {
     let wording = random.choice(wordings);
     cast.say(random, text, wording);

@@ -1,6 +1,6 @@
-//! Reading texts: files, JSON lines and folders of them, piece by piece.
+//! Reads documents from text files, JSON lines, Parquet files and folders, piece by piece.
 //!
-//! Files are read, not mapped, and never held whole: a document comes in pieces, cut where a word has ended.
+//! Files are streamed: a document is passed on in pieces, split after a word.
 
 use super::decompress::{self, strip_compression_suffix};
 use super::parquet::Parquet;
@@ -12,29 +12,29 @@ use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use training::files;
 
-/// Endings of files that are texts, in folders.
+/// Extensions of text files in folders.
 const TEXT_SUFFIXES: &[&str] = &["txt", "md", "text"];
-/// Endings of files whose lines are JSON objects.
+/// Extensions of files whose lines are JSON objects.
 const JSONL_SUFFIXES: &[&str] = &["jsonl", "ndjson"];
-/// And of those whose rows are.
+/// Extensions of files whose rows are objects.
 const PARQUET_SUFFIXES: &[&str] = &["parquet"];
 
-/// Documents come in pieces of about this many bytes: a tokenizer takes some hundred bytes of memory for each.
+/// The approximate size of a piece in bytes: a tokenizer needs some hundred bytes of memory per byte.
 const PIECE_BYTES: usize = 64 << 10;
-/// How much is read at once.
+/// Number of bytes per read.
 const READ_BLOCK: usize = 256 << 10;
-/// The longest line of a JSON-lines file.
+/// Maximum length of a line in a JSON-lines file.
 const MAX_LINE_BYTES: usize = 256 << 20;
-/// Folders in folders, and files, up to these numbers.
+/// Maximum depth of nested folders, and maximum number of files.
 const MAX_DEPTH: usize = 64;
 const MAX_FILES: usize = 1 << 20;
 
-/// What texts are made of: pieces, and after the last piece of a document its end.
+/// A part of a stream of documents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DocumentPart<'a> {
     /// The next piece of a document.
     Text(&'a str),
-    /// The document ends here.
+    /// The end of a document.
     End,
 }
 
@@ -45,7 +45,7 @@ pub struct TextDataset {
 }
 
 impl TextDataset {
-    /// Opens a file, or every text and JSON-lines file under a folder, sorted by path.
+    /// Opens a file, or all data files under a folder, sorted by path.
     pub fn open(path: &Path) -> Result<TextDataset> {
         let mut paths = Vec::new();
         if path.is_dir() {
@@ -71,12 +71,12 @@ impl TextDataset {
         Ok(TextDataset { files: paths, bytes })
     }
 
-    /// How many bytes all files have.
+    /// The total size of the files in bytes.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// A number that changes when the files do: their names, sizes and every byte.
+    /// A checksum of the files: their names, sizes and bytes.
     pub fn fingerprint(&self) -> Result<u32> {
         let mut sum = FileFingerprint::default();
         for path in &self.files {
@@ -88,8 +88,8 @@ impl TextDataset {
         Ok(sum.hasher.finalize())
     }
 
-    /// Calls `f` with every document: the texts between end marks of a text file, the `text` field of each JSON line. Gives
-    /// the fingerprint of what was read, unless `f` said that it has enough.
+    /// Calls `f` with the parts of every document: the texts between end tokens in a text file, the `text` field of each JSON
+    /// line. Returns the checksum of the data, unless `f` stopped it.
     pub fn documents(&self, mut f: impl FnMut(DocumentPart<'_>) -> Result<bool>) -> Result<Option<u32>> {
         let mut sum = FileFingerprint::default();
         for path in &self.files {
@@ -110,8 +110,8 @@ impl TextDataset {
 }
 
 impl TextDataset {
-    /// Calls `f` with every record, a JSON object, and where it stands: lines of `.jsonl` files, rows of `.parquet` ones. Gives
-    /// the fingerprint of what was read, unless `f` said that it has enough.
+    /// Calls `f` with every record, a JSON object, and a function that adds its location to an error: lines of `.jsonl` files,
+    /// rows of `.parquet` files. Returns the checksum of the data, unless `f` stopped it.
     pub fn records(&self, mut f: impl FnMut(&Json, &dyn Fn(String) -> Error) -> Result<bool>) -> Result<Option<u32>> {
         let mut sum = FileFingerprint::default();
         for path in &self.files {
@@ -159,12 +159,12 @@ impl TextDataset {
         Ok(Some(sum.hasher.finalize()))
     }
 
-    /// Whether all files hold records, and not plain texts.
+    /// Whether all files contain records, and not plain text.
     pub(crate) fn holds_records(&self) -> bool {
         self.files.iter().all(|path| has_ending(path, JSONL_SUFFIXES) || has_ending(path, PARQUET_SUFFIXES))
     }
 
-    /// Whether all files hold records, and the first of them is none of a plain text.
+    /// Whether all files contain records, and the first of them is not a plain document.
     pub(crate) fn holds_examples(&self) -> Result<bool> {
         if !self.holds_records() {
             return Ok(false);
@@ -179,7 +179,7 @@ impl TextDataset {
     }
 }
 
-/// The fingerprint as it grows.
+/// An incremental checksum.
 #[derive(Default)]
 struct FileFingerprint {
     hasher: crc32fast::Hasher,
@@ -202,7 +202,7 @@ impl FileFingerprint {
     }
 }
 
-/// Documents of a text file, in pieces; whether to go on.
+/// Reads the documents of a text file in pieces; returns whether to continue.
 fn text_documents(
     path: &Path,
     mut file: impl Read,
@@ -220,7 +220,7 @@ fn text_documents(
         rest.extend_from_slice(&buffer[..n]);
         let valid = match std::str::from_utf8(&rest) {
             Ok(_) => rest.len(),
-            // A character whose other half has not been read yet.
+            // An incomplete UTF-8 character at the end of the buffer.
             Err(e) if e.error_len().is_none() && n > 0 => e.valid_up_to(),
             Err(e) => {
                 let at = before + e.valid_up_to();
@@ -249,17 +249,17 @@ fn text_documents(
     }
 }
 
-/// Cuts one document after another into pieces.
+/// Splits consecutive documents into pieces.
 struct DocumentSplitter {
     piece: usize,
-    /// Whether a piece of the document at hand has been shown.
+    /// Whether a piece of the current document has been passed on.
     begun: bool,
 }
 
 const NEWLINES: [char; 2] = ['\n', '\r'];
 
 impl DocumentSplitter {
-    /// Shows pieces of a document that goes on, and says how many bytes are done with; `None` if that was enough.
+    /// Passes on pieces of an incomplete document, and returns the number of bytes consumed; `None` if `f` stopped it.
     fn split_partial(
         &mut self,
         text: &str,
@@ -272,7 +272,7 @@ impl DocumentSplitter {
         while text.len() - from > self.piece {
             let Some(length) = split_point(&text[from..], self.piece) else { break };
             let shown = &text[from..from + length];
-            // White space alone may turn out to be all there is.
+            // The document may consist of white space only.
             if !self.begun && shown.trim().is_empty() {
                 from += length;
                 continue;
@@ -286,7 +286,7 @@ impl DocumentSplitter {
         Ok(Some(from))
     }
 
-    /// Shows the last pieces of a document; whether to go on.
+    /// Passes on the last pieces of a document; returns whether to continue.
     fn split_rest(&mut self, text: &str, f: &mut impl FnMut(DocumentPart<'_>) -> Result<bool>) -> Result<bool> {
         let text = text.trim_end_matches(NEWLINES);
         let Some(done) = self.split_partial(text, f)? else { return Ok(false) };
@@ -304,8 +304,8 @@ impl DocumentSplitter {
     }
 }
 
-/// Where to cut a text that is longer than a piece: behind a word, before the space that follows, so that tokenizers find
-/// the same words. A text without spaces is cut anywhere, but for the end mark that may be coming.
+/// Where to split a text that is longer than a piece: after a word, before the following space, so that tokenizers find the same
+/// words. A text without spaces is split anywhere, but not inside an end token.
 fn split_point(text: &str, piece: usize) -> Option<usize> {
     let most = (0..=piece.min(text.len())).rev().find(|at| text.is_char_boundary(*at))?;
     let mut after = text[most..].chars().next();
@@ -322,7 +322,7 @@ fn split_point(text: &str, piece: usize) -> Option<usize> {
     (most > 0).then_some(most)
 }
 
-/// Documents of a JSON-lines file; whether to go on.
+/// Reads the documents of a JSON-lines file; returns whether to continue.
 fn jsonl_documents(
     path: &Path,
     file: impl Read,
@@ -361,7 +361,7 @@ fn jsonl_documents(
     Ok(true)
 }
 
-/// A document that is at hand whole; whether to go on.
+/// Passes on a complete document; returns whether to continue.
 fn document(text: &str, f: &mut impl FnMut(DocumentPart<'_>) -> Result<bool>) -> Result<bool> {
     if text.trim().is_empty() {
         return Ok(true);
@@ -378,7 +378,7 @@ fn document(text: &str, f: &mut impl FnMut(DocumentPart<'_>) -> Result<bool>) ->
     Ok(f(DocumentPart::Text(rest))? && f(DocumentPart::End)?)
 }
 
-/// Documents of a Parquet file; whether to go on.
+/// Reads the documents of a Parquet file; returns whether to continue.
 fn parquet_documents(
     path: &Path,
     file: impl Read,
@@ -406,7 +406,7 @@ fn parquet_documents(
     Ok(true)
 }
 
-/// Every byte of a file, for its fingerprint.
+/// Adds every byte of a file to its checksum.
 fn hash_file(path: &Path, mut file: impl Read, sum: &mut FileFingerprint) -> Result<()> {
     let mut block = vec![0; READ_BLOCK];
     loop {
@@ -417,12 +417,12 @@ fn hash_file(path: &Path, mut file: impl Read, sum: &mut FileFingerprint) -> Res
     }
 }
 
-/// Whether a file has one of these endings, before the one that says how it is packed.
+/// Whether a file has one of these extensions, before that of a compression format.
 fn has_ending(path: &Path, endings: &[&str]) -> bool {
     strip_compression_suffix(path).extension().and_then(|e| e.to_str()).is_some_and(|e| endings.contains(&e))
 }
 
-/// All text files under a folder. Links are followed, but no folder is entered twice.
+/// All text files under a folder. Links are followed, but no folder is visited twice.
 fn collect_files(folder: &Path, seen: &mut BTreeSet<PathBuf>, depth: usize, paths: &mut Vec<PathBuf>) -> Result<()> {
     let fault = |e: std::io::Error| Error::file(folder, e);
     if !seen.insert(folder.canonicalize().map_err(fault)?) {
@@ -454,7 +454,7 @@ mod tests {
     use super::*;
     use crate::random::SplitMix64;
 
-    /// Documents as they come, put together again.
+    /// Reads documents and concatenates their pieces.
     fn read(text: &[u8], piece: usize, block: usize) -> Result<Vec<String>> {
         let (mut documents, mut open) = (Vec::new(), String::new());
         let mut longest = 0;

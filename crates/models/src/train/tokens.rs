@@ -1,9 +1,9 @@
-//! A corpus as ids on disk: what is trained on, then what is held out.
+//! A tokenized corpus on disk: the training set, followed by the validation set.
 //!
-//! Documents stand one after another, each followed by the end token (the tokenizer's `eos_token`), and with what the tokenizer puts
-//! around every text, such as BOS: sequences are cut from this stream, so no position
-//! is wasted on padding. Attention may look into the document before; the end token tells them apart.
-//! Ids are read when they are needed, not mapped, so a file that is cut off during a run is an error and not a signal.
+//! Documents are concatenated, each followed by the end token (the tokenizer's `eos_token`), and with the special tokens that the
+//! tokenizer adds to every text, such as BOS: sequences are slices of this stream, so no padding is needed. Attention may reach
+//! into the previous document, which is separated by the end token. Tokens are read when they are needed, not memory-mapped, so
+//! if a file is truncated during a run, this is an error and not a signal.
 
 use super::text::{DocumentPart, TextDataset};
 use crate::error::{Error, Result};
@@ -14,15 +14,15 @@ use std::io::{BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 use training::files::{self, AtomicFile};
 
-/// Of this many documents, the last is held out.
+/// One of this many documents belongs to the validation set.
 const VALIDATION_INTERVAL: usize = 20;
-/// So many bytes of text are encoded at once: a tokenizer takes some hundred bytes of memory for each, and what the allocator can't
-/// put together again over thousands of rounds grows with that.
+/// The number of bytes of text that are tokenized at once: a tokenizer needs some hundred bytes of memory for each, and heap
+/// fragmentation over thousands of rounds grows with it.
 const ENCODE_BATCH_BYTES: usize = 128 << 10;
-/// Ids that are read at once when all are looked at.
+/// The number of tokens per read in a full scan.
 const READ_BLOCK: usize = 1 << 18;
 
-/// The ids of a corpus.
+/// The tokens of a corpus.
 pub struct TokenDataset {
     path: PathBuf,
     file: File,
@@ -32,11 +32,11 @@ pub struct TokenDataset {
     fingerprint: u32,
 }
 
-/// Told how many bytes of how many have been read; says whether to go on.
+/// Receives the number of bytes that have been read, and of all bytes; returns whether to continue.
 pub type ReadProgress<'a> = &'a mut dyn FnMut(u64, u64) -> bool;
 
 impl TokenDataset {
-    /// Ids of the texts, from `tokens.bin` in a folder if it was made from the same texts by the same tokenizer.
+    /// Tokenizes documents, or opens `tokens.bin` in a folder if it was made from the same documents by the same tokenizer.
     pub fn prepare(
         texts: &TextDataset,
         tokenizer: &Tokenizer,
@@ -79,13 +79,13 @@ impl TokenDataset {
         TokenDataset::reuse(folder, &key, vocabulary).ok_or_else(|| Error::file(&path, "could not be read back"))
     }
 
-    /// The ids of a folder, if every one of them is as it was written.
+    /// Opens the tokens in a folder, if their checksum is valid.
     fn reuse(folder: &Path, key: &Json, vocabulary: usize) -> Option<TokenDataset> {
         let found = TokenDataset::open(folder, vocabulary).ok()?;
         (found.0 == *key).then_some(found.1)
     }
 
-    /// Opens what a folder holds and looks at every byte; also gives what it was made of.
+    /// Opens the tokens in a folder and verifies every byte; also returns the description of their source.
     fn open(folder: &Path, vocabulary: usize) -> Result<(Json, TokenDataset)> {
         let (path, about) = (folder.join("tokens.bin"), folder.join("tokens.json"));
         let damaged = |path: &Path| Error::file(path, "damaged: remove it, and it is made again");
@@ -105,27 +105,27 @@ impl TokenDataset {
         Ok((key, TokenDataset { path, file, train, valid, vocabulary, fingerprint }))
     }
 
-    /// Looks at every byte of the ids in a folder; how many are trained on, and how many held out.
+    /// Verifies the tokens in a folder; returns the sizes of the training set and the validation set.
     pub fn verify(folder: &Path) -> Result<(usize, usize)> {
         TokenDataset::open(folder, 0).map(|(_, tokens)| (tokens.train, tokens.valid))
     }
 
-    /// A number that changes when the texts, the tokenizer or the ids do.
+    /// A checksum of the documents, the tokenizer and the tokens.
     pub fn fingerprint(&self) -> u32 {
         self.fingerprint
     }
 
-    /// A file beside the ids.
+    /// The path of a file beside the tokens.
     pub(crate) fn sibling(&self, name: &str) -> PathBuf {
         self.path.with_file_name(name)
     }
 
-    /// How many ids are trained on.
+    /// The number of training tokens.
     pub fn train_len(&self) -> usize {
         self.train
     }
 
-    /// How many are held out.
+    /// The number of validation tokens.
     pub fn valid_len(&self) -> usize {
         self.valid
     }
@@ -140,22 +140,22 @@ impl TokenDataset {
         }
     }
 
-    /// Ids of the trained part.
+    /// Reads training tokens.
     pub(crate) fn train(&self, from: usize, count: usize) -> Result<Vec<i32>> {
         self.read(from, count.min(self.train.saturating_sub(from)))
     }
 
-    /// Ids of the held-out part.
+    /// Reads validation tokens.
     pub(crate) fn valid(&self, from: usize, count: usize) -> Result<Vec<i32>> {
         self.read(self.train + from, count.min(self.valid.saturating_sub(from)))
     }
 
-    /// Shows all ids of the trained part.
+    /// Calls `f` with every training token.
     pub(crate) fn for_each_train(&self, f: impl FnMut(i32)) -> Result<()> {
         self.for_each_id(0, self.train, f)
     }
 
-    /// Shows all ids of the held-out part.
+    /// Calls `f` with every validation token.
     pub(crate) fn for_each_valid(&self, f: impl FnMut(i32)) -> Result<()> {
         self.for_each_id(self.train, self.valid, f)
     }
@@ -180,20 +180,20 @@ pub(crate) fn file_crc32(file: &File, path: &Path) -> Result<u32> {
     }
 }
 
-/// Writes `tokens.bin`, and beside it what it was made of.
+/// Writes `tokens.bin`, and a description of its source beside it.
 struct TokenWriter<'a> {
     tokenizer: &'a Tokenizer,
     vocabulary: usize,
     folder: PathBuf,
-    /// What is trained on; what is held out follows it in the end.
+    /// The training set and the validation set, which is appended at the end.
     parts: [BufWriter<AtomicFile>; 2],
     counts: [usize; 2],
     documents: usize,
-    /// Whether the next piece begins a document.
+    /// Whether the next piece starts a document.
     begins: bool,
     /// The last token of the document so far.
     last: Option<u32>,
-    /// What the tokenizer puts before and behind every text.
+    /// The tokens that the tokenizer adds before and after every text.
     surrounding_ids: [Vec<u32>; 2],
 }
 
@@ -217,7 +217,7 @@ impl<'a> TokenWriter<'a> {
         })
     }
 
-    /// Encodes pieces, between which `None` ends a document.
+    /// Tokenizes pieces; `None` ends a document.
     fn encode(&mut self, waiting: &mut Vec<Option<String>>) -> Result<()> {
         let texts: Vec<&str> = waiting.iter().flatten().map(String::as_str).collect();
         let mut encoded = self.tokenizer.encode_all(&texts)?.into_iter();
@@ -229,7 +229,7 @@ impl<'a> TokenWriter<'a> {
                 None => {
                     self.documents += 1;
                     let mut tokens = [before, self.surrounding_ids[1].clone()].concat();
-                    // A text that ends with the end token gets no second one.
+                    // A document that ends with the end token already gets no second one.
                     let last = tokens.last().copied().or(self.last);
                     tokens.extend(self.tokenizer.eos_id().map(|end| end as u32).filter(|end| last != Some(*end)));
                     tokens
@@ -259,7 +259,7 @@ impl<'a> TokenWriter<'a> {
             return Err(Error::Input("the data is empty: give files with text in them".into()));
         }
         if valid == 0 {
-            // Few documents: the last part of the stream is held out.
+            // With few documents, the last part of the stream is the validation set.
             valid = train / VALIDATION_INTERVAL;
             train -= valid;
         }
@@ -274,7 +274,7 @@ impl<'a> TokenWriter<'a> {
     }
 }
 
-/// A file with all that was still in its buffer.
+/// Flushes a buffered file and returns it.
 pub(crate) fn unbuffered(file: BufWriter<AtomicFile>) -> Result<AtomicFile> {
     let (mut file, rest) = file.into_parts();
     match rest {
@@ -316,7 +316,7 @@ mod tests {
         }
     }
 
-    /// A document of many pieces has the ids that it has whole.
+    /// A document of many pieces has the same tokens as in one piece.
     #[test]
     fn long_documents_have_the_ids_of_the_whole() {
         let corpus = Corpus::new("long");
@@ -355,11 +355,11 @@ mod tests {
         assert_eq!(corpus.prepare(&text).expect("reused").fingerprint(), first);
         let written =
             || std::fs::metadata(corpus.folder.join("tokens.bin")).expect("there").modified().expect("a time");
-        // One byte somewhere in the middle of the texts.
+        // One byte in the middle of the documents is changed.
         let mut other = text.clone();
         other.replace_range(600_004..600_005, "x");
         assert_ne!(corpus.prepare(&other).expect("prepared").fingerprint(), first);
-        // One id somewhere in the middle of the file: it is made again.
+        // One token in the middle of the file is changed: the file is written again.
         assert_eq!(corpus.prepare(&text).expect("prepared").fingerprint(), first);
         let path = corpus.folder.join("tokens.bin");
         let mut bytes = std::fs::read(&path).expect("there");

@@ -1,5 +1,5 @@
-//! A model in training: the compiled step with a model's parameters, ids and labels. `make` puts it together, `state` saves and restores
-//! it, `made` gives what has come of it.
+//! A compiled training step with a model's parameters, token IDs and labels. `build` constructs it, `state` saves and restores
+//! it, `export` returns the trained model.
 
 mod build;
 mod export;
@@ -18,56 +18,56 @@ use ir::{DType, Type};
 use std::time::Duration;
 use training::{NUM_STEP_SCALARS, StepResult};
 
-/// Sizes of a step.
+/// The sizes of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StepSizes {
-    /// Sequences of a micro-batch.
+    /// Number of sequences per micro-batch.
     pub micro_batch_size: usize,
-    /// Ids of a sequence.
+    /// Number of tokens per sequence.
     pub seq_len: usize,
-    /// Micro-batches of a step.
+    /// Number of micro-batches per step.
     pub gradient_accumulation_steps: usize,
 }
 
-/// A model in training.
+/// The training step of a language model.
 pub struct LanguageModelTrainer {
     model: Model,
     adapter: Option<Adapter>,
     sizes: StepSizes,
     names: Vec<(String, Type)>,
-    /// Where each of them is among those that this rank has.
+    /// The index of each trainable tensor among those of this rank.
     local_index: Vec<Option<usize>>,
-    /// The step with its state.
+    /// The compiled step with its state.
     train_step: training::TrainStep,
-    /// A pipeline has a validation of its own.
+    /// A pipeline has its own validation.
     pipeline: Option<Pipeline>,
-    /// Tensors and messages of what is asserted.
+    /// Names of the asserted values, and messages.
     asserts: Vec<(String, String)>,
     aim: Objective,
-    /// The token that divides documents which don't see each other.
+    /// The end token between documents with masked attention.
     end_id: Option<i32>,
-    /// How many of the trained are heads beside the model.
+    /// The number of trainable heads beside the model.
     num_heads_trained: usize,
-    /// Whether stages of a pipeline take keys.
+    /// Whether pipeline stages take random keys.
     needs_rng: bool,
-    /// How everything is divided among ranks, if there are several.
+    /// The sharding, if there are several ranks.
     sharding: Option<ShardingPlan>,
-    /// Time that compiling took.
+    /// Compilation time.
     pub compile_time: Duration,
 }
 
 impl LanguageModelTrainer {
-    /// With another seed for what is random in a step.
+    /// Sets the seed of the step's randomness.
     pub fn with_seed(self, seed: u64) -> LanguageModelTrainer {
         LanguageModelTrainer { train_step: self.train_step.with_seed(seed), ..self }
     }
 
-    /// How many trained tensors this rank has.
+    /// The number of trainable tensors of this rank.
     fn count(&self) -> usize {
         self.local_index.iter().flatten().count()
     }
 
-    /// In a pipeline: all micro-batches, up to sums of losses and gradients.
+    /// In a pipeline: runs all micro-batches and accumulates losses and gradients.
     fn run_pipeline(&mut self, batch: &Batch, rate: f64, step: usize) -> Result<()> {
         let Some(mut pipeline) = self.pipeline.take() else { return Ok(()) };
         self.model.check_batch(&batch.ids, &batch.labels)?;
@@ -91,7 +91,7 @@ impl LanguageModelTrainer {
         Ok(())
     }
 
-    /// Ids and labels must be known.
+    /// Checks the token IDs and labels.
     fn check(&self, batch: &Batch) -> Result<()> {
         self.model.check_batch(&batch.ids, &[])?;
         if self.aim == Objective::CausalLm {
@@ -120,7 +120,7 @@ impl LanguageModelTrainer {
         division.local_part(&placement, &Type::new(DType::I32, shape), &bytes)
     }
 
-    /// Gives a step its batch; in a pipeline, runs all micro-batches up to sums of losses and gradients.
+    /// Writes the batch of a step; in a pipeline, runs all micro-batches and accumulates losses and gradients.
     fn set_batch(&mut self, batch: &Batch, rate: f64, step: usize) -> Result<()> {
         if self.pipeline.is_some() {
             return self.run_pipeline(batch, rate, step);
@@ -129,19 +129,19 @@ impl LanguageModelTrainer {
         let StepSizes { micro_batch_size: rows, seq_len: seq, gradient_accumulation_steps: accumulate } = self.sizes;
         let shape: &[usize] = if accumulate == 1 { &[rows, seq] } else { &[accumulate, rows, seq] };
         let mut inputs = vec![self.rows(&batch.ids, shape), self.rows(&batch.labels, shape)];
-        // The same for each micro-batch.
+        // The divisors are the same for each micro-batch.
         inputs.extend(self.loss_divisors(batch).map(|totals| totals.repeat(accumulate)));
         Ok(self.train_step.set_batch(&inputs, rate, step)?)
     }
 
-    /// What the terms of the loss are divided by, as bytes; none for a step of one micro-batch, which counts for itself.
+    /// The divisors of the loss terms, as bytes; none for a single micro-batch, which computes its own.
     fn loss_divisors(&self, batch: &Batch) -> Option<Vec<u8>> {
         let totals = (self.sizes.gradient_accumulation_steps > 1)
             .then(|| self.aim.counts(batch, self.sizes.seq_len, self.end_id))?;
         Some(totals.iter().flat_map(|total| (*total as f32).to_le_bytes()).collect())
     }
 
-    /// A step's result, unless an assertion is broken.
+    /// Returns a step's result, or the error of a violated assertion.
     fn check_assertions(&self, result: StepResult, broken: Option<usize>) -> Result<StepResult> {
         match broken.and_then(|i| self.asserts.get(i)) {
             Some(broken) => Err(crate::asserts::assertion_error(broken)),
@@ -149,42 +149,42 @@ impl LanguageModelTrainer {
         }
     }
 
-    /// One step on all its micro-batches; `step` counts from 0.
+    /// Runs one step on all its micro-batches; `step` counts from 0.
     pub fn step(&mut self, batch: &Batch, rate: f64, step: usize) -> Result<StepResult> {
         self.set_batch(batch, rate, step)?;
         let (result, broken) = self.train_step.run()?;
         self.check_assertions(result, broken)
     }
 
-    /// One step whose kernels are timed one by one.
+    /// Runs one step with each kernel timed.
     pub fn timed_step(&mut self, batch: &Batch, rate: f64, step: usize) -> Result<(StepResult, Vec<Timing>)> {
         self.set_batch(batch, rate, step)?;
         let (result, broken, timings) = self.train_step.run_timed()?;
         Ok((self.check_assertions(result, broken)?, timings))
     }
 
-    /// What a step runs.
+    /// The compiled program of a step.
     pub fn program(&self) -> &compiler::Program {
         self.train_step.program()
     }
 
-    /// Whether this rank has the whole of what others have parts of: the only one, or the first.
+    /// Whether this rank gathers the full state: the only rank, or the first.
     pub fn is_main_process(&self) -> bool {
         self.sharding.as_ref().is_none_or(ShardingPlan::is_main_process)
     }
 
-    /// Whether ranks have parts of the model.
+    /// Whether the model is sharded among ranks.
     pub(crate) fn is_sharded(&self) -> bool {
         self.sharding.is_some()
     }
 
-    /// Whether some rank says so.
+    /// Whether the condition is true on any rank.
     pub(crate) fn any_rank(&self, own: bool) -> Result<bool> {
         self.sharding.as_ref().map_or(Ok(own), |d| d.any_rank(own))
     }
 
-    /// A tensor of the state, whole; empty on ranks that don't lead. `at` counts the inputs of the step, none if it is elsewhere;
-    /// `param` those of the loss.
+    /// Gathers a tensor of the state; empty on other ranks than the main one. `at` is the index among the inputs of the step,
+    /// none if another rank has it; `param` that among the inputs of the loss.
     fn gather_whole(&self, at: Option<usize>, param: usize, ty: &Type) -> Result<Vec<u8>> {
         let own = at.map(|at| self.train_step.read(at)).transpose()?;
         match &self.sharding {
@@ -193,7 +193,7 @@ impl LanguageModelTrainer {
         }
     }
 
-    /// The input of the step that is trained tensor `i`, or its first or second moment.
+    /// The input index of trainable tensor `i`, or of its first or second moment.
     fn input_of(&self, kind: usize, i: usize) -> Option<usize> {
         self.local_index[i].map(|at| kind * self.count() + at)
     }
@@ -204,7 +204,7 @@ impl LanguageModelTrainer {
         self.validate_with(&own, batches, backend)
     }
 
-    /// The same with other trained tensors than those of now.
+    /// [`validate`](Self::validate) with other values of the trainable tensors.
     pub(crate) fn validate_with(
         &mut self,
         trained: &[Buffer],
@@ -233,7 +233,7 @@ impl LanguageModelTrainer {
         Ok((sum / count) as f32)
     }
 
-    /// Lengths of gradients, of the last step, and of the trained tensors, layer by layer; none where ranks have parts of them.
+    /// The gradient norms of the last step and the norms of the trainable tensors, by layer; none if they are sharded.
     pub fn norms(&mut self, backend: &dyn Backend) -> Result<Vec<(String, f32, f32)>> {
         if self.sharding.is_some() {
             return Ok(Vec::new());
@@ -243,17 +243,17 @@ impl LanguageModelTrainer {
         Ok(training::norms::norms_by_layer(&names, &gradients, &weights))
     }
 
-    /// Copies of the trained tensors as they are now.
+    /// Copies the current trainable tensors.
     pub(crate) fn snapshot_params(&self, backend: &dyn Backend) -> Result<Vec<Buffer>> {
         Ok(self.train_step.snapshot_params(backend)?)
     }
 
-    /// How many elements are trained.
+    /// The number of trainable elements.
     pub fn trained_count(&self) -> usize {
         self.names.iter().map(|(_, ty)| ty.numel()).sum()
     }
 
-    /// Bytes that a step works on: state, inputs and the arena of its activations.
+    /// Memory of a step in bytes: state, inputs and the arena of activations.
     pub fn planned_bytes(&self) -> usize {
         let program = self.train_step.program();
         let arena = program.arena_bytes.max(self.pipeline.as_ref().map_or(0, Pipeline::arenas));
@@ -261,12 +261,12 @@ impl LanguageModelTrainer {
         arena + kept + program.inputs.iter().map(Type::bytes).sum::<usize>()
     }
 
-    /// How many tensors of the state are updated in place, of how many.
+    /// The number of state tensors that are updated in place, and of all state tensors.
     pub fn in_place(&self) -> (usize, usize) {
         self.train_step.in_place()
     }
 
-    /// The longest sequence that the model takes, if there is a limit.
+    /// The maximum sequence length of the model, if there is one.
     pub(crate) fn max_sequence(&self) -> Option<usize> {
         self.model.max_sequence()
     }
@@ -276,7 +276,7 @@ impl LanguageModelTrainer {
         self.adapter.is_some()
     }
 
-    /// Sizes of a step.
+    /// The sizes of a step.
     pub fn sizes(&self) -> StepSizes {
         self.sizes
     }

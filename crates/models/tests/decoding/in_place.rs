@@ -1,4 +1,4 @@
-//! Weights that are used where the file has them.
+//! Tests memory-mapped weights.
 
 use cpu::Cpu;
 use ir::DType;
@@ -7,7 +7,7 @@ use models::{Architecture, Model};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// A folder with a model whose table, and gate and up projection in one, are large enough to stay in the file.
+/// A folder with a model whose embedding table and fused gate and up projection are large enough to be memory-mapped.
 struct Written(PathBuf, Model);
 
 impl Written {
@@ -49,14 +49,14 @@ fn logits(model: &Model) -> Vec<f32> {
 #[test]
 fn weights_where_the_file_has_them_give_the_same_bits() {
     let written = Written::new("same");
-    // The first model's weights are in memory, those of the second in the file; narrow ones are converted, then in the file too.
+    // The first model's weights are in memory, those of the second are mapped; bf16 ones are first converted, then mapped too.
     assert_eq!(logits(&written.1), logits(&written.load(DType::F32)));
     let narrow = logits(&written.load(DType::BF16));
     in_bf16(&written.0.join("model.safetensors"));
     assert_eq!(narrow, logits(&written.load(DType::BF16)));
 }
 
-/// Writes a file's tensors of f32 in bf16.
+/// Converts a file's f32 tensors to bf16.
 fn in_bf16(path: &Path) {
     let bytes = std::fs::read(path).expect("there");
     let start = 8 + u64::from_le_bytes(bytes[..8].try_into().expect("eight")) as usize;

@@ -1,5 +1,5 @@
-//! Decoding with caches equals running the whole sequence again, for random models that mix time in every way that the
-//! language has. `DECODING_MODULES=500` tries that many.
+//! Incremental decoding equals running the whole sequence, for random models with every sequence operation of the language.
+//! `DECODING_MODULES=500` tests that many.
 
 mod in_place;
 mod modules;
@@ -20,13 +20,13 @@ fn model(text: &str, seed: u64) -> Model {
     Model::new_random(architecture, DType::F32, seed).unwrap_or_else(|e| panic!("{e}\n{text}"))
 }
 
-/// Logits behind every prefix that decoding stops at, against those of the prefix alone.
+/// Compares the logits of decoding after every prefix with those of running the prefix.
 fn check(text: &str, model: &Model, random: &mut SplitMix64) {
     let cpu = Cpu::new(1 + random.below(2));
     let mut decoding = model.decode_session(modules::LONGEST, &cpu).unwrap_or_else(|e| panic!("{e}\n{text}"));
     let mut left = modules::LONGEST;
     for call in 0..4 {
-        // A prompt, then a token at a time, once some together.
+        // A prompt, then one token at a time, once several together.
         let count = if call == 0 { 2 + random.below(4) } else { 1 + 2 * usize::from(call == 2) }.min(left);
         left -= count;
         let ids: Vec<i32> = (0..count).map(|_| random.below(modules::VOCABULARY) as i32).collect();
@@ -66,7 +66,7 @@ fn cached_decoding_equals_the_whole_sequence() {
     assert!(cached * 4 > wanted && whole * 4 > wanted, "{cached} with caches, {whole} without, of {wanted}");
 }
 
-/// Each way of mixing time alone: whether it may use caches is known.
+/// For each sequence operation alone, it is known whether it supports KV caches.
 #[test]
 fn each_way_of_mixing_time_is_known() {
     for (name, part, mixes) in modules::PARTS {
@@ -85,7 +85,7 @@ fn each_way_of_mixing_time_is_known() {
     }
 }
 
-/// What is written in answer to something, against the whole of what is written so far.
+/// Compares incremental encoder-decoder generation with running the whole sequence; returns whether caches were used.
 fn check_answer(what: &str, model: &Model, random: &mut SplitMix64) -> bool {
     let cpu = Cpu::new(1 + random.below(2));
     let tensor = |name: &str, ids: &[i32]| {
@@ -119,10 +119,10 @@ fn check_answer(what: &str, model: &Model, random: &mut SplitMix64) -> bool {
     !answering.recomputes_prefix()
 }
 
-/// Parts of which a new id computes its own row alone.
+/// Parts that compute each position independently.
 const ROW_BY_ROW: &[&str] = &["feed-forward", "norm", "channels first"];
 
-/// An encoder with a decoder: rows are computed alone, or all of them again. `DECODING_MODULES=500` tries so many models.
+/// Random encoder-decoders: with caches or recomputing all rows. `DECODING_MODULES=500` tests this many models.
 #[test]
 fn cached_answers_equal_the_whole() {
     let wanted: u64 = std::env::var("DECODING_MODULES").ok().and_then(|n| n.parse().ok()).unwrap_or(12);
@@ -142,7 +142,7 @@ fn cached_answers_equal_the_whole() {
     }
 }
 
-/// T5 in odd sizes writes with caches, and distances to keys are those of the whole; so does Whisper (`more.rs`).
+/// T5 in odd sizes uses caches, with the same position biases as the whole sequence; so does Whisper (`more.rs`).
 #[test]
 fn t5_answers_with_caches() {
     for seed in 0..4 {
@@ -166,10 +166,10 @@ fn t5_answers_with_caches() {
     }
 }
 
-/// Models that read texts, pictures or sounds at once; `more.rs` runs them.
+/// Models without incremental decoding; `more.rs` tests them.
 const WHOLE: &[&str] = &["bert", "roberta", "vit", "clip", "whisper", "t5"];
 
-/// The library's decoders decode with caches: none of them mixes time in another way.
+/// All decoders of the library support KV caches.
 #[test]
 fn models_of_the_library_use_caches() {
     for path in lang::library::models() {

@@ -1,20 +1,20 @@
-//! A generator of small language models: parts that mix time, parts that don't, in random order.
+//! A generator of small language models: sequence operations and position-wise parts in random order.
 
 use models::SplitMix64;
 use std::fmt::Write;
 
-/// Ids that models know.
+/// The vocabulary size.
 pub(crate) const VOCABULARY: usize = 11;
-/// The longest sequence, also the size of learnt tables of positions.
+/// The maximum sequence length, also the size of learned position tables.
 pub(crate) const LONGEST: usize = 12;
 const WIDTH: usize = 8;
 
-/// A model's text under construction.
+/// The source of a model under construction.
 pub(crate) struct Text {
     params: String,
     constants: String,
     graph: String,
-    /// The tensor `[B, T, width]` at hand.
+    /// The current tensor `[B, T, width]`.
     x: String,
     names: usize,
 }
@@ -36,14 +36,14 @@ impl Text {
         let _ = writeln!(self.graph, "      {line}");
     }
 
-    /// Goes on with the old tensor plus a new one.
+    /// Adds a new tensor to the current one (residual connection).
     fn add(&mut self, y: &str) {
         let (x, next) = (self.x.clone(), self.name("x"));
         self.line(&format!("({x}, {y}) -> add() -> {next}"));
         self.x = next;
     }
 
-    /// A product with a matrix of its own.
+    /// A linear projection with a new matrix.
     fn linear(&mut self, x: &str, width: usize) -> String {
         let (w, y) = (self.param("w", &format!("[{width}, {WIDTH}]")), self.name("y"));
         self.line(&format!("{x} -> matmul({w}, transpose=NT) -> {y}"));
@@ -68,7 +68,7 @@ impl Text {
     }
 }
 
-/// A part: writes statements.
+/// A part of a model: writes statements.
 pub(crate) type Part = fn(&mut SplitMix64, &mut Text);
 
 /// Every part with its name and whether it needs the whole sequence.
@@ -101,7 +101,7 @@ pub(crate) const PARTS: &[(&str, Part, bool)] = &[
     ("a state that is given", given_state, true),
 ];
 
-/// A module's text, and whether a part of it needs the whole sequence.
+/// The source of a module, and whether a part of it needs the whole sequence.
 pub(crate) struct Parts {
     pub(crate) text: String,
     pub(crate) mixes: bool,
@@ -110,7 +110,7 @@ pub(crate) struct Parts {
 /// A random model.
 pub(crate) fn module(random: &mut SplitMix64) -> Parts {
     let count = 2 + random.below(4);
-    // Half of all models are made of parts that leave time alone.
+    // Half of all models have no parts that need the whole sequence.
     let plain = random.below(2) == 0;
     let choices: Vec<_> = PARTS.iter().filter(|(_, _, mixes)| !(plain && *mixes)).collect();
     let chosen: Vec<_> = (0..count).map(|_| choices[random.below(choices.len())]).collect();
@@ -119,7 +119,7 @@ pub(crate) fn module(random: &mut SplitMix64) -> Parts {
     Parts { text: module_of(random, &parts), mixes }
 }
 
-/// A model of these parts.
+/// A model with these parts.
 pub(crate) fn module_of(random: &mut SplitMix64, parts: &[Part]) -> String {
     let mut text =
         Text { params: String::new(), constants: String::new(), graph: String::new(), x: "x0".into(), names: 0 };
@@ -138,7 +138,7 @@ pub(crate) fn module_of(random: &mut SplitMix64, parts: &[Part]) -> String {
     )
 }
 
-/// The same as a decoder that looks at what an encoder read.
+/// A decoder with these parts and cross-attention to an encoder.
 pub(crate) fn answering_module_of(random: &mut SplitMix64, parts: &[Part]) -> String {
     let text = module_of(random, parts);
     let matrices: String =
@@ -218,7 +218,7 @@ fn positions(random: &mut SplitMix64, t: &mut Text) {
     t.add(&y);
 }
 
-/// Numbers from 0 on that count features.
+/// Constants that number the features.
 fn fixed_numbers(_: &mut SplitMix64, t: &mut Text) {
     let (p, n, y) = (t.param("codes", &format!("[{WIDTH}, {WIDTH}]")), t.name("n"), t.name("p"));
     t.line(&format!("positions([{WIDTH}]) -> {n}"));
@@ -277,7 +277,7 @@ fn convolution(random: &mut SplitMix64, t: &mut Text) {
     t.add(&b);
 }
 
-/// What a scan takes, by products of its own.
+/// The operands of a scan, each from a projection.
 fn scanned(t: &mut Text) -> [String; 7] {
     let state = 3;
     let x = t.x.clone();
@@ -341,7 +341,7 @@ fn attention_to_all(_: &mut SplitMix64, t: &mut Text) {
     t.from_heads(&y);
 }
 
-/// Causal, but to rows that are no positions.
+/// Causal attention to rows that are not positions.
 fn memory(_: &mut SplitMix64, t: &mut Text) {
     let [q, _, _] = t.heads(2);
     let mut wide = |stem: &str| {
@@ -403,7 +403,7 @@ fn by_condition(_: &mut SplitMix64, t: &mut Text) {
     t.x = y;
 }
 
-/// Rows of a table that end at its end.
+/// Rows from the end of a table.
 fn from_the_end(_: &mut SplitMix64, t: &mut Text) {
     let (p, y) = (t.param("pos", &format!("[{LONGEST}, {WIDTH}]")), t.name("p"));
     t.line(&format!("{p}[{LONGEST} - T:{LONGEST}] -> {y}"));

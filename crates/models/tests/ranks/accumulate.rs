@@ -1,4 +1,4 @@
-//! Accumulated micro-batches equal one batch, however trained tokens are spread over them and over ranks.
+//! Gradient accumulation equals one large batch, for any distribution of labels over micro-batches and ranks.
 
 use super::aims::rows_of;
 use super::*;
@@ -7,10 +7,10 @@ use models::train::Objective;
 const ROWS: usize = 8;
 const SEQ: usize = 8;
 
-/// The first moment after one step is the gradient, tenfold.
+/// The first moment after one step is a tenth of the gradient.
 const GRADIENTS: AdamW = AdamW { weight_decay: 0.0, max_grad_norm: 0.0, ..ADAM };
 
-/// A batch for an objective, with a random share of the labels of each row ignored; some rows have none left.
+/// A batch for an objective, with a random part of the labels of each row ignored; some rows have none left.
 fn masked(aim: &Objective, random: &mut SplitMix64) -> Batch {
     let mut found = rows_of(aim, ROWS, random.below(1 << 20) as u64);
     for row in found.labels.chunks_mut(SEQ) {
@@ -21,14 +21,14 @@ fn masked(aim: &Objective, random: &mut SplitMix64) -> Batch {
             }
         }
     }
-    // Something is trained on.
+    // At least one label is left.
     if !found.labels.iter().any(|label| *label >= 0) {
         found.labels[SEQ - 1] = 1;
     }
     found
 }
 
-/// Loss and gradients of one step.
+/// The loss and the gradients of one step.
 fn step(
     how: &ObjectiveOptions<'_>,
     sizes: StepSizes,

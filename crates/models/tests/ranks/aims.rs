@@ -1,11 +1,11 @@
-//! Other aims than the next token, on several ranks: preferences, a teacher, classes, masked ids, texts and their like.
+//! Other objectives than the next token, on several ranks: preferences, distillation, classes, masked tokens, contrastive pairs.
 
 use super::*;
 use models::train::Objective;
 
 const SIZES: StepSizes = StepSizes { micro_batch_size: 4, seq_len: 8, gradient_accumulation_steps: 2 };
 
-/// Rows as an aim wants them.
+/// Rows for an objective.
 pub(super) fn rows_of(aim: &Objective, rows: usize, seed: u64) -> Batch {
     let seq = SIZES.seq_len;
     let mut found = batch(rows, seq, seed);

@@ -1,8 +1,8 @@
-//! Tokens travel to the ranks that have their experts, and back: what that sends, against theory.
+//! Expert all-to-all: compares the traffic with theory.
 
 use super::*;
 
-/// Four exchanges a layer, two of them backward, each of a token with the ranks of its experts but its own: at most `k` of them.
+/// Four exchanges per layer, two of them in the backward pass, each sends a token to the other ranks with its experts: at most `k`.
 #[test]
 fn tokens_go_to_the_ranks_of_their_experts_alone() {
     const SIZES: StepSizes = StepSizes { micro_batch_size: 8, seq_len: 16, gradient_accumulation_steps: 1 };
@@ -33,11 +33,11 @@ fn tokens_go_to_the_ranks_of_their_experts_alone() {
         let (layers, width, steps) = (2, 32, 2);
         assert_eq!(calls, 4 * layers * steps, "{mesh}");
         let ep = parsed.axis("ep").unwrap().size;
-        // Every token to every rank but its own is what gathering would take.
+        // Gathering would send every token to every other rank.
         let token = SIZES.micro_batch_size * SIZES.seq_len * width * 4 * 4 * layers * steps;
         let (most, all) = (token * (top_k as usize).min(ep - 1), token * (ep - 1));
         println!("{mesh}, {top_k} of 8: {sent} bytes sent, at most {most}, by gathering {all}");
-        // Bits for blocks of 64 bytes are sent whatever is in them.
+        // One bit per block of 64 bytes is always sent.
         let bits = all / 512 + 64 * calls * ran.len();
         assert!(sent <= most + bits, "{mesh}, {top_k} of 8: {sent} bytes sent, theory says {most}");
         assert!(sent >= token * (ep - 1) / ep / 2, "{mesh}: {sent} bytes are less than one expert's");

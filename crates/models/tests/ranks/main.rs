@@ -1,5 +1,5 @@
-//! Training on several ranks, each a thread of this process: losses against one process, equal bits on repetition, traffic
-//! against theory, memory, states that go from mesh to mesh.
+//! Training on several ranks, each a thread of this process: losses compared with one process, bitwise reproducibility, traffic
+//! compared with theory, memory, checkpoints that are restored on another mesh.
 
 mod accumulate;
 mod aims;
@@ -48,12 +48,12 @@ fn batch(rows: usize, seq: usize, seed: u64) -> Batch {
     let mut random = SplitMix64::new(seed, 9);
     let mut draw = || (0..rows * seq).map(|_| random.below(48) as i32).collect::<Vec<i32>>();
     let (ids, mut labels) = (draw(), draw());
-    // Ranks have different numbers of labels that count.
+    // Ranks have different numbers of labels.
     labels[..seq / 2].fill(-100);
     Batch { ids, labels }
 }
 
-/// What a run of a few steps gives.
+/// The result of a run of a few steps.
 #[derive(Clone, Debug, PartialEq)]
 struct Ran {
     losses: Vec<(f32, f32)>,
@@ -106,7 +106,7 @@ fn on_mesh(
     in_chunks(mesh, 1, model, sizes, from, range)
 }
 
-/// The same with something special.
+/// Like `run`, with special options.
 fn run_how(
     mesh: &str,
     how: &ObjectiveOptions<'_>,
@@ -135,7 +135,7 @@ fn run_how(
     })
 }
 
-/// Gradients go in few messages; neither that nor whether ranks compute meanwhile changes a bit.
+/// Gradients are sent in few messages; neither the buckets nor the overlap with computation changes a bit.
 #[test]
 fn gradients_go_together_and_bits_stay() {
     let sizes = StepSizes { micro_batch_size: 4, seq_len: 8, gradient_accumulation_steps: 1 };
@@ -159,7 +159,7 @@ fn gradients_go_together_and_bits_stay() {
             assert!(a.losses == b.losses && a.state == b.state && a.valid == b.valid, "{mesh}: buckets change bits");
         }
         match mesh {
-            // Losses and how many count, and all gradients at once.
+            // Losses with their counts, and all gradients at once.
             "dp=2" => assert_eq!((usual[0].calls, single[0].calls), (2 + tensors.div_ceil(32), 2 + tensors)),
             "fsdp=2" => assert!(usual[0].calls <= single[0].calls),
             _ => assert!(usual[0].calls + tensors / 4 < single[0].calls, "{mesh}"),
@@ -167,7 +167,7 @@ fn gradients_go_together_and_bits_stay() {
     }
 }
 
-/// The same where each rank of a pipeline has several chunks of layers.
+/// Like `run_how`, with several virtual stages per rank of a pipeline.
 fn in_chunks(
     mesh: &str,
     chunks: usize,
@@ -211,7 +211,7 @@ fn same_numbers(mesh: &str, ran: &[Ran], want: &Ran) {
         let floats = |t: &NamedTensor| -> Vec<f32> {
             t.bytes.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect()
         };
-        // Adam's first steps are of one size whatever the gradient, so noise in tiny gradients shows.
+        // Adam's first steps have the same size for any gradient, so noise in tiny gradients becomes visible.
         let worst = floats(got).iter().zip(floats(want)).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
         assert!(worst < 5e-3, "{mesh}: {} differs by {worst}", got.name);
     }
@@ -231,7 +231,7 @@ fn losses_on_meshes_equal_those_of_one_process() {
     }
 }
 
-/// Sequences in parts, and experts that ranks share; both beside other axes.
+/// Sequence and expert parallelism; both combined with other axes.
 #[test]
 fn sequences_and_experts_are_divided_with_the_same_losses() {
     for (mesh, experts, accumulate) in [
@@ -257,7 +257,7 @@ fn sequences_and_experts_are_divided_with_the_same_losses() {
     }
 }
 
-/// Layers in stages, with as many micro-batches as there are, more and fewer; chunks in turns; beside other axes.
+/// Pipelines with as many micro-batches as stages, more and fewer; virtual stages; combined with other axes.
 #[test]
 fn pipelines_give_the_same_losses() {
     let deep = [("n_layers", 4)];
@@ -280,7 +280,7 @@ fn pipelines_give_the_same_losses() {
         if mesh == "pp=2" {
             let again = in_chunks(mesh, chunks, &model, sizes, None, 0..3);
             assert_eq!(ran, again, "{mesh}: other bits the second time");
-            // Where it stopped, another mesh goes on.
+            // Another mesh continues from the state.
             let rest = on_mesh("dp=2", &model, sizes, Some(&ran[0].state), 3..4);
             let straight = alone(model(), sizes, 4);
             close(rest[0].losses[0].0, straight.losses[3].0, "after a pipeline");
@@ -288,7 +288,7 @@ fn pipelines_give_the_same_losses() {
     }
 }
 
-/// What one process writes, ranks that share the model write too.
+/// Sharded generation gives the same tokens as one process.
 #[test]
 fn generation_on_several_ranks_gives_the_same_tokens() {
     use models::GenerateOptions;
@@ -349,13 +349,12 @@ fn traffic_and_memory_are_what_theory_says() {
         println!("{what}: {got} bytes a rank and step, theory {theory}");
         assert!(off < 0.01, "{what}: {got} bytes a rank and step, theory says {theory}");
     };
-    // Gradients are summed: each rank sends all but its share, twice.
+    // Gradients are all-reduced: each rank sends all but its shard, twice.
     for n in [2, 4] {
         let ran = on_mesh(&format!("dp={n}"), &model, sizes, None, 0..1);
         within(ran[0].sent, 2 * parameters * (n - 1) / n, &format!("dp={n}"));
     }
-    // Parameters are gathered for forward and for backward (which has no use for the table of embeddings), gradients are
-    // scattered.
+    // Parameters are gathered for forward and for backward (which does not use the embedding table), gradients are reduce-scattered.
     let ran = on_mesh("fsdp=4", &model, sizes, None, 0..1);
     within(ran[0].sent, (3 * parameters - table) * 3 / 4, "fsdp=4");
     println!("memory of a rank: {} of {}", ran[0].bytes, want.bytes);
@@ -383,7 +382,7 @@ fn meshes_that_do_not_fit_are_refused_with_a_remedy() {
     }
 }
 
-/// Memory and traffic that a plan says are those of ranks that run, on ten meshes.
+/// The planned memory and traffic equal those of a run, on ten meshes.
 #[test]
 fn plans_say_what_ranks_hold_and_send() {
     use models::plan::{DEVICES, TrainJob, cost};
@@ -421,7 +420,7 @@ fn plans_say_what_ranks_hold_and_send() {
             ran[0].sent
         );
         assert!(memory < 0.05, "{mesh}: {} bytes planned, {held} held", planned.memory());
-        // What stages tell each other differs from rank to rank.
+        // The traffic between stages differs from rank to rank.
         assert!(
             mesh.contains("pp") || sent < 0.01,
             "{mesh}: {} planned, {} sent",

@@ -1,5 +1,5 @@
-//! Meshes inside of each other, sizes that don't divide, and what training can do beside the plain: each gives the numbers of
-//! one process, or says what to give instead.
+//! Nested meshes, sizes that don't divide evenly, and combinations with other training features: each gives the numbers of one
+//! process, or an error with a remedy.
 
 use super::*;
 use models::{Adapter, AdapterOptions, LoraOptions};
@@ -26,7 +26,7 @@ fn nested_meshes_give_the_losses_of_one_process() {
     }
 }
 
-/// Vocabularies, widths and numbers of heads that ranks can't share evenly.
+/// Vocabularies, widths and numbers of heads that can't be split evenly.
 #[test]
 fn sizes_that_do_not_divide_are_kept_whole_and_right() {
     let odd = [("vocab_size", 49), ("d_ff", 45), ("heads", 3), ("kv_heads", 1), ("d_model", 24)];
@@ -45,7 +45,7 @@ fn sizes_that_do_not_divide_are_kept_whole_and_right() {
     }
 }
 
-/// A table of embeddings that is the head too: on every stage that uses it, with one gradient.
+/// A tied embedding table is on every stage that uses it, with one gradient.
 #[test]
 fn tied_embeddings_stay_tied() {
     for name in ["gpt2", "gemma"] {
@@ -79,7 +79,7 @@ fn tied(name: &str) -> Model {
     model
 }
 
-/// Runs an adapter; gives losses of rank 0, or why not.
+/// Trains an adapter; returns the losses of rank 0, or the error.
 fn adapted(mesh: &str, sizes: StepSizes) -> std::result::Result<Vec<f32>, String> {
     let made = |comm: Option<Arc<Comm>>| -> std::result::Result<Vec<f32>, String> {
         let model = llama(&[]);
@@ -119,7 +119,7 @@ fn adapters_train_on_meshes_or_say_why_not() {
     assert!(e.contains("leave out `pp`"), "{e}");
 }
 
-/// In bf16, losses differ by what rounding of one dtype does; the same bits come each time.
+/// In bf16, losses differ by rounding errors; they are bitwise reproducible.
 #[test]
 fn narrow_numbers_on_meshes() {
     let sizes = StepSizes { micro_batch_size: 4, seq_len: 16, gradient_accumulation_steps: 1 };
@@ -134,7 +134,7 @@ fn narrow_numbers_on_meshes() {
     }
 }
 
-/// Between the products of an expert nothing is sent: what ranks say does not grow with the experts' width.
+/// Nothing is sent between the products of an expert: the traffic does not grow with the experts' width.
 #[test]
 fn experts_are_told_tokens_alone() {
     use models::plan::{DEVICES, TrainJob, cost};
@@ -150,7 +150,7 @@ fn experts_are_told_tokens_alone() {
     }
 }
 
-/// A model that says itself where ranks talk.
+/// A model with explicit collectives.
 const TALKS: &str = r#"
 from std.modules.linear import Linear
 
@@ -186,7 +186,7 @@ model Talks(vocab_size: int = 48, width: int = 32, inner: int = 64):
       x2 -> Linear(lm_head) -> out
 "#;
 
-/// Annotations of results change what ranks send, and no number.
+/// Sharding annotations of results change the traffic, and no number.
 #[test]
 fn models_that_say_where_ranks_talk() {
     let sizes = StepSizes { micro_batch_size: 4, seq_len: 16, gradient_accumulation_steps: 1 };

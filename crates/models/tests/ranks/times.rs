@@ -1,10 +1,10 @@
-//! What a step takes, foretold and measured. Timings need a machine of one's own: `TENSORLOOM_TIMES=1` compares them.
+//! Compares predicted and measured step times. Timings need an idle machine: `TENSORLOOM_TIMES=1` enables them.
 
 use super::*;
 use models::plan::{LocalMachine, RankTransport, TrainJob};
 use std::time::Instant;
 
-/// Seconds of a step on a mesh of threads, and bytes: the median of the slowest rank, those of the fullest.
+/// The median seconds of a step of the slowest rank on a mesh of threads, and the bytes of the rank with the most memory.
 fn measured(
     mesh: &str,
     model: &(dyn Fn() -> Model + Sync),
@@ -45,7 +45,7 @@ fn measured(
 
 #[test]
 fn plans_foretell_the_time_of_a_step() {
-    // All meshes, or some by number: `TENSORLOOM_TIMES=0-4`.
+    // All meshes, or some by index: `TENSORLOOM_TIMES=0-4`.
     let asked = std::env::var("TENSORLOOM_TIMES").ok();
     let long = asked.is_some();
     let wide = [("vocab_size", 512), ("d_model", 128), ("n_layers", 4), ("d_ff", 384), ("max_seq", 64)];
@@ -81,7 +81,7 @@ fn plans_foretell_the_time_of_a_step() {
         };
         let job = TrainJob { architecture: llama(&pairs).architecture, dtype: DType::F32, sizes, chunks: 1 };
         let parsed = Mesh::parse(mesh).unwrap();
-        // In turns, so that what else the machine does touches both.
+        // Alternately, so that other load affects both.
         let (mut ratios, mut shown, mut held) = (Vec::new(), None, 0.0);
         for _ in 0..if long { 3 } else { 1 } {
             let cost = here.cost(&job, &parsed).unwrap_or_else(|e| panic!("{mesh}: {e}"));
@@ -108,7 +108,7 @@ fn plans_foretell_the_time_of_a_step() {
     assert!(!long || worst < 0.25, "off by {worst:.2}");
 }
 
-/// A network that is slow: what a rank sends takes its time, and no core.
+/// A slow network: sending takes time, but no core.
 struct Slow {
     inner: thread_transport::ThreadTransport,
     speed: f64,
@@ -142,7 +142,7 @@ impl dist::Transport for Slow {
     }
 }
 
-/// Steps over a slow network: gradients one by one, in buckets, and in buckets while ranks compute, in turns.
+/// Steps over a slow network: gradients one by one, in buckets, and in buckets with overlap, alternately.
 #[test]
 fn buckets_and_overlap_save_time_on_a_slow_network() {
     if std::env::var("TENSORLOOM_TIMES").is_err() {

@@ -1,4 +1,4 @@
-//! Composites that are ops of ONNX; the others are written out.
+//! Composites with a corresponding ONNX op; the others are inlined.
 
 use super::writer::{ExportedValue, ModelWriter, float, int, string};
 use crate::error::Result;
@@ -24,7 +24,7 @@ impl ModelWriter {
         let x = args.first();
         let float_x = x.filter(|x| matches!(x.ty.dtype, DType::F16 | DType::BF16 | DType::F32 | DType::F64));
         let last = vec![int("axis", -1)];
-        // Private results exist for derivatives; where there is none, ONNX's op gives all.
+        // Residual results exist for derivatives; without them, ONNX's op is sufficient.
         let one = types.len() == 1;
         Ok(match (c.name.as_str(), float_x) {
             ("relu", Some(x)) if one => vec![self.node("Relu", &[x], &types[0])],

@@ -1,4 +1,4 @@
-//! Loops and branches. Constants of a body are seen by their names outside of it.
+//! Exports loops and branches. Bodies refer to constants outside by name.
 
 use super::info;
 use super::writer::{ExportedValue, ModelWriter, int, ints, subgraph};
@@ -8,7 +8,7 @@ use ir::ops::{Cond, Scan, While};
 use ir::{Compare, DType, Graph, Scalar, Type};
 
 impl ModelWriter {
-    /// A body: its own inputs, then what `write` makes of them.
+    /// A body graph: its own inputs, then the nodes that `write` adds.
     fn body(
         &mut self,
         inputs: &[Type],
@@ -21,7 +21,7 @@ impl ModelWriter {
         let mut node = std::mem::replace(&mut self.nodes, outside);
         let mut output = Vec::new();
         for out in outs? {
-            // Each output is a value of the body of its own.
+            // Each output must be a separate value of the body.
             let name = self.fresh_name();
             node.push(crate::proto::NodeProto {
                 input: vec![out.name.clone()],
@@ -48,7 +48,7 @@ impl ModelWriter {
             }
             return Ok(outs);
         }
-        // The number of the iteration goes along: a scan needs something to scan, and a bound something to compare with.
+        // The iteration number is an operand: a scan needs something to scan over, and a bound something to compare with.
         let mut order: Vec<i64> = (0..s.length as i64).collect();
         if s.reverse {
             order.reverse();
@@ -64,7 +64,7 @@ impl ModelWriter {
             let args: Vec<ExportedValue> = consts.iter().chain(&own[..own.len() - 1]).cloned().collect();
             let mut outs = w.graph(&s.body, &args)?;
             if let Some(count) = &count {
-                // In reverse the first iterations are those at the end of the bound.
+                // In reverse, the first iterations are those at the end of the bound.
                 let c = w.cast(count, DType::I64);
                 let on = w.compare(Compare::Lt, number, &c);
                 for (k, out) in outs.iter_mut().enumerate() {
@@ -98,7 +98,7 @@ impl ModelWriter {
         self.choose(&c.branches.iter().map(|b| &**b).collect::<Vec<_>>(), 0, &args[0], &args[1..], types)
     }
 
-    /// The branch of this index or a later one.
+    /// Nested If nodes that select the branch with this index or a later one.
     fn choose(
         &mut self,
         branches: &[&Graph],

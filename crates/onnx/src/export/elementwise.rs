@@ -1,4 +1,4 @@
-//! Elementwise ops.
+//! Exports elementwise ops.
 
 use super::export_error;
 use super::writer::{ExportedValue, ModelWriter, int, string};
@@ -46,12 +46,12 @@ impl ModelWriter {
                 let below = self.node("Less", &[x, &zero], &ty.with_dtype(DType::Bool));
                 return Ok(self.node("Where", &[&below, &up, &down], &ty));
             }
-            // Exact at whole numbers, as ours is.
+            // Exact at integers, like ours.
             Unary::Exp2 => {
                 let two = self.number(d, 2.0);
                 return Ok(self.node("Pow", &[&two, x], &ty));
             }
-            // Exact at powers of the base, as ours is.
+            // Exact at powers of the base, like ours.
             Unary::Log2 | Unary::Log10 => {
                 let base = if f == Unary::Log2 { 2.0f64 } else { 10.0 };
                 let l = self.node("Log", &[x], &ty);
@@ -90,7 +90,7 @@ impl ModelWriter {
         Ok(self.node(named, &[x], &ty))
     }
 
-    /// `exp(x) - 1` without loss near 0: `2·tanh(x/2) / (1 - tanh(x/2))`.
+    /// `exp(x) - 1` without cancellation near 0: `2·tanh(x/2) / (1 - tanh(x/2))`.
     fn expm1(&mut self, x: &ExportedValue) -> ExportedValue {
         let ty = x.ty.clone();
         let (half, one, two) = (self.number(ty.dtype, 0.5), self.number(ty.dtype, 1.0), self.number(ty.dtype, 2.0));
@@ -105,7 +105,7 @@ impl ModelWriter {
         self.node("Where", &[&small, &near, &far], &ty)
     }
 
-    /// `log(1 + x)` without loss near 0: `2·atanh(x / (2 + x))`.
+    /// `log(1 + x)` without cancellation near 0: `2·atanh(x / (2 + x))`.
     fn log1p(&mut self, x: &ExportedValue) -> ExportedValue {
         let ty = x.ty.clone();
         let (half, one, two) = (self.number(ty.dtype, 0.5), self.number(ty.dtype, 1.0), self.number(ty.dtype, 2.0));
@@ -122,7 +122,7 @@ impl ModelWriter {
         self.node("Where", &[&small, &near, &far], &ty)
     }
 
-    /// `Max` or `Min`, also of bools.
+    /// `Max` or `Min`, also of booleans.
     pub(super) fn extremum(&mut self, op: &str, a: &ExportedValue, b: &ExportedValue) -> ExportedValue {
         let ty = a.ty.clone();
         let op = match (ty.dtype, op) {
@@ -154,8 +154,8 @@ impl ModelWriter {
             Binary::Pow => {
                 let (wa, mut wb) = (self.cast(a, DType::I64), self.cast(b, DType::I64));
                 if d == DType::U64 {
-                    // Exponents from 2⁶³ on are negative in i64. Modulo 2⁶⁴ odd numbers repeat after 2⁶² exponents, and even ones are 0 from
-                    // 64 on: 2⁶² with the lower bits gives the same.
+                    // Exponents from 2⁶³ on are negative in i64. Modulo 2⁶⁴ powers of odd numbers repeat after 2⁶² exponents, and
+                    // those of even ones are 0 from 64 on: 2⁶² with the lower bits gives the same.
                     let number = |w: &mut ModelWriter, n: i64| w.scalar(Scalar::from_i64(DType::I64, n));
                     let (zero, low, high) = (number(self, 0), number(self, (1 << 62) - 1), number(self, 1 << 62));
                     let rest = self.node("BitwiseAnd", &[&wb, &low], &wb.ty.clone());
@@ -186,12 +186,12 @@ impl ModelWriter {
         Ok(self.node(op, &[a, b], &ty))
     }
 
-    /// By quadrants: the angle of `|y| / |x|`, turned.
+    /// By quadrants: the angle of `|y| / |x|`, rotated.
     fn atan2(&mut self, y: &ExportedValue, x: &ExportedValue) -> ExportedValue {
         let (ty, d) = (y.ty.clone(), y.ty.dtype);
         let bools = ty.with_dtype(DType::Bool);
         let (ay, ax) = (self.node("Abs", &[y], &ty), self.node("Abs", &[x], &ty));
-        // The smaller over the larger, so that nothing overflows; 0 over 0 counts as 0.
+        // The smaller over the larger, so that nothing overflows; 0 over 0 is replaced by 0.
         let steep = self.node("Greater", &[&ay, &ax], &bools);
         let (top, bottom) = (self.node("Min", &[&ay, &ax], &ty), self.node("Max", &[&ay, &ax], &ty));
         let (zero, one) = (self.number(d, 0.0), self.number(d, 1.0));
@@ -199,7 +199,7 @@ impl ModelWriter {
         let same = self.node("Equal", &[&top, &bottom], &bools);
         let safe = self.node("Where", &[&origin, &one, &bottom], &ty);
         let q = self.node("Div", &[&top, &safe], &ty);
-        // Also of two infinities, whose quotient is not a number.
+        // Also for two infinities, whose quotient is NaN.
         let whole = self.node("Where", &[&origin, &zero, &one], &ty);
         let q = self.node("Where", &[&same, &whole, &q], &ty);
         let a = self.node("Atan", &[&q], &ty);
@@ -207,7 +207,7 @@ impl ModelWriter {
         let turned = self.node("Sub", &[&quarter, &a], &ty);
         let a = self.node("Where", &[&steep, &turned, &a], &ty);
         let negative = |w: &mut ModelWriter, v: &ExportedValue| -> ExportedValue {
-            // The sign bit, which 1/v shows for zeros.
+            // The sign bit, which 1/v reveals for zeros.
             let r = w.node("Reciprocal", &[v], &ty);
             let (below, is_zero) = (w.node("Less", &[v, &zero], &bools), w.node("Equal", &[v, &zero], &bools));
             let flipped = w.node("Less", &[&r, &zero], &bools);
@@ -220,7 +220,7 @@ impl ModelWriter {
         let a = self.node("Where", &[&left, &turned, &a], &ty);
         let minus = self.node("Neg", &[&a], &ty);
         let a = self.node("Where", &[&down, &minus, &a], &ty);
-        // Not a number where an operand isn't.
+        // NaN if an operand is NaN.
         let sum = self.node("Add", &[y, x], &ty);
         let (ny, nx) = (self.node("IsNaN", &[y], &bools), self.node("IsNaN", &[x], &bools));
         let nan = self.node("Or", &[&ny, &nx], &bools);
@@ -248,7 +248,7 @@ impl ModelWriter {
         self.node(op, &[&a, &b], &bools)
     }
 
-    /// Integers saturate from floats, and NaN becomes 0, which ONNX leaves open.
+    /// Conversions from floats to integers saturate, and NaN becomes 0; ONNX leaves both undefined.
     pub(super) fn cast_op(&mut self, x: &ExportedValue, to: DType) -> ExportedValue {
         let from = x.ty.dtype;
         if !(from.is_float() && to.is_int()) {
@@ -266,7 +266,7 @@ impl ModelWriter {
             let y = self.node("Min", &[&y, &hi], &wide.ty);
             return self.cast(&y, to);
         }
-        // The largest integers of 64 bits are no floats: what reaches them is replaced afterwards.
+        // The largest 64-bit integers are not floats: values that reach them are replaced afterwards.
         let (above, below) =
             (self.node("GreaterOrEqual", &[&y, &hi], &bools), self.node("LessOrEqual", &[&y, &lo], &bools));
         let y = self.node("Where", &[&above, &zero, &y], &wide.ty);

@@ -1,5 +1,5 @@
-//! Reading and writing at computed places. Everything but the usual cases goes through flat indices: the place of each
-//! element in row-major order, computed from the index vectors.
+//! Gather and scatter at computed indices. Except for common cases, they use flat indices: the index of each element in row-major
+//! order, computed from the index vectors.
 
 use super::writer::{ExportedValue, ModelWriter, int, string};
 use crate::error::Result;
@@ -8,8 +8,8 @@ use ir::types::{offset, row_major};
 use ir::{DType, Literal, Scalar, Type};
 
 impl ModelWriter {
-    /// For slices of a tensor `operand` at index vectors: the flat place of each of their elements (i64, of the slices'
-    /// shape), and whether its slice lies inside.
+    /// For slices of a tensor `operand` at index vectors: the flat index of each of their elements (i64, with the slices' shape),
+    /// and whether its slice is in bounds.
     fn flat_indices(
         &mut self,
         dims: &SliceDims,
@@ -23,7 +23,7 @@ impl ModelWriter {
         let batch_shape = &indices.ty.shape[..indices.ty.rank() - 1];
         let batch_axes: Vec<usize> = (0..slices.len()).filter(|a| !dims.offset.contains(a)).collect();
         let indices = if indices.ty.dtype == DType::U64 {
-            // Beyond i64 is outside of every axis.
+            // Values beyond i64 are out of bounds on every axis.
             let most = self.scalar(Scalar::from_i64(DType::U64, i64::MAX));
             let i = self.arith("Min", indices, &most);
             self.cast(&i, DType::I64)
@@ -49,7 +49,7 @@ impl ModelWriter {
                 Some(m) => self.node("And", &[&m, &both], &bools),
                 None => both,
             });
-            // Moved inside in any case, so that every place exists.
+            // Clamped in any case, so that every index is valid.
             let c = self.arith("Max", &component, &zero);
             let most = self.scalar(Scalar::from_i64(DType::I64, last.max(0)));
             let c = self.arith("Min", &c, &most);
@@ -60,7 +60,7 @@ impl ModelWriter {
                 None => c,
             });
         }
-        // What doesn't depend on the indices: places inside of a slice and along batch axes.
+        // The part that doesn't depend on the index vectors: offsets inside a slice and along batch axes.
         let walking: Vec<usize> =
             (0..operand.rank()).filter(|a| !dims.collapsed.contains(a) && !dims.operand_batch.contains(a)).collect();
         let own_shape: Vec<usize> = (0..slices.len())
@@ -142,7 +142,7 @@ impl ModelWriter {
         let sizes = s.dims.slice_sizes(x.ty.rank(), &updates.ty.shape);
         let clip = s.mode == ScatterMode::Clip;
         let (places, inside) = self.flat_indices(&s.dims, &x.ty, indices, &sizes, &updates.ty.shape, clip);
-        // What lies outside goes to one more element behind the rest, which is dropped.
+        // Elements out of bounds are written to an additional element at the end, which is dropped.
         let behind = self.scalar(Scalar::from_i64(DType::I64, n as i64));
         let places = self.node("Where", &[&inside, &places, &behind], &places.ty.clone());
         let reduction = match s.kind {
@@ -155,7 +155,7 @@ impl ModelWriter {
         self.scatter_flat(x, &places, updates, reduction)
     }
 
-    /// Writes updates at flat places of a tensor, of which one more than there are is dropped.
+    /// Scatters updates to flat indices of a tensor with an additional element, which is dropped.
     fn scatter_flat(
         &mut self,
         x: &ExportedValue,
@@ -178,7 +178,7 @@ impl ModelWriter {
         Ok(self.cast(&y, dtype))
     }
 
-    /// A start of a slice, moved inside.
+    /// Clamps the start of a slice.
     fn clamp_start(&mut self, start: &ExportedValue, room: usize) -> ExportedValue {
         let s = if start.ty.dtype == DType::U64 {
             let most = self.scalar(Scalar::from_i64(DType::U64, room as i64));
@@ -245,7 +245,7 @@ impl ModelWriter {
         }
     }
 
-    /// Indices along an axis: moved inside, and whether they were.
+    /// Indices along an axis: the clamped index, and whether it was in bounds.
     fn clamp_indices(&mut self, i: &ExportedValue, size: usize) -> (ExportedValue, ExportedValue) {
         let i = if i.ty.dtype == DType::U64 {
             let most = self.scalar(Scalar::from_i64(DType::U64, i64::MAX));

@@ -1,4 +1,4 @@
-//! Contractions and convolutions.
+//! Exports contractions and convolutions.
 
 use super::export_error;
 use super::writer::{ExportedValue, ModelWriter, int, ints, signed};
@@ -7,13 +7,13 @@ use ir::ops::{Conv, Dot, RaggedDot, RaggedMode, ReduceKind};
 use ir::{DType, Type};
 
 impl ModelWriter {
-    /// Axes in the order batch, free, contracted (and the other way around), then one MatMul.
+    /// Transposes to the order batch, free, contracted (and the reverse), then uses one MatMul.
     pub(super) fn dot(&mut self, d: &Dot, a: &ExportedValue, b: &ExportedValue, out: &Type) -> ExportedValue {
         let size = |v: &ExportedValue, axes: &[usize]| -> usize { axes.iter().map(|&i| v.ty.shape[i]).product() };
         let (fa, fb) = (d.lhs_free(a.ty.rank()), d.rhs_free(b.ty.rank()));
         let batch = size(a, &d.lhs_batch);
         let (m, k, n) = (size(a, &fa), size(a, &d.lhs_contract), size(b, &fb));
-        // Types that MatMul takes; narrow floats are summed as the accumulator says.
+        // Types that MatMul supports; narrow floats are summed in the accumulator's type.
         let own = a.ty.dtype;
         let wide = match own {
             DType::I8 | DType::I16 | DType::U8 | DType::U16 if d.acc.size() <= 4 => DType::I32,
@@ -25,7 +25,7 @@ impl ModelWriter {
         let a = self.permute(&a, &order(&d.lhs_batch, &fa, &d.lhs_contract));
         let b = self.permute(&b, &order(&d.rhs_batch, &d.rhs_contract, &fb));
         if m == 0 || n == 0 || k == 0 || batch == 0 {
-            // Sums of nothing are 0.
+            // A sum of no terms is 0.
             let zero = self.scalar(ir::Scalar::zero(out.dtype));
             return self.expand(&zero, &out.shape);
         }
@@ -41,7 +41,7 @@ impl ModelWriter {
         self.cast(&y, out.dtype)
     }
 
-    /// Rows that belong to each group, `[.., groups, rows]`.
+    /// The mask of rows that belong to each group, `[.., groups, rows]`.
     fn groups(&mut self, offsets: &ExportedValue, rows: usize) -> Result<ExportedValue> {
         let rank = offsets.ty.rank();
         let (axis, n) = (rank - 1, offsets.ty.shape[rank - 1] - 1);
@@ -63,7 +63,7 @@ impl ModelWriter {
         Ok(self.node("And", &[&begun, &ended], &truth))
     }
 
-    /// ONNX has no products in groups: every group multiplies all rows, of which those of others are zero.
+    /// ONNX has no grouped products: every group multiplies all rows, with the rows of other groups set to zero.
     pub(super) fn ragged_dot(
         &mut self,
         d: &RaggedDot,
@@ -129,7 +129,7 @@ impl ModelWriter {
             let zero = self.scalar(ir::Scalar::zero(out.dtype));
             return Ok(self.expand(&zero, &out.shape));
         }
-        // Integers are convolved in f64, which holds sums up to 2^53; what their type does not hold wraps by way of i64.
+        // Integers are convolved in f64, which represents sums up to 2^53; the result wraps to their type by way of i64.
         let whole = !x.ty.dtype.is_float();
         let wide = if whole { DType::F64 } else { c.acc };
         let (x, kernel) = (self.cast(x, wide), self.cast(kernel, wide));

@@ -1,5 +1,5 @@
-//! From a Graph to an ONNX model, in opset 22. Functions and composites are written out, or as ONNX's own op where there is
-//! one; loops and branches become Scan, Loop and If.
+//! Exports a Graph as an ONNX model in opset 22. Functions and composites are inlined, or exported as ONNX's own op where there
+//! is one; loops and branches become Scan, Loop and If.
 
 mod composites;
 mod control;
@@ -23,26 +23,26 @@ use prost::Message;
 use std::collections::BTreeMap;
 use writer::{ExportedValue, ModelWriter};
 
-/// The opset that is written.
+/// The opset of exported models.
 pub(crate) const OPSET: i64 = 22;
 
-/// What a model calls a graph's inputs and outputs; those without a name are `input_0`, `output_0`, ….
+/// The names of a graph's inputs and outputs; those without a name are `input_0`, `output_0`, ….
 #[derive(Clone, Debug, Default)]
 pub struct ExportNames {
     /// Names of inputs, in order.
     pub inputs: Vec<String>,
     /// Names of outputs, in order.
     pub outputs: Vec<String>,
-    /// Inputs, by position, that are written into the model with their values.
+    /// Inputs, by index, that are exported as initializers with their values.
     pub parameters: BTreeMap<usize, Literal>,
 }
 
-/// A graph as the bytes of an ONNX model.
+/// Exports a graph as the bytes of an ONNX model.
 pub fn export(graph: &Graph, names: &ExportNames) -> Result<Vec<u8>> {
     Ok(export_model(graph, names)?.encode_to_vec())
 }
 
-/// A graph as an ONNX model.
+/// Exports a graph as an ONNX model.
 pub fn export_model(graph: &Graph, names: &ExportNames) -> Result<ModelProto> {
     let mut taken = std::collections::BTreeSet::new();
     let mut name = |list: &[String], i: usize, what: &str| -> Result<String> {
@@ -99,7 +99,7 @@ pub(crate) fn info(name: &str, ty: &Type) -> ValueInfo {
 }
 
 impl ModelWriter {
-    /// Writes a graph's nodes; gives its outputs.
+    /// Writes a graph's nodes; returns its outputs.
     pub(crate) fn graph(&mut self, graph: &Graph, args: &[ExportedValue]) -> Result<Vec<ExportedValue>> {
         let live = graph.live_values();
         let mut values: Vec<Option<ExportedValue>> = vec![None; graph.num_values()];
@@ -122,7 +122,7 @@ impl ModelWriter {
     }
 
     fn node_of(&mut self, node: &Node, args: &[ExportedValue], types: &[Type]) -> Result<Vec<ExportedValue>> {
-        // Numbers of 8 bits are computed with in f32, which holds each of them.
+        // 8-bit floats are computed in f32, which represents each of them.
         let small = |t: &Type| t.dtype.is_float() && t.dtype.size() == 1;
         let converts = matches!(node.op, Op::Cast(_) | Op::Quantize(_) | Op::Const(_) | Op::Bitcast(_));
         if !converts && node.op.semantics().is_plain() && args.iter().map(|a| &a.ty).chain(types).any(small) {
@@ -156,7 +156,7 @@ impl ModelWriter {
             Op::While(w) => self.while_loop(w, args),
             Op::Composite(c) => self.composite(c, args, types),
             Op::Collective(_) => Err(export_error(op.name(), "it belongs inside of a shard_map; export that")),
-            // What it means says how it is written; what is nothing but a name has no counterpart.
+            // Other ops are exported by their semantics; an op without semantics as data has no counterpart.
             other => self.by_semantics(other, args, types),
         }
     }
@@ -168,7 +168,7 @@ pub(crate) fn export_error(op: &str, problem: &str) -> Error {
     Error::Export { op: op.to_string(), problem: problem.to_string() }
 }
 
-/// The op with results in f32 where they had 8 bits.
+/// The op with f32 results in place of 8-bit floats.
 fn widen_fp8(op: &Op) -> Op {
     use ir::DType::F32;
     let wide = |d: ir::DType| if d.is_float() && d.size() == 1 { F32 } else { d };
@@ -200,7 +200,7 @@ trait HasNoBody {
 }
 
 impl HasNoBody for Semantics {
-    /// Whether the op has no body that would be written with types of its own.
+    /// Whether the op has no body graph, whose types would have to change.
     fn is_plain(&self) -> bool {
         !matches!(self, Semantics::Inline(_))
     }

@@ -1,4 +1,4 @@
-//! Ops by what they mean: an op whose meaning is data is written from it, whatever its name is.
+//! Exports ops by their semantics: an op whose semantics are data needs no separate rule.
 
 use super::writer::{ExportedValue, ModelWriter};
 use super::{NO_COUNTERPART, export_error};
@@ -53,7 +53,7 @@ impl ModelWriter {
         }
     }
 
-    /// A scalar expression for each element of a result.
+    /// Writes a scalar expression for each element of a result.
     fn expression(&mut self, e: &Expr, args: &[ExportedValue], out: &Type) -> Result<ExportedValue> {
         let mut of = |e: &Expr| self.expression(e, args, out);
         Ok(match e {

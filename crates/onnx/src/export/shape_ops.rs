@@ -1,4 +1,4 @@
-//! Views, leaves, reductions and order.
+//! Exports views, constants, reductions and sorting.
 
 use super::export_error;
 use super::writer::{ExportedValue, ModelWriter, int};
@@ -49,7 +49,7 @@ impl ModelWriter {
         self.node("Slice", &[x, &args[0], &args[1], &args[2], &args[3]], &x.ty)
     }
 
-    /// Pads with a value of rank 0; negative amounts cut.
+    /// Pads with a value of rank 0; negative amounts crop.
     pub(super) fn pad(
         &mut self,
         x: &ExportedValue,
@@ -61,7 +61,7 @@ impl ModelWriter {
         let rank = x.ty.rank();
         let mut x = x.clone();
         for a in 0..rank {
-            // Each element of the axis with its gap behind it, in one axis; the last gap is cut off.
+            // Appends the gap to each element of the axis, then crops the last gap.
             if interior[a] == 0 || x.ty.shape[a] < 2 {
                 continue;
             }
@@ -77,7 +77,7 @@ impl ModelWriter {
             let joined = self.reshape(&apart, &flat);
             x = self.slice_axis(&joined, a, 0, n * (interior[a] + 1) - interior[a]);
         }
-        // Cutting first, so that padding never cuts what it filled.
+        // Crops first, so that padding is never cropped.
         let rank_sizes = x.ty.shape.to_vec();
         let cut_low: Vec<usize> = (0..rank).map(|a| (-low[a]).max(0) as usize).collect();
         let cut_high: Vec<usize> = (0..rank).map(|a| (-high[a]).max(0) as usize).collect();
@@ -88,7 +88,7 @@ impl ModelWriter {
             let (low, high): (Vec<i64>, Vec<i64>) = (0..rank).map(|a| (low[a].max(0), high[a].max(0))).unzip();
             return self.pad_edges(&x, fill, &low, &high);
         }
-        // More is cut than there is: what was padded on the other side goes too.
+        // More is cropped than there is: the padding on the other side is cropped too.
         let (grow_low, grow_high): (Vec<i64>, Vec<i64>) = (0..rank).map(|a| (low[a].max(0), high[a].max(0))).unzip();
         let y = self.pad_edges(&x, fill, &grow_low, &grow_high);
         let limit: Vec<usize> = (0..rank).map(|a| y.ty.shape[a].saturating_sub(cut_high[a])).collect();
@@ -105,7 +105,7 @@ impl ModelWriter {
         self.node("Pad", &[x, &pads, fill], &x.ty.with_shape(&shape))
     }
 
-    /// Types that reductions of ONNX take.
+    /// Types that ONNX's reductions support.
     fn reducible(dtype: DType) -> DType {
         match dtype {
             DType::Bool | DType::I8 | DType::I16 | DType::U8 | DType::U16 => DType::I32,
@@ -120,7 +120,7 @@ impl ModelWriter {
         let dtype = x.ty.dtype;
         let kept: Vec<usize> = (0..x.ty.rank()).filter(|a| !axes.contains(a)).map(|a| x.ty.shape[a]).collect();
         if axes.iter().any(|&a| x.ty.shape[a] == 0) {
-            // Over nothing: the identity, which ONNX leaves open for extrema.
+            // An empty reduction gives the identity, which ONNX leaves undefined for extrema.
             let v = self.scalar(kind.identity(dtype));
             return self.expand(&v, &kept);
         }
@@ -154,7 +154,7 @@ impl ModelWriter {
         if kind == ReduceKind::Prod && dtype.is_float() {
             return self.cumulative_product(x, axis, reverse);
         }
-        // Doubling: after k steps each element holds 2^k of them.
+        // Doubling: after k steps each element combines 2^k elements.
         let op = match kind {
             ReduceKind::Prod => "Mul",
             ReduceKind::Max | ReduceKind::Any => "Max",
@@ -180,7 +180,7 @@ impl ModelWriter {
         Ok(self.cast(&y, dtype))
     }
 
-    /// Products of floats keep their order, so they are a loop; its carry is wide, and results are rounded once.
+    /// Products of floats keep their order, so they are a loop; its carry is in a wider type, and results are rounded once.
     fn cumulative_product(&mut self, x: &ExportedValue, axis: usize, reverse: bool) -> Result<ExportedValue> {
         let dtype = x.ty.dtype;
         let x = &self.cast(x, DType::F64);
@@ -218,7 +218,7 @@ impl ModelWriter {
         Ok(vec![values, self.cast(&places, DType::I32)])
     }
 
-    /// The `k` first in order, and their places as i64.
+    /// The first `k` in sorted order, and their indices as i64.
     fn sorted_top_k(
         &mut self,
         x: &ExportedValue,
@@ -277,7 +277,7 @@ impl ModelWriter {
         }
         let inverse = matches!(f.kind, FftKind::Inverse | FftKind::InverseReal { .. });
         let half = matches!(f.kind, FftKind::Real | FftKind::InverseReal { .. });
-        // The half spectrum is along the last axis named: made first, undone last.
+        // The half spectrum is along the last given axis: transformed first, inverted last.
         let mut order = f.axes.to_vec();
         if !inverse {
             order.reverse();
@@ -298,7 +298,7 @@ impl ModelWriter {
                 self.scalar(ir::Scalar::from_i64(DType::I64, axis as i64)),
             );
             if real {
-                // Not every reader takes half a spectrum back: the whole of it is written out.
+                // Some implementations don't support the inverse of a half spectrum: the full one is computed.
                 let full = self.full_spectrum(&x, axis, n);
                 let mut wide = full.ty.shape.to_vec();
                 wide[axis] = n;
@@ -322,11 +322,11 @@ impl ModelWriter {
         Ok(outs)
     }
 
-    /// The spectrum of a real signal of `n` points from its half: what is missing is the mirror's conjugate.
+    /// The full spectrum of a real signal of `n` points from its half, by conjugate symmetry.
     fn full_spectrum(&mut self, x: &ExportedValue, axis: usize, n: usize) -> ExportedValue {
         let rank = x.ty.rank();
         let have = x.ty.shape[axis];
-        // The imaginary part at both ends has no meaning and is dropped.
+        // The imaginary part at both ends is ignored.
         let (re, im) = (self.slice_axis(x, rank - 1, 0, 1), self.slice_axis(x, rank - 1, 1, 2));
         let ends: Vec<bool> = (0..have).map(|k| k == 0 || (n % 2 == 0 && k == n / 2)).collect();
         let mask = self.literal(&Literal::new(&[have], &ends));
@@ -347,7 +347,7 @@ impl ModelWriter {
         self.concat(&[re, im], rank - 1)
     }
 
-    /// JAX's random bits, round by round.
+    /// JAX's random bits: Threefry, round by round.
     pub(super) fn threefry(&mut self, args: &[ExportedValue]) -> Vec<ExportedValue> {
         let ty = args[0].ty.clone();
         let word = |w: &mut ModelWriter, x: u64| w.scalar(ir::Scalar::from_bits(DType::U32, x));

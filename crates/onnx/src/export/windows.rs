@@ -1,11 +1,11 @@
-//! Reductions of sliding windows: each element of the window read everywhere at once, and combined.
+//! Exports reductions of sliding windows: a slice for each element of the window, combined elementwise.
 
 use super::export_error;
 use super::writer::{ExportedValue, ModelWriter, ints, signed};
 use crate::error::Result;
 use ir::ops::{ReduceKind, ReduceWindow};
 
-/// Windows of more elements are not written out.
+/// Windows of more elements are not supported.
 const MAX_WINDOW_ELEMENTS: usize = 1024;
 
 impl ModelWriter {
@@ -25,7 +25,7 @@ impl ModelWriter {
             })
             .collect();
         if counts.contains(&0) || r.window.contains(&0) {
-            // Windows without elements, or none at all.
+            // Windows without elements, or no windows at all.
             let shape: Vec<usize> = ir::ops::Op::from(r.clone())
                 .infer(std::slice::from_ref(&x.ty))
                 .map(|t| t[0].shape.to_vec())

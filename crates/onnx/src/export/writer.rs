@@ -1,11 +1,11 @@
-//! Nodes under construction, and the ONNX ops that most of ours are made of.
+//! Builds nodes, with helpers for common ONNX ops.
 
 use crate::elem::Elem;
 use crate::proto::{AttributeProto, GraphProto, NodeProto, TensorProto};
 use crate::tensor;
 use ir::{DType, Literal, Scalar, Type};
 
-/// A value by its name in the model.
+/// A value by its name in the model, with its type.
 #[derive(Clone, Debug)]
 pub(crate) struct ExportedValue {
     pub(crate) name: String,
@@ -19,7 +19,7 @@ pub(crate) struct ModelWriter {
     next: usize,
 }
 
-/// Constants of more elements are kept with the model's weights.
+/// Constants of more elements are stored with the model's weights.
 const MAX_INLINE_ELEMENTS: usize = 64;
 
 pub(crate) fn int(name: &str, i: i64) -> AttributeProto {
@@ -52,18 +52,18 @@ pub(crate) fn signed(list: &[usize]) -> Vec<i64> {
 }
 
 impl ModelWriter {
-    /// A name that nothing has yet.
+    /// A fresh name.
     pub(crate) fn fresh_name(&mut self) -> String {
         self.next += 1;
         format!("v{}", self.next)
     }
 
-    /// A node with one output.
+    /// Adds a node with one output.
     pub(crate) fn node(&mut self, op: &str, args: &[&ExportedValue], ty: &Type) -> ExportedValue {
         self.node_with_attributes(op, args, Vec::new(), ty)
     }
 
-    /// A node with attributes and one output.
+    /// Adds a node with attributes and one output.
     pub(crate) fn node_with_attributes(
         &mut self,
         op: &str,
@@ -75,7 +75,7 @@ impl ModelWriter {
         outs.remove(0)
     }
 
-    /// A node with several outputs.
+    /// Adds a node with several outputs.
     pub(crate) fn node_with_outputs(
         &mut self,
         op: &str,
@@ -96,7 +96,7 @@ impl ModelWriter {
         outs
     }
 
-    /// A node whose output has a given name.
+    /// Adds a node whose output has a given name.
     pub(crate) fn node_named(&mut self, op: &str, args: &[&ExportedValue], name: &str) {
         let node = NodeProto {
             input: args.iter().map(|v| v.name.clone()).collect(),
@@ -108,7 +108,7 @@ impl ModelWriter {
         self.nodes.push(node);
     }
 
-    /// An operand that is left out.
+    /// An omitted operand.
     pub(crate) fn omitted_operand(&self) -> ExportedValue {
         ExportedValue { name: String::new(), ty: Type::scalar(DType::F32) }
     }
@@ -128,7 +128,7 @@ impl ModelWriter {
         self.node_with_attributes("Constant", &[], vec![value], x.ty())
     }
 
-    /// A vector of i64.
+    /// A constant vector of i64.
     pub(crate) fn numbers(&mut self, list: &[i64]) -> ExportedValue {
         self.literal(&Literal::new(&[list.len()], list))
     }
@@ -137,7 +137,7 @@ impl ModelWriter {
         self.numbers(&signed(list))
     }
 
-    /// One number of a dtype, of rank 0, which broadcasts.
+    /// A constant of rank 0, which broadcasts.
     pub(crate) fn scalar(&mut self, s: Scalar) -> ExportedValue {
         self.literal(&Literal::scalar(s))
     }
@@ -152,7 +152,7 @@ impl ModelWriter {
         }
         let mut attributes = vec![int("to", Elem::from_dtype(dtype).number().into())];
         if dtype.is_float() && dtype.size() == 1 {
-            // Ours gives NaN or infinity beyond the range.
+            // Ours gives NaN or infinity out of range.
             attributes.push(int("saturate", 0));
         }
         self.node_with_attributes("Cast", &[x], attributes, &x.ty.with_dtype(dtype))
@@ -201,7 +201,7 @@ impl ModelWriter {
         self.expand(&x, shape)
     }
 
-    /// `op(a, b)` of one type, either of which may broadcast.
+    /// `op(a, b)` with operands of the same dtype, either of which may be broadcast.
     pub(crate) fn arith(&mut self, op: &str, a: &ExportedValue, b: &ExportedValue) -> ExportedValue {
         let ty = if a.ty.rank() >= b.ty.rank() { a.ty.clone() } else { b.ty.clone() };
         self.node(op, &[a, b], &ty)

@@ -1,4 +1,4 @@
-//! Scaled dot-product attention with its caches and masks.
+//! Scaled dot-product attention with KV caches and masks.
 
 use super::NodeOutputs;
 use super::matmul::matmul_of;
@@ -66,7 +66,7 @@ pub(super) fn convert(cx: &mut NodeContext) -> Result<NodeOutputs> {
     Ok([y, k, v].into_iter().chain(scores).map(Into::into).collect())
 }
 
-/// A mask may be shorter than the keys: those it doesn't speak of are not seen.
+/// A mask may be shorter than the keys: the remaining keys are masked.
 fn padded_mask(cx: &mut NodeContext, m: Value, keys: usize) -> Result<Value> {
     let shape = cx.shape(m);
     let Some(&last) = shape.last() else { return Err(Error::node_error("its mask must have axes")) };
@@ -83,7 +83,7 @@ fn padded_mask(cx: &mut NodeContext, m: Value, keys: usize) -> Result<Value> {
     Ok(cx.pad(m, fill, &low, &high, &vec![0; shape.len()])?)
 }
 
-/// By the library's attention, which backends know.
+/// Uses the library's attention composite, which backends support.
 fn fused_attention(
     cx: &mut NodeContext,
     [q, k, v]: [Value; 3],
@@ -125,7 +125,7 @@ struct AttentionParams {
     softcap: Option<f64>,
 }
 
-/// Written out, where scores are asked for or masks depend on lengths.
+/// Builds attention from primitive ops, where scores are outputs or masks depend on lengths.
 fn decomposed_attention(
     cx: &mut NodeContext,
     [q, k, v]: [Value; 3],
@@ -159,7 +159,7 @@ fn decomposed_attention(
     }
     let capped = scores;
     let full = [qs[0], qs[1], qs[2], ks[2]];
-    // Where a key is seen, and what is added to its score.
+    // Which keys are visible, and the bias of the scores.
     let mut seen: Option<Value> = None;
     let mut bias: Option<Value> = None;
     let both = |cx: &mut NodeContext, a: Option<Value>, b: Value| -> Result<Option<Value>> {

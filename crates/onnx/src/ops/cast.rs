@@ -1,4 +1,4 @@
-//! Conversions, also to and from types that are only carried.
+//! Conversions, also to and from emulated types.
 
 use super::NodeOutputs;
 use crate::elem::Elem;
@@ -27,7 +27,7 @@ fn convert(cx: &mut NodeContext, x: ImportedTensor, dtype: DType, carried: Optio
     Ok(vec![ImportedValue::Tensor(ImportedTensor { v, elem: carried })])
 }
 
-/// A value as another element type.
+/// Converts a value to another element type.
 pub(super) fn to_elem(
     cx: &mut NodeContext,
     x: Value,
@@ -46,7 +46,7 @@ pub(super) fn to_elem(
         return Ok(cx.cast(x, dtype)?);
     };
     if let Some((_, hi)) = elem.small_range() {
-        // The lowest bits, as casts to integers take them; from floats the fraction is dropped first.
+        // The lowest bits, as in casts to integers; fractions of floats are dropped first.
         let n = 1i64 << elem.bits();
         let wide = cx.cast(x, DType::I32)?;
         let mask = cx.full_like(wide, (n - 1) as f64)?;
@@ -67,12 +67,12 @@ pub(super) fn to_elem(
     round_small(cx, wide, f, saturate)
 }
 
-/// Rounds f32 to the numbers of a small float: to even, in steps of the power of two that the number lies at.
+/// Rounds f32 to the numbers of a small float: half to even, with the precision of the number's binade.
 fn round_small(cx: &mut NodeContext, x: Value, f: crate::elem::SmallFloat, saturate: bool) -> Result<Value> {
     let ty = cx.ty(x);
     let wide = cx.cast(x, DType::F64)?;
     let a = cx.unary(Unary::Abs, wide)?;
-    // The exponent's bits of the number are the power of two below it.
+    // The exponent's bits alone are the largest power of two not above the number.
     let bits = cx.one(Bitcast(DType::U64).into(), &[a])?;
     let u64s = ty.with_dtype(DType::U64);
     let mask = cx.full(&u64s, Scalar::from_bits(DType::U64, 0x7ff0_0000_0000_0000))?;
@@ -88,7 +88,7 @@ fn round_small(cx: &mut NodeContext, x: Value, f: crate::elem::SmallFloat, satur
     let beyond = cx.compare(Compare::Gt, r, max)?;
     let limit = if saturate || !f.nan { max } else { cx.full_like(r, f64::NAN)? };
     let r = cx.select(beyond, limit, r)?;
-    // Infinity times the step is not a number before it is replaced.
+    // Infinity times the step is NaN before it is replaced.
     let inf = cx.full_like(a, f64::INFINITY)?;
     let infinite = cx.compare(Compare::Eq, a, inf)?;
     let r = cx.select(infinite, limit, r)?;
@@ -97,7 +97,7 @@ fn round_small(cx: &mut NodeContext, x: Value, f: crate::elem::SmallFloat, satur
         let nans = cx.full_like(r, f64::NAN)?;
         cx.select(nan, nans, r)?
     } else {
-        // Without a NaN, one becomes 0, as the reference has it.
+        // In types without a NaN, NaN becomes 0, as in the reference.
         let nan = cx.compare(Compare::Ne, wide, wide)?;
         let zeros = cx.full_like(r, 0.0)?;
         cx.select(nan, zeros, r)?
@@ -152,14 +152,14 @@ pub(super) fn bit_cast(cx: &mut NodeContext) -> Result<NodeOutputs> {
         return Err(Error::node_error("the bits of that type are not ours"));
     }
     if cx.dtype(x) == DType::Bool || dtype == DType::Bool {
-        // A bool is one byte that is 0 or 1.
+        // A bool is stored as a byte 0 or 1.
         let x = cx.cast(x, DType::U8)?;
         return super::one(cx.cast(x, dtype)?);
     }
     super::one(if cx.dtype(x) == dtype { x } else { cx.one(Bitcast(dtype).into(), &[x])? })
 }
 
-/// Saturating conversion of integers in a wide type.
+/// Saturating conversion of integers, computed in a wider type.
 pub(super) fn saturated(cx: &mut NodeContext, x: Value, lo: f64, hi: f64) -> Result<Value> {
     let (lo, hi) = (cx.full_like(x, lo)?, cx.full_like(x, hi)?);
     Ok(cx.one(Clamp.into(), &[x, lo, hi])?)

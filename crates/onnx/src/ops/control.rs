@@ -1,4 +1,4 @@
-//! Branches, loops, sequences and optionals. Sequences and optionals exist while a model is imported, not in the graph.
+//! Branches, loops, sequences and optionals. Sequences and optionals exist only during import, not in the graph.
 
 use super::shape::concat_all;
 use super::{NodeOutputs, one};
@@ -9,7 +9,7 @@ use crate::proto::GraphProto;
 use ir::ops::{Cond, Scan, While};
 use ir::{Binary, Builder, Compare, DType, Graph, GraphBuilder, Literal, Type, Value};
 
-/// Loops of known length whose bodies have at most so many nodes in all are written out.
+/// Loops of known length are unrolled if their bodies have at most this many nodes in total.
 const MAX_UNROLLED_NODES: usize = 512;
 
 pub(super) fn if_op(cx: &mut NodeContext) -> Result<NodeOutputs> {
@@ -36,7 +36,7 @@ pub(super) fn if_op(cx: &mut NodeContext) -> Result<NodeOutputs> {
     })();
     let (a, b) = match bodies {
         Ok(bodies) => bodies,
-        // A condition that can be found out decides, where one program can't hold both branches.
+        // If one program can't contain both branches, a condition that can be evaluated selects one.
         Err(e) => {
             return match cx.imp.static_value(c, "its condition (input 0), since its branches can't be one program,") {
                 Ok(x) => {
@@ -48,7 +48,7 @@ pub(super) fn if_op(cx: &mut NodeContext) -> Result<NodeOutputs> {
             };
         }
     };
-    // Both take the captures of both.
+    // Both branches take the captures of both.
     let captures: Vec<Value> = b.captures.iter().chain(&a.captures).copied().collect();
     let n = b.captures.len();
     let padded = |g: &Graph, own: std::ops::Range<usize>| -> Result<Graph> {
@@ -69,7 +69,7 @@ fn types(g: &Graph) -> String {
     g.output_types().iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 
-/// What a condition says: it is one element.
+/// The value of a condition, which must have one element.
 pub(super) fn scalar_bool(x: &Literal) -> Result<bool> {
     match x.ty().numel() {
         1 => Ok(x.get(0).to_bool()),
@@ -93,12 +93,12 @@ pub(super) fn loop_op(cx: &mut NodeContext) -> Result<NodeOutputs> {
     let most = cx.opt(0)?;
     let go = cx.opt(1)?;
     let scans = body.output.len() - 1 - start.len();
-    // What the length is, if it can be told.
+    // The trip count, if it is known.
     let trips = match most {
         None => None,
         Some(m) => match cx.imp.constant_of(m) {
             Some(x) => x.scalars().next().map(|s| s.to_i64().max(0)),
-            // Outputs of each iteration need a known number of them.
+            // Scan outputs need a known number of iterations.
             None if scans > 0 || start.iter().any(|i| !matches!(i, ImportedValue::Tensor(_))) => {
                 let x = cx.imp.static_value(m, "its trip count (input 0)")?;
                 x.scalars().next().map(|s| s.to_i64().max(0))
@@ -142,7 +142,7 @@ pub(super) fn loop_op(cx: &mut NodeContext) -> Result<NodeOutputs> {
     conditional(cx, body, &start, most, go)
 }
 
-/// What a loop gives in the end: carried values, then what was collected, stacked.
+/// The results of a loop: carried values, then stacked scan outputs.
 fn finish(
     cx: &mut NodeContext,
     body: &GraphProto,
@@ -152,7 +152,7 @@ fn finish(
     let mut outs = carried;
     for (k, list) in collected.iter().enumerate() {
         let Some(first) = list.first() else {
-            // Nothing was collected: an empty tensor of the declared type.
+            // Without iterations: an empty tensor of the declared type.
             let info = &body.output[body.output.len() - collected.len() + k];
             let (elem, shape) = match info.r#type.as_ref().and_then(|t| t.value.as_ref()) {
                 Some(crate::proto::TypeValue::Tensor(t)) => (t.elem_type.unwrap_or(1), t.shape.clone()),
@@ -178,7 +178,7 @@ fn finish(
     Ok(outs)
 }
 
-/// The loop written out, if each condition is known; `None` if one isn't.
+/// Unrolls the loop if each condition is known; `None` if one isn't.
 fn unrolled<'m>(
     cx: &mut NodeContext<'_, 'm>,
     body: &'m GraphProto,
@@ -195,7 +195,7 @@ fn unrolled<'m>(
             break;
         }
         if i as usize * body.node.len().max(1) > MAX_UNROLLED_NODES * 64 {
-            // Only a loop that could not be anything else may be this long.
+            // Only a loop that must be unrolled may be this long.
             if sequences || trips.is_some() {
                 return Err(Error::node_error(format!("more than {i} iterations can't be written out")));
             }
@@ -258,7 +258,7 @@ fn scanned<'m>(
             own[1..].iter().zip(&carried).map(|(&v, t)| ImportedValue::Tensor(ImportedTensor { v, elem: t.elem }));
         Ok([own[0].into(), go.into()].into_iter().chain(rest).collect())
     })?;
-    // Whether the condition is true whatever happens.
+    // Whether the condition is always true.
     let always = b.graph.node_of(b.graph.outputs()[0]).is_some_and(|n| match &n.op {
         ir::Op::Const(c) => scalar_bool(&c.0).unwrap_or(false),
         _ => false,
@@ -281,7 +281,7 @@ fn scanned<'m>(
     Ok(Some(items.collect()))
 }
 
-/// A loop whose length is found while it runs.
+/// A loop with a trip count that is known only at run time.
 fn conditional<'m>(
     cx: &mut NodeContext<'_, 'm>,
     body: &'m GraphProto,
@@ -413,7 +413,7 @@ pub(super) fn sequence_construct(cx: &mut NodeContext) -> Result<NodeOutputs> {
     Ok(vec![ImportedValue::Sequence(items)])
 }
 
-/// A place in a sequence, from either end.
+/// An index into a sequence, which may count from the end.
 fn sequence_index(cx: &mut NodeContext, i: usize, len: usize) -> Result<usize> {
     let list = cx.static_ints(i, "position")?;
     axis(list.first().copied().unwrap_or(0), len)

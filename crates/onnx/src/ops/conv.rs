@@ -1,4 +1,4 @@
-//! Convolutions, pooling, and what slides.
+//! Convolutions, pooling, and other sliding windows.
 
 use super::{NodeOutputs, one};
 use crate::error::{Error, Result};
@@ -7,7 +7,7 @@ use ir::ops::{Conv, ReduceKind, WindowConfig, WindowGather};
 use ir::types::Shape;
 use ir::{DType, GraphBuilder, Literal, Scalar, Type, Unary, Value};
 
-/// How a window slides over the spatial axes.
+/// The parameters of a window that slides over the spatial axes.
 #[derive(Clone, Debug)]
 pub(super) struct WindowParams {
     pub(super) kernel: Vec<usize>,
@@ -18,7 +18,7 @@ pub(super) struct WindowParams {
 }
 
 impl WindowParams {
-    /// From the attributes that convolutions and pools share.
+    /// Reads the attributes that convolution and pooling share.
     pub(super) fn of(cx: &NodeContext, spatial: &[usize], kernel: &[usize]) -> Result<WindowParams> {
         let n = spatial.len();
         if kernel.len() != n || kernel.contains(&0) {
@@ -56,7 +56,7 @@ impl WindowParams {
         ((self.kernel[a] - 1) as i64).saturating_mul(self.dilations[a] as i64).saturating_add(1)
     }
 
-    /// Windows that only begin inside are counted too: more padding behind, for `ceil_mode`.
+    /// For `ceil_mode`: adds padding at the end for windows that are only partly inside.
     fn round_up(&mut self, spatial: &[usize]) -> Vec<i64> {
         let mut extra = vec![0; spatial.len()];
         for (a, &size) in spatial.iter().enumerate() {
@@ -85,7 +85,7 @@ impl WindowParams {
         }
     }
 
-    /// The same over `[N, C, ..]`.
+    /// The same window over `[N, C, ..]`.
     fn with_batch_dims(&self) -> (Vec<usize>, WindowConfig) {
         let front = |x: usize, list: &[usize]| -> Shape { [x, x].iter().chain(list).copied().collect() };
         let zeros = |list: &[i64]| [0, 0].iter().chain(list).copied().collect();
@@ -100,7 +100,7 @@ impl WindowParams {
     }
 }
 
-/// Sizes of the spatial axes of `[N, C, ..]`.
+/// The sizes of the spatial axes of `[N, C, ..]`.
 fn spatial(cx: &NodeContext, x: Value) -> Result<Vec<usize>> {
     match cx.shape(x).as_slice() {
         [_, _, rest @ ..] => Ok(rest.to_vec()),
@@ -112,7 +112,7 @@ fn groups(cx: &NodeContext) -> Result<usize> {
     cx.count("group", 1)
 }
 
-/// Adds one number for each channel.
+/// Adds one number per channel.
 pub(super) fn add_bias(cx: &mut NodeContext, y: Value, bias: Option<Value>) -> Result<Value> {
     let Some(b) = bias else { return Ok(y) };
     let shape = cx.shape(y);
@@ -126,7 +126,7 @@ pub(super) fn conv(cx: &mut NodeContext) -> Result<NodeOutputs> {
     one(add_bias(cx, y, bias)?)
 }
 
-/// A convolution by the node's attributes.
+/// A convolution with the node's attributes.
 pub(super) fn conv_of(cx: &mut NodeContext, x: Value, w: Value) -> Result<Value> {
     let (size, kernel) = (spatial(cx, x)?, spatial(cx, w)?);
     let slide = WindowParams::of(cx, &size, &kernel)?;
@@ -185,7 +185,7 @@ pub(super) fn conv_transpose(cx: &mut NodeContext) -> Result<NodeOutputs> {
     one(add_bias(cx, y, bias)?)
 }
 
-/// A convolution of integers in i32, zero points taken off.
+/// A convolution of integers in i32, after subtraction of the zero points.
 pub(super) fn conv_integer(cx: &mut NodeContext) -> Result<NodeOutputs> {
     let (x, w) = (cx.x(0)?, cx.x(1)?);
     let (xz, wz) = (cx.opt(2)?, cx.opt(3)?);
@@ -247,7 +247,7 @@ pub(super) fn max_pool(cx: &mut NodeContext) -> Result<NodeOutputs> {
     }
     let shape = cx.shape(x);
     let place = if cx.flag("storage_order") {
-        // Columns first: the spatial axes counted the other way around.
+        // Columns first: the spatial axes in reverse order.
         let turned: Vec<usize> = shape[..2].iter().chain(shape[2..].iter().rev()).copied().collect();
         let flat = flat_index(cx, &turned)?;
         let order: Vec<usize> = [0, 1].into_iter().chain((2..shape.len()).rev()).collect();
@@ -260,13 +260,13 @@ pub(super) fn max_pool(cx: &mut NodeContext) -> Result<NodeOutputs> {
     Ok(vec![y.into(), at.into()])
 }
 
-/// Each element's own place in row-major order.
+/// The index of each element in row-major order.
 fn flat_index(cx: &mut NodeContext, shape: &[usize]) -> Result<Value> {
     let i = cx.iota(DType::I64, &[shape.iter().product()], 0)?;
     Ok(cx.reshape(i, shape)?)
 }
 
-/// How many elements of the input (or of input and padding) each window covers, along one axis.
+/// The number of elements of the input (or of input and padding) in each window, along one axis.
 fn window_counts(slide: &WindowParams, a: usize, size: usize, extra: i64, padding: bool) -> Vec<f64> {
     let (low, high) = (slide.low[a], slide.high[a] - extra);
     let (first, end) = if padding { (-low, size as i64 + high) } else { (0, size as i64) };
@@ -287,7 +287,7 @@ pub(super) fn average_pool(cx: &mut NodeContext) -> Result<NodeOutputs> {
     let x = cx.x(0)?;
     let (size, slide, extra) = pool_slide(cx, x)?;
     let (window, windows) = slide.with_batch_dims();
-    // How many elements each window covers is counted here, window by window.
+    // The divisor is computed here for each window.
     let padded = |a: usize| (size[a] as i64).saturating_add(slide.low[a]).saturating_add(slide.high[a]);
     if slide.kernel.iter().any(|&k| k > 1 << 20) || (0..size.len()).any(|a| padded(a) > 1 << 24) {
         return Err(Error::node_error("a window, or an axis with its padding, that is too large"));
@@ -347,7 +347,7 @@ pub(super) fn norm_root(cx: &mut NodeContext, s: Value, p: i64) -> Result<Value>
     })
 }
 
-/// Over all spatial axes, which become 1.
+/// Pools over all spatial axes, whose sizes become 1.
 pub(super) fn global_pool(cx: &mut NodeContext, kind: GlobalPool) -> Result<NodeOutputs> {
     let x = cx.x(0)?;
     let shape = cx.shape(x);
@@ -374,7 +374,7 @@ pub(super) enum GlobalPool {
     Lp,
 }
 
-/// Puts pooled values back at the places that MaxPool gave.
+/// Scatters pooled values to the indices that MaxPool returned.
 pub(super) fn max_unpool(cx: &mut NodeContext) -> Result<NodeOutputs> {
     use ir::ops::{Scatter, ScatterKind, ScatterMode, SliceDims};
     let (x, places) = (cx.x(0)?, cx.x(1)?);
@@ -382,7 +382,7 @@ pub(super) fn max_unpool(cx: &mut NodeContext) -> Result<NodeOutputs> {
     let size = spatial(cx, x)?;
     let kernel = cx.sizes("kernel_shape", size.len(), 1, 1)?;
     let slide = WindowParams::of(cx, &size, &kernel)?;
-    // Places count in the tensor that was pooled, which may be smaller than the one asked for.
+    // Indices refer to the tensor that was pooled, which may be smaller than the requested output.
     let inner: Vec<usize> = (0..size.len())
         .map(|a| (size[a] as i64 - 1) * slide.strides[a] as i64 + kernel[a] as i64 - slide.low[a] - slide.high[a])
         .map(|d| usize::try_from(d).map_err(|_| Error::node_error("pads larger than the result")))
@@ -409,7 +409,7 @@ pub(super) fn max_unpool(cx: &mut NodeContext) -> Result<NodeOutputs> {
     one(cx.pad(y, zero, &vec![0; own.len()], &high, &vec![0; own.len()])?)
 }
 
-/// Columns of blocks summed into an image: the transpose of cutting it into windows.
+/// Sums columns of blocks into an image: the transpose of im2col.
 pub(super) fn col2im(cx: &mut NodeContext) -> Result<NodeOutputs> {
     let x = cx.x(0)?;
     let sizes = |cx: &mut NodeContext, i: usize, what: &str| -> Result<Vec<usize>> {
@@ -441,7 +441,7 @@ pub(super) fn col2im(cx: &mut NodeContext) -> Result<NodeOutputs> {
         let part = cx.slice_axis(x, 2, cell, cell + 1)?;
         let own: Vec<usize> = [shape[0], c].iter().chain(&counts).copied().collect();
         let part = cx.reshape(part, &own)?;
-        // Spread by the strides, moved to where the cell of the first block lies, cut to the image.
+        // Dilated by the strides, shifted to the position of the first block's cell, cropped to the image.
         let (mut low, mut high, mut interior) = (vec![0i64; 2], vec![0i64; 2], vec![0usize; 2]);
         let mut rest = cell;
         let mut offsets = vec![0i64; n];
@@ -464,7 +464,7 @@ pub(super) fn col2im(cx: &mut NodeContext) -> Result<NodeOutputs> {
     one(sum.ok_or_else(|| Error::node_error("blocks without cells"))?)
 }
 
-/// Each channel divided by a power of what its neighbours hold.
+/// Divides each channel by a power of the sum of squares of its neighbouring channels.
 pub(super) fn lrn(cx: &mut NodeContext) -> Result<NodeOutputs> {
     let x = cx.x(0)?;
     let shape = cx.shape(x);

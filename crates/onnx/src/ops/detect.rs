@@ -1,11 +1,11 @@
-//! Ops whose results' shapes depend on data: computed while importing, from values that are known.
+//! Ops with data-dependent result shapes: evaluated during import, from known values.
 
 use super::{NodeOutputs, one};
 use crate::error::{Error, Result};
 use crate::node::NodeContext;
 use ir::{DType, GraphBuilder, Literal, Scalar, Type};
 
-/// Boxes of a class from the best score down, without those that overlap a better one too much.
+/// Selects the boxes of a class in order of descending score, without those that overlap a better one too much.
 pub(super) fn non_max_suppression(cx: &mut NodeContext) -> Result<NodeOutputs> {
     let (boxes, scores) = (cx.static_operand(0, "boxes")?, cx.static_operand(1, "scores")?);
     let number = |cx: &mut NodeContext, i: usize, what: &str| -> Result<Option<f64>> {

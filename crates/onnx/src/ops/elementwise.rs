@@ -1,4 +1,4 @@
-//! Ops on each element, with NumPy's broadcasting.
+//! Elementwise ops, with NumPy's broadcasting.
 
 use super::{NodeOutputs, one};
 use crate::error::{Error, Result};
@@ -13,9 +13,9 @@ pub(super) fn unary(cx: &mut NodeContext, f: Unary) -> Result<NodeOutputs> {
     one(cx.unary(f, x)?)
 }
 
-/// `f(a, b)`, and in older versions of more than two.
+/// `f(a, b)`; older versions take more than two operands.
 pub(super) fn binary(cx: &mut NodeContext, f: Binary) -> Result<NodeOutputs> {
-    // Before version 7 an operand was broadcast from the left, at an axis.
+    // Before version 7, an operand was broadcast from the left, at an axis.
     if cx.flag("broadcast") && cx.attr("axis").is_some() {
         return Err(Error::node_error(
             "broadcasting at an axis (before opset 7) is not supported; convert the model to opset 13",
@@ -25,7 +25,7 @@ pub(super) fn binary(cx: &mut NodeContext, f: Binary) -> Result<NodeOutputs> {
     one(cx.broadcast_binary(f, a, b)?)
 }
 
-/// Of all operands, from the left.
+/// Folds all operands from the left.
 pub(super) fn variadic(cx: &mut NodeContext, f: Binary, mean: bool) -> Result<NodeOutputs> {
     let xs: Vec<Value> = (0..cx.args.len()).map(|i| cx.x(i)).collect::<Result<_>>()?;
     let xs = cx.broadcast_all(&xs)?;
@@ -40,14 +40,14 @@ pub(super) fn variadic(cx: &mut NodeContext, f: Binary, mean: bool) -> Result<No
     one(acc)
 }
 
-/// `a ⋈ b`.
+/// A comparison `a ⋈ b`.
 pub(super) fn compare(cx: &mut NodeContext, f: Compare) -> Result<NodeOutputs> {
     let (a, b) = (cx.x(0)?, cx.x(1)?);
     let xs = cx.broadcast_all(&[a, b])?;
     one(cx.compare(f, xs[0], xs[1])?)
 }
 
-/// Floor division's remainder, or that of C.
+/// The remainder of floor division, or C's `fmod`.
 pub(super) fn modulo(cx: &mut NodeContext) -> Result<NodeOutputs> {
     let (a, b) = (cx.x(0)?, cx.x(1)?);
     let xs = cx.broadcast_all(&[a, b])?;
@@ -55,7 +55,7 @@ pub(super) fn modulo(cx: &mut NodeContext) -> Result<NodeOutputs> {
     if cx.flag("fmod") {
         return one(r);
     }
-    // The divisor's sign: r + b where r is not 0 and their signs differ.
+    // The result has the divisor's sign: r + b where r is not 0 and their signs differ.
     let zero = cx.full_like(r, 0.0)?;
     let some = cx.compare(Compare::Ne, r, zero)?;
     let (below, divisor_below) = (cx.compare(Compare::Lt, r, zero)?, cx.compare(Compare::Lt, xs[1], zero)?);
@@ -65,7 +65,7 @@ pub(super) fn modulo(cx: &mut NodeContext) -> Result<NodeOutputs> {
     one(cx.select(wrong, moved, r)?)
 }
 
-/// The exponent may have another type than the base.
+/// The exponent may have a different dtype than the base.
 pub(super) fn pow(cx: &mut NodeContext) -> Result<NodeOutputs> {
     let (a, b) = (cx.x(0)?, cx.x(1)?);
     let (base, exponent) = (cx.dtype(a), cx.dtype(b));
@@ -143,7 +143,7 @@ pub(super) fn clip(cx: &mut NodeContext) -> Result<NodeOutputs> {
     })
 }
 
-/// A named function of the library.
+/// A composite of the library.
 pub(super) fn composite(cx: &mut dyn GraphBuilder, x: Value, c: ir::Result<Composite>) -> Result<Value> {
     let op = c?;
     Ok(cx.emit(op.into(), &[x])?[0])
@@ -171,7 +171,7 @@ pub(super) fn gelu(cx: &mut NodeContext) -> Result<NodeOutputs> {
     one(composite(cx, x, gelu(&ty, form))?)
 }
 
-/// `if x < 0 { f(x) } else { x }`, with `f` computed where it counts alone, so that its slope elsewhere doesn't matter.
+/// `if x < 0 { f(x) } else { x }`; `f` is evaluated only on negative values, so that its derivative elsewhere doesn't matter.
 fn below_zero(
     cx: &mut dyn GraphBuilder,
     x: Value,
@@ -201,7 +201,7 @@ pub(super) fn elu(cx: &mut NodeContext) -> Result<NodeOutputs> {
     one(expm1_below(cx, x, 1.0, alpha)?)
 }
 
-/// `alpha · (exp(x / width) - 1)` below 0.
+/// `alpha · (exp(x / width) - 1)` for negative `x`.
 fn expm1_below(cx: &mut dyn GraphBuilder, x: Value, width: f64, alpha: f64) -> Result<Value> {
     below_zero(cx, x, |cx, x| {
         let x = cx.scale(x, 1.0 / width)?;
@@ -241,7 +241,7 @@ pub(super) fn hard_swish(cx: &mut NodeContext) -> Result<NodeOutputs> {
     one(cx.mul(x, h)?)
 }
 
-/// `log(1 + exp(x))`, without overflow.
+/// `log(1 + exp(x))` without overflow.
 pub(super) fn softplus_of(cx: &mut dyn GraphBuilder, x: Value) -> Result<Value> {
     let a = cx.unary(Unary::Abs, x)?;
     let a = cx.neg(a)?;
@@ -285,7 +285,7 @@ pub(super) fn thresholded_relu(cx: &mut NodeContext) -> Result<NodeOutputs> {
 pub(super) fn shrink(cx: &mut NodeContext) -> Result<NodeOutputs> {
     let (x, lambd, bias) = (cx.x(0)?, cx.float("lambd", 0.5), cx.float("bias", 0.0));
     let dtype = cx.dtype(x);
-    // In f32, so that integers take a fractional bias as the reference does.
+    // In f32, so that integers can have a fractional bias, as in the reference.
     let wide = if dtype.is_float() { x } else { cx.cast(x, DType::F32)? };
     let (low, high) = (cx.full_like(wide, -lambd)?, cx.full_like(wide, lambd)?);
     let (below, above) = (cx.compare(Compare::Lt, wide, low)?, cx.compare(Compare::Gt, wide, high)?);
@@ -311,7 +311,7 @@ pub(super) fn swish_of(cx: &mut dyn GraphBuilder, x: Value, alpha: f64) -> Resul
     Ok(cx.mul(x, s)?)
 }
 
-/// The activations that recurrent layers name, with their `alpha` and `beta`.
+/// The activations of recurrent layers by name, with their `alpha` and `beta`.
 pub(super) fn activation(
     cx: &mut dyn GraphBuilder,
     name: &str,
@@ -349,7 +349,7 @@ pub(super) fn activation(
     })
 }
 
-/// Along an axis; before version 13 over all axes from it on.
+/// Along one axis; before version 13, over all axes from it on.
 pub(super) fn softmax(cx: &mut NodeContext, kind: SoftmaxKind) -> Result<NodeOutputs> {
     let x = cx.x(0)?;
     let shape = cx.shape(x);

@@ -1,4 +1,4 @@
-//! Reading between elements at computed places: GridSample, AffineGrid, RoiAlign, DeformConv.
+//! Interpolated sampling at computed coordinates: GridSample, AffineGrid, RoiAlign, DeformConv.
 
 use super::{NodeOutputs, one};
 use crate::error::{Error, Result};
@@ -6,7 +6,7 @@ use crate::node::{NodeContext, checked_numel};
 use ir::ops::{Clamp, GatherMode, ReduceKind};
 use ir::{Binary, Compare, DType, GraphBuilder, Literal, Scalar, Type, Unary, Value};
 
-/// What lies outside.
+/// The values outside of the image.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum PaddingMode {
     Zeros,
@@ -14,7 +14,7 @@ enum PaddingMode {
     Reflection,
 }
 
-/// The elements of `x` `[N, C, dims..]` at whole places: one `[N, P]` of i64 for each axis. Gives `[N, C, P]`.
+/// The elements of `x` `[N, C, dims..]` at integer coordinates: one `[N, P]` of i64 per axis. Returns `[N, C, P]`.
 fn pixels(cx: &mut NodeContext, x: Value, at: &[Value], inside: Option<Value>) -> Result<Value> {
     let shape = cx.shape(x);
     let (n, c, dims) = (shape[0], shape[1], &shape[2..]);
@@ -44,7 +44,7 @@ fn pixels(cx: &mut NodeContext, x: Value, at: &[Value], inside: Option<Value>) -
     }
 }
 
-/// Which whole places lie inside of the axes.
+/// Which integer coordinates are in bounds.
 fn in_bounds(cx: &mut NodeContext, at: &[Value], dims: &[usize]) -> Result<Value> {
     let mut all: Option<Value> = None;
     for (&v, &d) in at.iter().zip(dims) {
@@ -59,7 +59,7 @@ fn in_bounds(cx: &mut NodeContext, at: &[Value], dims: &[usize]) -> Result<Value
     all.ok_or_else(|| Error::node_error("there are no spatial axes"))
 }
 
-/// Reflects at both ends until it is inside.
+/// Reflects at both ends until the coordinate is in bounds.
 fn reflect(cx: &mut NodeContext, x: Value, lo: f64, hi: f64) -> Result<Value> {
     let range = hi - lo;
     if range <= 0.0 {
@@ -97,7 +97,7 @@ pub(super) fn grid_sample(cx: &mut NodeContext) -> Result<NodeOutputs> {
     let dtype = cx.dtype(x);
     let mut coords = Vec::new();
     for (a, &d) in dims.iter().enumerate() {
-        // The grid counts axes from the last.
+        // The grid stores the last axis first.
         let g = cx.slice_axis(flat, 2, nd - 1 - a, nd - a)?;
         let g = cx.reshape(g, &[gs[0], p])?;
         let g = cx.cast(g, if dtype == DType::F64 { DType::F64 } else { DType::F32 })?;
@@ -115,7 +115,7 @@ pub(super) fn grid_sample(cx: &mut NodeContext) -> Result<NodeOutputs> {
         v = match padding {
             PaddingMode::Zeros => v,
             PaddingMode::Border => {
-                // Of a cubic each tap is moved inside by itself, and a place is as far outside as its taps reach.
+                // For cubic interpolation each tap is clamped separately, and taps reach further outside.
                 let reach = if matches!(mode.as_str(), "cubic" | "bicubic") { 3.0 } else { 0.0 };
                 let (lo, hi) = (cx.full_like(v, -reach)?, cx.full_like(v, d as f64 - 1.0 + reach)?);
                 cx.one(Clamp.into(), &[v, lo, hi])?
@@ -123,7 +123,7 @@ pub(super) fn grid_sample(cx: &mut NodeContext) -> Result<NodeOutputs> {
             PaddingMode::Reflection => {
                 let (lo, hi) = if corners { (0.0, d as f64 - 1.0) } else { (-0.5, d as f64 - 0.5) };
                 let v = reflect(cx, v, lo, hi)?;
-                // Nearest neighbours are not taken from half a step outside.
+                // Nearest neighbours are clamped to the centers of the border elements.
                 if mode == "nearest" {
                     let (lo, hi) = (cx.full_like(v, 0.0)?, cx.full_like(v, d as f64 - 1.0)?);
                     cx.one(Clamp.into(), &[v, lo, hi])?
@@ -140,7 +140,7 @@ pub(super) fn grid_sample(cx: &mut NodeContext) -> Result<NodeOutputs> {
         "cubic" | "bicubic" => vec![-1, 0, 1, 2],
         other => return Err(Error::node_error(format!("the mode `{other}` is not known"))),
     };
-    // For each axis and tap: the whole place and its weight.
+    // For each axis and tap: the integer coordinate and its weight.
     let mut axes: Vec<Vec<(Value, Option<Value>)>> = Vec::new();
     for (&v, &d) in coords.iter().zip(&dims) {
         let base = cx.unary(Unary::Floor, v)?;
@@ -200,7 +200,7 @@ pub(super) fn grid_sample(cx: &mut NodeContext) -> Result<NodeOutputs> {
     one(cx.reshape(y, &out)?)
 }
 
-/// Keys' cubic with a = -0.75 for the tap `k` of -1, 0, 1, 2 at a fraction `t`.
+/// Keys' cubic kernel with a = -0.75 for the tap `k` of -1, 0, 1, 2 at a fraction `t`.
 fn cubic_weight(cx: &mut NodeContext, t: Value, k: i64) -> Result<Value> {
     let a = -0.75;
     let x = match k {
@@ -242,7 +242,7 @@ pub(super) fn affine_grid(cx: &mut NodeContext) -> Result<NodeOutputs> {
     if cx.shape(theta) != [size[0], nd, nd + 1] {
         return Err(Error::node_error("its theta doesn't fit its size"));
     }
-    // Places along an axis are written down.
+    // The coordinates along an axis are constants.
     if checked_numel(dims)? > 1 << 32 || dims.iter().any(|&d| d > 1 << 24) {
         return Err(Error::node_error(format!("a grid of {dims:?} places is too large")));
     }
@@ -271,7 +271,7 @@ pub(super) fn affine_grid(cx: &mut NodeContext) -> Result<NodeOutputs> {
     one(cx.reshape(y, &out)?)
 }
 
-/// Bilinear reading of `[N, C, H, W]` at `[N, P]` of rows and columns. Outside of the image by `beyond` there is 0.
+/// Bilinear sampling of `[N, C, H, W]` at `[N, P]` rows and columns. More than `beyond` outside the image, the value is 0.
 fn bilinear(cx: &mut NodeContext, x: Value, y: Value, w: Value) -> Result<Vec<(Value, Value)>> {
     let mut out = Vec::new();
     let shape = cx.shape(x);
@@ -351,7 +351,7 @@ pub(super) fn roi_align(cx: &mut NodeContext) -> Result<NodeOutputs> {
         Ok(cx.binary(Binary::Max, d, least)?)
     };
     let (h, w) = (extent(cx, y1, y2)?, extent(cx, x1, x2)?);
-    // Samples of all regions along one axis: `[R, bins · ratio]`.
+    // The samples of all regions along one axis: `[R, bins · ratio]`.
     let samples = |cx: &mut NodeContext, start: Value, size: Value, bins: usize| -> Result<Value> {
         let n = bins * ratio;
         let at: Vec<f64> = (0..n).map(|i| (i as f64 + 0.5) / n as f64).collect();
@@ -363,7 +363,7 @@ pub(super) fn roi_align(cx: &mut NodeContext) -> Result<NodeOutputs> {
         Ok(cx.add(v, start)?)
     };
     let (ys, xs) = (samples(cx, y1, h, oh)?, samples(cx, x1, w, ow)?);
-    // Up to one step outside counts as the edge, further away as nothing.
+    // Up to one step outside, coordinates are clamped to the edge; further away the value is 0.
     let bounded = |cx: &mut NodeContext, v: Value, d: usize| -> Result<(Value, Value)> {
         let (lo, hi) = (cx.full_like(v, -1.0)?, cx.full_like(v, d as f64)?);
         let (a, b) = (cx.compare(Compare::Ge, v, lo)?, cx.compare(Compare::Le, v, hi)?);
@@ -382,7 +382,7 @@ pub(super) fn roi_align(cx: &mut NodeContext) -> Result<NodeOutputs> {
     let images = cx.take(x, batch, 0, GatherMode::Clip)?;
     let parts = bilinear(cx, images, ys, xs)?;
     let y = if max {
-        // The largest of the weighted corners.
+        // The maximum of the weighted corners.
         let mut best: Option<Value> = None;
         for &(p, w) in &parts {
             let t = cx.mul(p, w)?;
@@ -402,7 +402,7 @@ pub(super) fn roi_align(cx: &mut NodeContext) -> Result<NodeOutputs> {
     one(if max { cx.reduce(ReduceKind::Max, y, &[3, 5])? } else { cx.mean(y, &[3, 5])? })
 }
 
-/// A convolution whose kernel reads at places moved by offsets.
+/// A deformable convolution: the kernel samples at coordinates shifted by offsets.
 pub(super) fn deform_conv(cx: &mut NodeContext) -> Result<NodeOutputs> {
     let (x, w, offset) = (cx.x(0)?, cx.x(1)?, cx.x(2)?);
     let (bias, mask) = (cx.opt(3)?, cx.opt(4)?);

@@ -1,4 +1,4 @@
-//! Reading and writing at places that are computed.
+//! Gather and scatter.
 
 use super::{NodeOutputs, one};
 use crate::error::{Error, Result};
@@ -12,7 +12,7 @@ fn like(t: ImportedTensor, v: Value) -> Result<NodeOutputs> {
     Ok(vec![ImportedValue::Tensor(ImportedTensor { v, elem: t.elem })])
 }
 
-/// Indices counted from either end along an axis of `size`.
+/// Converts indices that may count from the end of an axis of `size`.
 fn from_front(cx: &mut NodeContext, i: Value, size: usize) -> Result<Value> {
     let i = if cx.dtype(i).is_int() { i } else { return Err(Error::node_error("its indices must be integers")) };
     if cx.dtype(i).kind() == ir::DTypeKind::Unsigned {
@@ -34,7 +34,7 @@ pub(super) fn gather(cx: &mut NodeContext) -> Result<NodeOutputs> {
     like(t, v)
 }
 
-/// The index along each axis for a tensor of indices, with one of them replaced: `[.., rank]`.
+/// The index vectors of a tensor's elements, with the index along one axis replaced: `[.., rank]`.
 fn places(cx: &mut NodeContext, i: Value, axis: usize, rank: usize) -> Result<Value> {
     let shape = cx.shape(i);
     let mut column = shape.clone();
@@ -79,7 +79,7 @@ pub(super) fn gather_elements(cx: &mut NodeContext) -> Result<NodeOutputs> {
     like(t, v)
 }
 
-/// Index vectors counted from either end.
+/// Converts index vectors that may count from the end.
 fn vectors(cx: &mut NodeContext, i: Value, sizes: &[usize]) -> Result<Value> {
     let shape = cx.shape(i);
     let i = cx.cast(i, DType::I64)?;
@@ -92,7 +92,7 @@ fn vectors(cx: &mut NodeContext, i: Value, sizes: &[usize]) -> Result<Value> {
     Ok(cx.select(below, moved, i)?)
 }
 
-/// The dimensions of ONNX's GatherND and ScatterND for `batch` leading axes that go along.
+/// The dimension numbers of GatherND and ScatterND with `batch` leading batch axes.
 fn nd(rank: usize, batch: usize, depth: usize, index_rank: usize) -> SliceDims {
     let walking = rank - batch - depth;
     SliceDims {
@@ -162,7 +162,7 @@ pub(super) fn scatter_nd(cx: &mut NodeContext) -> Result<NodeOutputs> {
     like(t, v)
 }
 
-/// Writes `update` into a cache at an index for each batch, along an axis; around its end if circular.
+/// Writes `update` into a cache at an index per batch, along an axis; circular if requested.
 pub(super) fn tensor_scatter(cx: &mut NodeContext) -> Result<NodeOutputs> {
     let (t, update) = (cx.operand(0)?, cx.operand(1)?);
     let (shape, new) = (cx.shape(t.v), cx.shape(update.v));
@@ -217,7 +217,7 @@ pub(super) fn one_hot(cx: &mut NodeContext) -> Result<NodeOutputs> {
     one(cx.select(hit, on, off)?)
 }
 
-/// The slices where a condition holds; it decides about the shape, so it must be known.
+/// The slices where a condition is true; it determines the shape, so it must be known.
 pub(super) fn compress(cx: &mut NodeContext) -> Result<NodeOutputs> {
     let t = cx.operand(0)?;
     let condition = cx.static_operand(1, "condition")?;
@@ -247,7 +247,7 @@ pub(super) fn non_zero(cx: &mut NodeContext) -> Result<NodeOutputs> {
     one(cx.constant(Literal::from_fn(ty, |k| Scalar::from_i64(DType::I64, index(k))))?)
 }
 
-/// Distinct elements or slices with their places and counts.
+/// Unique elements or slices with their indices and counts.
 pub(super) fn unique(cx: &mut NodeContext) -> Result<NodeOutputs> {
     let x = cx.static_operand(0, "data")?;
     let shape = x.ty().shape.to_vec();

@@ -1,4 +1,4 @@
-//! Losses.
+//! Loss functions.
 
 use super::elementwise::{SoftmaxKind, softmax_along};
 use super::{NodeOutputs, one};

@@ -1,4 +1,4 @@
-//! Matrix products and sums of products.
+//! Matrix products and einsum.
 
 use super::{NodeOutputs, one};
 use crate::error::{Error, Result};
@@ -86,7 +86,7 @@ pub(super) fn det(cx: &mut NodeContext) -> Result<NodeOutputs> {
     let one_ = cx.full_like(outs[0], 1.0)?;
     let kept = cx.select(on, outs[0], one_)?;
     let product = cx.reduce(ReduceKind::Prod, kept, &[rank - 2, rank - 1])?;
-    // Each row exchanged turns the sign.
+    // Each row exchange flips the sign.
     let pivots = cx.shape(outs[1]);
     let own = cx.iota(DType::I32, &pivots, pivots.len() - 1)?;
     let turned = cx.compare(Compare::Ne, outs[1], own)?;
@@ -98,7 +98,7 @@ pub(super) fn det(cx: &mut NodeContext) -> Result<NodeOutputs> {
     one(cx.mul(product, sign)?)
 }
 
-/// An axis of an einsum: a letter, or one of those that `...` stands for, counted from the last.
+/// An axis of an einsum: a letter, or one of the axes of `...`, counted from the last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum EinsumLabel {
     Dots(usize),
@@ -167,7 +167,7 @@ pub(super) fn einsum(cx: &mut NodeContext) -> Result<NodeOutputs> {
             (0..dots).rev().map(EinsumLabel::Dots).chain(once).collect()
         }
     };
-    // One size for each label; axes of 1 are repeated.
+    // One size per label; axes of size 1 are broadcast.
     let mut sizes: Vec<(EinsumLabel, usize)> = Vec::new();
     for (x, list) in &operands {
         for (&l, &d) in list.iter().zip(&cx.shape(*x)) {
@@ -223,7 +223,7 @@ pub(super) fn einsum(cx: &mut NodeContext) -> Result<NodeOutputs> {
     one(cx.permute(acc, &perm)?)
 }
 
-/// Sums over the axes that nobody needs.
+/// Sums over the axes that are not needed further.
 fn sum_out(
     cx: &mut NodeContext,
     x: Value,
@@ -235,7 +235,7 @@ fn sum_out(
     Ok((y, list.into_iter().filter(|l| needed(l)).collect()))
 }
 
-/// Axes with the same label become one.
+/// Takes the diagonal of axes with the same label.
 fn diagonal(cx: &mut NodeContext, mut x: Value, mut list: Vec<EinsumLabel>) -> Result<(Value, Vec<EinsumLabel>)> {
     loop {
         let pair = (0..list.len()).find_map(|i| (i + 1..list.len()).find(|&j| list[i] == list[j]).map(|j| (i, j)));

@@ -1,4 +1,4 @@
-//! What each op of ONNX means, in ops of ours.
+//! Import rules: converts each ONNX op to ops of ours.
 
 mod attention;
 mod cast;
@@ -27,18 +27,17 @@ use ir::ops::ReduceKind;
 use ir::{Binary, Compare, GraphBuilder, Unary, Value};
 use reduce::ReduceOp;
 
-/// What a node gives.
+/// The outputs of a node.
 pub(crate) type NodeOutputs = Vec<ImportedValue>;
 
 fn one(v: Value) -> Result<NodeOutputs> {
     Ok(vec![v.into()])
 }
 
-/// The newest version of ONNX's own ops that is known; later ones may mean something else.
+/// The newest supported version of ONNX's own ops; later ones may have other semantics.
 const MAX_OPSET: i64 = 28;
 
-/// Ops that sum, or sum powers. What is between may be larger than the largest f16, so narrow floats are computed in f32 and
-/// rounded once.
+/// Ops that sum, or sum powers. Intermediate values may exceed the f16 range, so narrow floats are computed in f32 and rounded once.
 const ACCUMULATING_OPS: [&str; 18] = [
     "AveragePool",
     "GlobalAveragePool",
@@ -60,7 +59,7 @@ const ACCUMULATING_OPS: [&str; 18] = [
     "SoftmaxCrossEntropyLoss",
 ];
 
-/// Writes a node into the graph.
+/// Imports a node into the graph.
 pub(crate) fn convert(cx: &mut NodeContext) -> Result<NodeOutputs> {
     if !ACCUMULATING_OPS.contains(&cx.op()) {
         return convert_as_it_is(cx);

@@ -1,4 +1,4 @@
-//! Normalisations.
+//! Normalization ops.
 
 use super::{NodeOutputs, one};
 use crate::error::{Error, Result};
@@ -20,7 +20,7 @@ fn standardised(cx: &mut NodeContext, x: Value, axes: &[usize], eps: f64) -> Res
     Ok((cx.mul(d, wide)?, m, r))
 }
 
-/// One number for each channel.
+/// Applies one scale and one bias per channel.
 fn per_channel(cx: &mut NodeContext, y: Value, scale: Value, bias: Value) -> Result<Value> {
     let shape = cx.shape(y);
     let (scale, bias) = (cx.broadcast_along(scale, &shape, 1)?, cx.broadcast_along(bias, &shape, 1)?);
@@ -37,7 +37,7 @@ pub(super) fn batch(cx: &mut NodeContext) -> Result<NodeOutputs> {
         return Err(Error::node_error("its input must be [N, C, ..]"));
     }
     let dtype = cx.dtype(x);
-    // Statistics may be wider than the data.
+    // Statistics may have a wider dtype than the data.
     let stats = cx.dtype(m);
     let wide = if stats.size() > dtype.accumulator().size() { stats } else { dtype.accumulator() };
     let xw = cx.cast(x, wide)?;
@@ -92,7 +92,7 @@ pub(super) fn group(cx: &mut NodeContext) -> Result<NodeOutputs> {
     let wide = cx.cast(flat, dtype.accumulator())?;
     let (y, _, _) = standardised(cx, wide, &[2], eps)?;
     let y = cx.cast(y, dtype)?;
-    // Before version 21 a number for each group.
+    // Before version 21 there is one number per group.
     let (scale, bias) = if cx.shape(scale) == [g] && g != shape[1] {
         let spread = |cx: &mut NodeContext, v: Value| -> Result<Value> {
             let v = cx.broadcast(v, &[g, shape[1] / g], &[0])?;
@@ -106,7 +106,7 @@ pub(super) fn group(cx: &mut NodeContext) -> Result<NodeOutputs> {
     one(per_channel(cx, y, scale, bias)?)
 }
 
-/// The dtype that statistics are computed in.
+/// The dtype of the statistics.
 fn stash(cx: &NodeContext, dtype: DType) -> Result<DType> {
     let asked = cx.dtype_of(cx.int("stash_type", 1))?.0;
     Ok(if asked.size() > dtype.size() { asked } else { dtype })
@@ -193,7 +193,7 @@ pub(super) fn lp(cx: &mut NodeContext) -> Result<NodeOutputs> {
     let s = cx.sum(s, &[axis])?;
     let n = super::conv::norm_root(cx, s, p)?;
     let n = cx.expand_reduced(n, &shape, &[axis])?;
-    // Where everything is 0 the result is 0.
+    // An all-zero input gives 0.
     let zero = cx.full_like(n, 0.0)?;
     let empty = cx.compare(ir::Compare::Eq, n, zero)?;
     let one_ = cx.full_like(n, 1.0)?;

@@ -1,4 +1,4 @@
-//! Quantised numbers.
+//! Quantization ops.
 
 use super::cast::{saturated, to_elem};
 use super::{NodeOutputs, one};
@@ -8,7 +8,7 @@ use crate::item::{ImportedTensor, ImportedValue};
 use crate::node::{NodeContext, axis};
 use ir::{DType, GraphBuilder, Unary, Value};
 
-/// Scales or zero points as large as the data: one for all, one for each place along an axis, or one for each block.
+/// Broadcasts scales or zero points to the data's shape: one in total, one per index of an axis, or one per block.
 fn broadcast_qparams(cx: &mut NodeContext, v: Value, shape: &[usize]) -> Result<Value> {
     let own = cx.shape(v);
     let count: usize = own.iter().product();
@@ -32,7 +32,7 @@ fn broadcast_qparams(cx: &mut NodeContext, v: Value, shape: &[usize]) -> Result<
             "scales {own:?} don't fit {shape:?} in blocks of {block} along axis {a}"
         )));
     }
-    // Each repeated for its block; the last block may be shorter.
+    // Each is repeated for its block; the last block may be shorter.
     let mut wide = own.clone();
     wide.insert(a + 1, block);
     let dims: Vec<usize> = (0..own.len()).map(|i| if i <= a { i } else { i + 1 }).collect();
@@ -43,7 +43,7 @@ fn broadcast_qparams(cx: &mut NodeContext, v: Value, shape: &[usize]) -> Result<
     Ok(cx.slice_axis(v, a, 0, shape[a])?)
 }
 
-/// The range of a quantised integer type.
+/// The range of a quantized integer type.
 fn range(dtype: DType, carried: Option<Elem>) -> Option<(f64, f64)> {
     match carried {
         Some(elem) => elem.small_range().map(|(lo, hi)| (lo as f64, hi as f64)),
@@ -142,7 +142,7 @@ pub(super) fn dynamic_quantize(cx: &mut NodeContext) -> Result<NodeOutputs> {
     Ok(vec![q.into(), scale.into(), z.into()])
 }
 
-/// `x - z` in i32; `z` is one number, or one for each row (`last` false) or column.
+/// `x - z` in i32; `z` is one number, or one per row (`last` false) or column.
 fn subtract_zero_point(cx: &mut NodeContext, x: Value, z: Option<Value>, last: bool) -> Result<Value> {
     let x = cx.cast(x, DType::I32)?;
     let Some(z) = z else { return Ok(x) };
@@ -152,7 +152,7 @@ fn subtract_zero_point(cx: &mut NodeContext, x: Value, z: Option<Value>, last: b
     Ok(cx.sub(x, z)?)
 }
 
-/// One number for all, one for each row or column of a matrix, or what broadcasts as it is.
+/// Reshapes for broadcasting: one number in total, or one per row or column of a matrix; other shapes are unchanged.
 fn broadcast_zero_point(cx: &mut NodeContext, z: Value, shape: &[usize], last: bool) -> Result<Value> {
     let own = cx.shape(z);
     let count: usize = own.iter().product();
@@ -173,7 +173,7 @@ pub(super) fn matmul_integer(cx: &mut NodeContext) -> Result<NodeOutputs> {
     one(super::matmul::matmul_of(cx, a, b)?)
 }
 
-/// Sums in i32 back to quantised numbers: `round(sum · factor) + zero`, saturated.
+/// Requantizes sums in i32: `round(sum · factor) + zero`, saturated.
 fn requantized(cx: &mut NodeContext, sums: Value, factor: Value, zero: ImportedTensor) -> Result<NodeOutputs> {
     let s = cx.cast(sums, DType::F32)?;
     let s = cx.mul(s, factor)?;

@@ -1,4 +1,4 @@
-//! Random numbers: Threefry with the node's seed as its key, so that a model gives the same numbers each time.
+//! Random numbers: Threefry with the node's seed as its key, so that a model gives reproducible numbers.
 
 use super::{NodeOutputs, one};
 use crate::error::{Error, Result};
@@ -7,7 +7,7 @@ use crate::node::NodeContext;
 use ir::ops::Bitcast;
 use ir::{Binary, Compare, DType, GraphBuilder, Scalar, Type, Unary, Value};
 
-/// A key of the node: its seed, or else its first output's name.
+/// The key of the node: its seed, or else derived from its first output's name.
 fn key(cx: &NodeContext) -> [u64; 2] {
     match cx.float_opt("seed").or_else(|| cx.int_opt("seed").map(|i| i as f64)) {
         Some(seed) => [seed.to_bits() >> 32, seed.to_bits() & 0xffff_ffff],
@@ -39,7 +39,7 @@ fn uniform(cx: &mut NodeContext, shape: &[usize]) -> Result<Value> {
     Ok(cx.reshape(f, shape)?)
 }
 
-/// The shape and dtype that the node asks for: those of its operand, unless attributes say otherwise.
+/// The requested shape and dtype: those of the operand, unless attributes override them.
 fn requested_type(cx: &mut NodeContext, like: bool) -> Result<(Vec<usize>, DType)> {
     let given = cx.int_opt("dtype").map(|n| cx.dtype_of(n)).transpose()?.map(|d| d.0);
     if like {
@@ -85,7 +85,7 @@ pub(super) fn bernoulli(cx: &mut NodeContext) -> Result<NodeOutputs> {
     one(cx.cast(hit, dtype)?)
 }
 
-/// Indices drawn by unnormalised log-probabilities.
+/// Samples indices from unnormalized log probabilities.
 pub(super) fn multinomial(cx: &mut NodeContext) -> Result<NodeOutputs> {
     let x = cx.x(0)?;
     let &[batch, classes] = &cx.shape(x)[..] else { return Err(Error::node_error("its input must be a matrix")) };

@@ -34,7 +34,7 @@ impl RnnCell {
     }
 }
 
-/// One activation with its parameters.
+/// An activation with its parameters.
 #[derive(Clone)]
 struct RnnActivation {
     name: String,
@@ -48,7 +48,7 @@ impl RnnActivation {
     }
 }
 
-/// What all steps of one direction share.
+/// Values shared by all steps of one direction.
 struct RnnDirection {
     cell: RnnCell,
     hidden: usize,
@@ -95,7 +95,7 @@ pub(super) fn recurrent(cx: &mut NodeContext, cell: RnnCell) -> Result<NodeOutpu
     };
     let lens = lens.map(|l| cx.cast(l, DType::I64)).transpose()?;
     let dtype = cx.dtype(x);
-    // Its part for one direction of an operand `[D, ..]` of so many axes.
+    // The slice for one direction of an operand `[D, ..]` of this rank.
     let part = |cx: &mut NodeContext, v: Value, d: usize, rank: usize| -> Result<Value> {
         let shape = cx.shape(v);
         if shape.first() != Some(&dirs) || shape.len() != rank {
@@ -136,7 +136,7 @@ pub(super) fn recurrent(cx: &mut NodeContext, cell: RnnCell) -> Result<NodeOutpu
         if cell == RnnCell::Lstm {
             carries.push(initial(cx, 6, d)?);
         }
-        // Turned around, so that every direction runs forward.
+        // Reversed, so that every direction runs forward.
         let turned = match (back, lens) {
             (false, _) => x,
             (true, None) => cx.flip(x, &[0])?,
@@ -228,7 +228,7 @@ impl RnnDirection {
                 new[0]
             }
             Some(lens) => {
-                // A sequence that has ended keeps its state and gives 0.
+                // After the end of a sequence, the state is unchanged and the output is 0.
                 let shape = b.ty(h).shape;
                 let t = b.splat(time, &b.ty(lens).shape.clone())?;
                 let on = b.compare(Compare::Lt, t, lens)?;
@@ -338,7 +338,7 @@ impl RnnDirection {
     }
 }
 
-/// Attention whose state is one matrix for each head, updated step by step.
+/// Linear attention: its state is one matrix per head, updated at each step.
 pub(super) fn linear_attention(cx: &mut NodeContext) -> Result<NodeOutputs> {
     let (q, k, v) = (cx.x(0)?, cx.x(1)?, cx.x(2)?);
     let (past, decay, beta) = (cx.opt(3)?, cx.opt(4)?, cx.opt(5)?);
@@ -368,7 +368,7 @@ pub(super) fn linear_attention(cx: &mut NodeContext) -> Result<NodeOutputs> {
     let acc = if dtype == DType::F64 { DType::F64 } else { DType::F32 };
     let scale = cx.float("scale", 0.0);
     let scale = if scale == 0.0 { 1.0 / (dk as f64).sqrt() } else { scale };
-    // [T, B, heads, d] in the accumulator's type.
+    // [T, B, heads, d] in the accumulator's dtype.
     let by_time = |cx: &mut NodeContext, x: Value, h: usize, d: usize| -> Result<Value> {
         let x = cx.cast(x, acc)?;
         let x = cx.reshape(x, &[n, t, h, d])?;
@@ -438,7 +438,7 @@ pub(super) fn linear_attention(cx: &mut NodeContext) -> Result<NodeOutputs> {
     Ok(vec![y.into(), state.into()])
 }
 
-/// A depthwise convolution that sees the past alone, with what it has seen as its state.
+/// A causal depthwise convolution whose state is the last inputs.
 pub(super) fn causal_conv(cx: &mut NodeContext) -> Result<NodeOutputs> {
     let (x, w, bias, past) = (cx.x(0)?, cx.x(1)?, cx.opt(2)?, cx.opt(3)?);
     let (xs, ws) = (cx.shape(x), cx.shape(w));
@@ -464,7 +464,7 @@ pub(super) fn causal_conv(cx: &mut NodeContext) -> Result<NodeOutputs> {
     Ok(vec![y.into(), state.into()])
 }
 
-/// Rotates pairs of features by angles that depend on the position.
+/// Rotary embedding: rotates pairs of features by angles that depend on the position.
 pub(super) fn rotary(cx: &mut NodeContext) -> Result<NodeOutputs> {
     let (x, cos, sin, positions) = (cx.x(0)?, cx.x(1)?, cx.x(2)?, cx.opt(3)?);
     let original = cx.shape(x);
@@ -526,7 +526,7 @@ pub(super) fn rotary(cx: &mut NodeContext) -> Result<NodeOutputs> {
     super::one(if original.len() == 3 { cx.reshape(y, &original)? } else { cx.permute(y, &[0, 2, 1, 3])? })
 }
 
-/// A vector of numbers as a constant.
+/// A constant vector of numbers.
 pub(super) fn vector(cx: &mut NodeContext, dtype: DType, list: &[f64]) -> Result<Value> {
     let ty = Type::new(dtype, &[list.len()]);
     Ok(cx.constant(Literal::from_fn(ty, |i| ir::Scalar::from_f64(dtype, list[i])))?)

@@ -1,4 +1,4 @@
-//! Reductions, running ones, extrema and order.
+//! Reductions, cumulative sums, extrema and sorting.
 
 use super::{NodeOutputs, one};
 use crate::error::{Error, Result};
@@ -59,7 +59,7 @@ fn reduced(cx: &mut NodeContext, x: Value, axes: &[usize], kind: ReduceOp) -> Re
         ReduceOp::L2 => {
             let s = cx.mul(x, x)?;
             let s = cx.sum(s, axes)?;
-            // Integers have no root of their own.
+            // Integers have no square root, so it is computed in floats.
             let wide = if dtype.is_float() { s } else { cx.cast(s, DType::F64)? };
             let r = cx.unary(Unary::Sqrt, wide)?;
             cx.cast(r, dtype)?
@@ -115,7 +115,7 @@ pub(super) fn cumulative(cx: &mut NodeContext, kind: ReduceKind) -> Result<NodeO
     let axis = crate::node::axis(axes.first().copied().unwrap_or(0), shape.len())?;
     let (exclusive, reverse) = (cx.flag("exclusive"), cx.flag("reverse"));
     let x = if exclusive && shape[axis] > 0 {
-        // Each element sees those before it: shifted by one.
+        // Exclusive: the result is shifted by one.
         let dtype = cx.dtype(x);
         let fill = cx.constant(ir::Literal::scalar(kind.identity(dtype)))?;
         let (mut low, mut high) = (vec![0i64; shape.len()], vec![0i64; shape.len()]);

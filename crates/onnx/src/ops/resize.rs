@@ -1,4 +1,4 @@
-//! Resize and Upsample: along one axis after the other, each result a weighted sum of a few elements.
+//! Resize and Upsample: one axis after the other, each result is a weighted sum of a few elements.
 
 use super::{NodeOutputs, one};
 use crate::error::{Error, Result};
@@ -7,7 +7,7 @@ use ir::ops::{Dot, GatherMode};
 use ir::types::Shape;
 use ir::{DType, GraphBuilder, Literal, Scalar, Type, Value};
 
-/// How one axis is resized.
+/// The parameters of resizing one axis.
 struct ResizeAxis {
     size: usize,
     out: usize,
@@ -15,7 +15,7 @@ struct ResizeAxis {
     roi: (f64, f64),
 }
 
-/// Results of an axis: places, weights for each (both `[out][taps]`), and which lie outside.
+/// For each result along an axis: source indices, their weights (both `[out][taps]`), and whether it is outside.
 struct Taps {
     places: Vec<Vec<i64>>,
     weights: Vec<Vec<f64>>,
@@ -26,7 +26,7 @@ pub(super) fn resize(cx: &mut NodeContext) -> Result<NodeOutputs> {
     let x = cx.x(0)?;
     let shape = cx.shape(x);
     let rank = shape.len();
-    // Version 10 has scales as its second operand and neither roi nor sizes.
+    // Version 10 has scales as its second operand, and neither roi nor sizes.
     let (roi_at, scales_at, sizes_at) = if cx.version < 11 { (99, 1, 99) } else { (1, 2, 3) };
     let axes = match cx.ints("axes") {
         Some(list) => list.iter().map(|&a| axis(a, rank)).collect::<Result<Vec<_>>>()?,
@@ -143,7 +143,7 @@ fn resized(
     fill: f64,
 ) -> Result<Value> {
     let dtype = cx.dtype(x);
-    // Weighted sums are of floats; nearest neighbours keep their type.
+    // Weighted sums are computed in floats; nearest neighbours keep their dtype.
     let sums = how.kind != "nearest";
     let mut y = if sums && !dtype.is_float() { cx.cast(x, DType::F32)? } else { x };
     for (a, p) in plan {
@@ -164,7 +164,7 @@ fn resized(
             y = cx.select(mask, filled, y)?;
         }
     }
-    // The reference rounds integers towards 0.
+    // The reference truncates to integers.
     Ok(cx.cast(y, dtype)?)
 }
 
@@ -193,7 +193,7 @@ fn taps(p: &ResizeAxis, how: &ResizeOptions) -> Result<Taps> {
             other => return Err(Error::node_error(format!("the transformation `{other}` is not known"))),
         };
         t.outside.push(how.mode == "tf_crop_and_resize" && (at < 0.0 || at > size - 1.0));
-        // A place between two elements; one exactly on an element counts as at the end of the gap before it.
+        // A coordinate between two elements; one exactly on an element belongs to the interval before it.
         let whole = at.floor() == at;
         let ratio = if whole { 1.0 } else { at - at.floor() };
         let mut weights = coefficients(ratio, p.scale, whole, how)?;
@@ -288,7 +288,7 @@ fn apply(cx: &mut NodeContext, x: Value, a: usize, p: &ResizeAxis, taps: &Taps) 
     let vector =
         |list: Vec<f64>| Literal::from_fn(Type::new(dtype, &[list.len()]), |i| Scalar::from_f64(dtype, list[i]));
     if n > 8 {
-        // Many elements for each result: a matrix.
+        // With many elements per result, the weights are a matrix.
         let mut matrix = vec![0.0; p.out * p.size];
         for (i, (w, k)) in taps.weights.iter().zip(&taps.places).enumerate() {
             w.iter().zip(k).for_each(|(w, &k)| matrix[i * p.size + k as usize] += w);

@@ -1,4 +1,4 @@
-//! Ops that move elements or make shapes.
+//! Ops that move elements or change shapes.
 
 use super::{NodeOutputs, one};
 use crate::error::{Error, Result};
@@ -6,7 +6,7 @@ use crate::item::{ImportedTensor, ImportedValue};
 use crate::node::{NodeContext, axis, broadcast_shapes};
 use ir::{Compare, DType, GraphBuilder, Literal, Scalar, Type, Value};
 
-/// The same element type as the operand's.
+/// A tensor with the same element type as `t`.
 fn like(t: ImportedTensor, v: Value) -> ImportedValue {
     ImportedValue::Tensor(ImportedTensor { v, elem: t.elem })
 }
@@ -109,7 +109,7 @@ pub(super) fn concat(cx: &mut NodeContext) -> Result<NodeOutputs> {
     concat_all(cx, &xs, false)
 }
 
-/// Joined along the attribute `axis`, or stacked along a new one.
+/// Concatenates along the attribute `axis`, or stacks along a new one.
 pub(super) fn concat_all(cx: &mut NodeContext, xs: &[ImportedTensor], stack: bool) -> Result<NodeOutputs> {
     let &first = xs.first().ok_or_else(|| Error::node_error("it has nothing to join"))?;
     let rank = cx.rank(first.v);
@@ -129,7 +129,7 @@ pub(super) fn concat_all(cx: &mut NodeContext, xs: &[ImportedTensor], stack: boo
     like_operand(first, v)
 }
 
-/// Sizes of the parts of an axis.
+/// The sizes of the parts of an axis.
 fn split_sizes(cx: &mut NodeContext, size: usize, outputs: usize) -> Result<Vec<usize>> {
     let given = match cx.item(1) {
         Some(_) => Some(cx.static_amounts(1, "split")?),
@@ -242,7 +242,7 @@ pub(super) fn slice(cx: &mut NodeContext) -> Result<NodeOutputs> {
             let (s, e) = (at(starts[i]).clamp(0, size), at(ends[i]).clamp(0, size));
             (low[a], high[a], stride[a]) = (s as usize, e.max(s) as usize, step.min(size.max(1)) as usize);
         } else {
-            // From `s` down to above `e`: the same elements upwards, then turned around.
+            // From `s` down to above `e`: the same elements in ascending order, then reversed.
             let (s, e) = (at(starts[i]).clamp(-1, size - 1), at(ends[i]).clamp(-1, size - 1));
             let back = step.unsigned_abs().min(size.max(1) as u64) as i64;
             let count = if s > e { (s - e + back - 1) / back } else { 0 };
@@ -414,7 +414,7 @@ pub(super) fn trilu(cx: &mut NodeContext) -> Result<NodeOutputs> {
     like_operand(t, v)
 }
 
-/// `[N, C, ..]` with blocks of the spatial axes from channels, and back.
+/// `[N, C, ..]` with blocks of the spatial axes from channels, and the inverse.
 pub(super) fn depth_to_space(cx: &mut NodeContext) -> Result<NodeOutputs> {
     let t = cx.operand(0)?;
     let s = cx.shape(t.v);
@@ -508,7 +508,7 @@ pub(super) fn pad(cx: &mut NodeContext) -> Result<NodeOutputs> {
                 }
                 let size = shape[a] as i64;
                 let total = (low[a] + size + high[a]).max(0);
-                // Where each element comes from becomes a constant of the graph.
+                // The source index of each element becomes a constant of the graph.
                 if size == 0 || total > 1 << 24 {
                     return Err(Error::node_error(format!(
                         "axis {a} of {shape:?} can't be padded to {total} by {mode}"
@@ -549,7 +549,7 @@ pub(super) fn center_crop_pad(cx: &mut NodeContext) -> Result<NodeOutputs> {
     let (mut low, mut high) = (vec![0i64; shape.len()], vec![0i64; shape.len()]);
     for (&a, &want) in axes.iter().zip(&target) {
         let have = shape[a] as i64;
-        // The smaller half in front, when cutting as when padding.
+        // The smaller half in front, for cropping and for padding.
         let d = want - have;
         let front = d.abs() / 2 * d.signum();
         (low[a], high[a]) = (front, d - front);
@@ -560,7 +560,7 @@ pub(super) fn center_crop_pad(cx: &mut NodeContext) -> Result<NodeOutputs> {
     like_operand(t, v)
 }
 
-/// The first `len[b]` elements along the time axis turned around.
+/// Reverses the first `len[b]` elements along the time axis.
 pub(super) fn reverse_sequence(cx: &mut NodeContext) -> Result<NodeOutputs> {
     let (t, lens) = (cx.operand(0)?, cx.x(1)?);
     let shape = cx.shape(t.v);

@@ -1,4 +1,4 @@
-//! Fourier transforms and windows.
+//! Fourier transforms and window functions.
 
 use super::recurrent::vector;
 use super::{NodeOutputs, one};
@@ -9,13 +9,13 @@ use ir::types::Shape;
 use ir::{DType, GraphBuilder, Literal, Scalar, Type, Value};
 use std::f64::consts::PI;
 
-/// One number that decides about shapes.
+/// A number that determines a shape.
 fn known_size(cx: &mut NodeContext, i: usize, what: &str) -> Result<i64> {
     let list = cx.static_amounts(i, what)?;
     list.first().copied().ok_or_else(|| Error::node_error(format!("its {what} is empty")))
 }
 
-/// The axis cut or filled with zeros to a length.
+/// Crops the axis or pads it with zeros to a length.
 fn pad_or_truncate(cx: &mut NodeContext, x: Value, a: usize, n: usize) -> Result<Value> {
     let shape = cx.shape(x);
     if shape[a] == n {
@@ -28,7 +28,7 @@ fn pad_or_truncate(cx: &mut NodeContext, x: Value, a: usize, n: usize) -> Result
     Ok(cx.pad(x, zero, &low, &high, &vec![0; shape.len()])?)
 }
 
-/// Real and imaginary part of `[.., 1 or 2]`.
+/// The real and imaginary parts of `[.., 1 or 2]`.
 fn split_complex(cx: &mut NodeContext, x: Value) -> Result<(Value, Option<Value>)> {
     let shape = cx.shape(x);
     let (&last, front) =
@@ -124,7 +124,7 @@ pub(super) fn stft(cx: &mut NodeContext) -> Result<NodeOutputs> {
     let (Ok(step), Ok(length)) = (usize::try_from(step), usize::try_from(length)) else {
         return Err(Error::node_error("its frame_step and frame_length must be positive"));
     };
-    // A signal may come without the axis of real and imaginary part.
+    // A signal may have no axis for real and imaginary parts.
     let x = if shape.len() == 2 { cx.reshape(x, &[shape[0], shape[1], 1])? } else { x };
     let shape = cx.shape(x);
     if shape.len() != 3 || step == 0 || length == 0 || shape[1] < length || length > 1 << 24 {
@@ -155,7 +155,7 @@ pub(super) fn stft(cx: &mut NodeContext) -> Result<NodeOutputs> {
     one(join_complex(cx, &outs)?)
 }
 
-/// A window as a sum of cosines: `Σ c[k] · cos(2πkn/N)`.
+/// A window function as a sum of cosines: `Σ c[k] · cos(2πkn/N)`.
 pub(super) fn window(cx: &mut NodeContext, terms: &[f64]) -> Result<NodeOutputs> {
     let n = known_size(cx, 0, "size")?;
     let n = usize::try_from(n)
@@ -200,7 +200,7 @@ pub(super) fn mel_weights(cx: &mut NodeContext) -> Result<NodeOutputs> {
     let mut out = vec![0.0; rows * bins];
     for i in 0..bins {
         let (left, centre, right) = (edge(i), edge(i + 1), edge(i + 2));
-        // Edges may lie far outside of the rows.
+        // Edges may be far outside of the rows.
         let within = |j: i64| j.clamp(0, rows as i64);
         if centre == left && (0..rows as i64).contains(&centre) {
             out[centre as usize * bins + i] = 1.0;

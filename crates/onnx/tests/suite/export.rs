@@ -1,4 +1,4 @@
-//! Graphs written as ONNX and read again compute the same.
+//! Exported and re-imported graphs compute the same.
 
 use super::support;
 use ir::{Literal, interp};
@@ -8,7 +8,7 @@ use prost::Message;
 use std::collections::BTreeSet;
 use std::path::Path;
 
-/// Ops that ONNX has no counterpart of.
+/// Ops without a counterpart in ONNX.
 const REFUSED: [&str; 18] = [
     "bitcast",
     "cholesky",
@@ -30,7 +30,7 @@ const REFUSED: [&str; 18] = [
     "window_scatter_max",
 ];
 
-/// For `golden/onnx/check.py`.
+/// Writes a model and its data for `golden/onnx/check.py`.
 fn write(folder: &Path, number: usize, row: &oracle::OpSample, model: &[u8]) {
     let tensors = |list: &[Literal]| -> Vec<u8> {
         let mut bytes = Vec::new();
@@ -53,7 +53,7 @@ fn write(folder: &Path, number: usize, row: &oracle::OpSample, model: &[u8]) {
 const COLLECTIVES: [&str; 10] =
     ["psum", "pmax", "pmin", "pvary", "all_gather", "psum_scatter", "ppart", "all_to_all", "ppermute", "axis_index"];
 
-/// What importing the exported row computes, against the row.
+/// Compares the re-imported row with the original.
 fn compared(row: &oracle::OpSample, bytes: &[u8]) -> Result<(), String> {
     let model = onnx::import(bytes, &ImportOptions::default()).map_err(|e| e.to_string())?;
     let inputs: Vec<Literal> = support::arguments(&model, &row.inputs);
@@ -84,7 +84,7 @@ fn every_row_of_the_table_survives() {
         if !row.name.contains(&filter) || row.name == "fma/f64" {
             continue;
         }
-        // Where several updates meet in one place, ours rounds narrow floats after each of them, and ONNX leaves open when.
+        // If several updates hit the same element, ours rounds narrow floats after each of them; ONNX leaves this open.
         let narrow = |x: &Literal| x.ty().dtype.accumulator() != x.ty().dtype;
         let meet = ["scatter_add", "scatter_mul", "put_along"].contains(&row.op());
         if seed.is_some() && meet && row.inputs.iter().any(narrow) {

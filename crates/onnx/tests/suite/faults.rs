@@ -1,4 +1,4 @@
-//! What is said about models that can't be imported.
+//! Error messages for models that can't be imported.
 
 use ir::{DType, Literal};
 use onnx::proto::*;
@@ -104,7 +104,7 @@ fn faults_name_the_node_and_the_remedy() {
         }
     }
     assert!(onnx::import(b"not a model", &none).unwrap_err().to_string().contains("not an ONNX model"));
-    // What was asked for is enough.
+    // The requested size is sufficient.
     let open = model(vec![info("x", Elem::Float, &[-1, 3])], vec![node("Relu", &["x"], &["y"])]);
     assert_eq!(said(&open, &ImportOptions::default().dim("batch", 4)), "");
     let reshape = model(vec![x(), shape()], vec![node("Reshape", &["x", "shape"], &["y"])]);
@@ -139,7 +139,7 @@ fn data_beside_the_model_is_read() {
     std::fs::remove_dir_all(&dir).expect("removed");
 }
 
-/// `while x < limit { x = x + x }`, whose length is found while it runs.
+/// `while x < limit { x = x + x }`, with a trip count that is known only at run time.
 #[test]
 fn a_loop_of_unknown_length_runs() {
     let body = GraphProto {
@@ -167,7 +167,7 @@ fn int(name: &str, i: i64) -> AttributeProto {
     AttributeProto { name: Some(name.into()), i: Some(i), r#type: Some(2), ..AttributeProto::default() }
 }
 
-/// A condition that the input decides takes both branches into the program.
+/// A condition that depends on an input keeps both branches in the program.
 #[test]
 fn a_branch_on_data_is_part_of_the_program() {
     let branch = |op: &str, out: &str| GraphProto {
@@ -200,7 +200,7 @@ fn a_branch_on_data_is_part_of_the_program() {
     assert_eq!(ir::interp::run(&back, &inputs).expect("runs")[0].to_vec::<f32>(), [-1.0, -1.0]);
 }
 
-/// A long loop of known length is one scan, with what it collects.
+/// A long loop of known length is one scan, including its scan outputs.
 #[test]
 fn a_long_loop_is_a_scan() {
     let body = GraphProto {
@@ -233,7 +233,7 @@ fn a_long_loop_is_a_scan() {
     assert_eq!(out[1].to_vec::<f32>()[..2], [2.25, 4.0]);
 }
 
-/// Padding that nobody has room for is refused at once, not counted window by window.
+/// Padding larger than any memory is rejected at once, not after counting its windows.
 #[test]
 fn windows_over_endless_padding_are_refused() {
     let ints = |name: &str, list: &[i64]| AttributeProto {

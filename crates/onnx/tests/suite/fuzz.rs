@@ -1,6 +1,6 @@
-//! Broken files: whatever the bytes, importing ends with a model or an error, soon and without taking much memory.
+//! Corrupt files: for any bytes, the import ends with a model or an error, soon and with little memory.
 //!
-//! Seconds in the suite; `ONNX_FUZZ_SECONDS=600` runs longer.
+//! A few seconds by default; `ONNX_FUZZ_SECONDS=600` runs longer.
 
 use super::support;
 use ir::Literal;
@@ -15,7 +15,7 @@ fn pick<T: Copy>(rng: &mut Rng, list: &[T]) -> T {
     list[rng.below(list.len())]
 }
 
-/// Flips, cuts, repeats and puts in bytes.
+/// Flips, truncates, repeats and inserts bytes.
 fn mangle(bytes: &[u8], rng: &mut Rng) -> Vec<u8> {
     let mut out = bytes.to_vec();
     for _ in 0..1 + rng.below(6) {
@@ -66,7 +66,7 @@ fn bend_attribute(a: &mut AttributeProto, rng: &mut Rng) {
     }
 }
 
-/// A well-formed message with wrong contents.
+/// Modifies the contents of a well-formed message.
 fn bend_graph(g: &mut GraphProto, rng: &mut Rng) {
     for _ in 0..1 + rng.below(3) {
         let (nodes, tensors) = (g.node.len(), g.initializer.len());
@@ -144,7 +144,7 @@ fn broken_files_are_errors() {
             _ => mangle(&case.model, &mut rng),
         };
         let mut options = ImportOptions::default();
-        // Values for shapes that are wrong too.
+        // Values for wrong shapes too.
         if let Ok(model) = ModelProto::decode(&bytes[..])
             && rng.bernoulli(0.5)
         {
@@ -164,7 +164,7 @@ fn broken_files_are_errors() {
             (catch_unwind(AssertUnwindSafe(|| onnx::import(&bytes, &options))), start.elapsed())
         };
         let (result, mut took) = timed();
-        // A busy machine may stop a process for as long: what is slow is slow again.
+        // A busy machine may pause a process for this long, so slow cases are repeated.
         if took > Duration::from_secs(5) {
             took = took.min(timed().1);
         }

@@ -1,4 +1,4 @@
-//! Derivatives of ONNX's node tests against finite differences and against PyTorch, in f64.
+//! Compares derivatives of ONNX's node tests with finite differences and with PyTorch, in f64.
 
 use super::support;
 use cpu::Cpu;
@@ -8,7 +8,7 @@ use oracle::Rng;
 use oracle::check::{GradOutcome, check_grads};
 use std::collections::BTreeMap;
 
-/// A little beside the tests' own numbers, many of which lie exactly where a function bends: at 0, at whole places, at ties.
+/// Perturbs the tests' numbers, many of which are at points where a function is not differentiable: 0, integers, ties.
 fn beside(x: &Literal, rng: &mut Rng) -> Literal {
     let ty = x.ty().clone();
     match ty.dtype {
@@ -56,7 +56,7 @@ fn shifted(x: &Literal) -> Literal {
     }
 }
 
-/// The sum of all float outputs times cosines.
+/// The sum of all float outputs, weighted by cosines.
 fn weighted(graph: &Graph) -> ir::Result<Graph> {
     let mut b = Builder::new();
     let args: Vec<_> = graph.input_types().into_iter().map(|t| b.graph.input(t)).collect();
@@ -93,7 +93,7 @@ fn gradients_of_node_tests_are_those_of_torch() {
             let options = ImportOptions { float_dtype: Some(DType::F64), ..ImportOptions::default() };
             let ready = support::import(case, options)?;
             let place = |name: &str| ready.model.inputs.iter().position(|port| port.name == name);
-            // What was given by value while importing has no gradient.
+            // Inputs that were given by value during import have no gradient.
             let found: Vec<(usize, &Vec<f64>)> = wanted.iter().filter_map(|(n, g)| Some((place(n)?, g))).collect();
             let wrt: Vec<usize> = found.iter().map(|(i, _)| *i).collect();
             let graph =

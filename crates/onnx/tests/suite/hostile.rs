@@ -1,8 +1,8 @@
-//! Numbers that a file may hold: every attribute of every node, and every operand that decides about a shape, set in turn to numbers that
-//! overflow, divide by zero or ask for more memory than there is. Importing ends with a model or an error, without a panic, and takes
-//! little memory for small files.
+//! Hostile numbers: every attribute of every node, and every operand that determines a shape, is set in turn to numbers that
+//! overflow, divide by zero or need more memory than there is. The import ends with a model or an error, without a panic, and
+//! uses little memory for small files.
 //!
-//! The suite takes one case of 40; `ONNX_HOSTILE=1` takes every one.
+//! By default one case of 40 is tested; `ONNX_HOSTILE=1` tests all.
 
 use super::support;
 use onnx::proto::*;
@@ -12,10 +12,10 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// The most bytes that one import of a small file may ask for, all requests of its thread added up.
+/// Maximum number of bytes that the import of a small file may allocate, summed over all allocations of its thread.
 const MOST: usize = 1 << 30;
 
-/// Counts what a thread asks for.
+/// An allocator that counts the bytes of each thread.
 struct Counted;
 
 thread_local! {
@@ -26,24 +26,24 @@ thread_local! {
 unsafe impl GlobalAlloc for Counted {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let _ = ASKED.try_with(|a| a.set(a.get().saturating_add(layout.size())));
-        // SAFETY: the caller's promise.
+        // SAFETY: `GlobalAlloc::alloc` has the same contract for the system allocator.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, p: *mut u8, layout: Layout) {
-        // SAFETY: the caller's promise.
+        // SAFETY: `p` was allocated by the system allocator with `layout`, since every allocation here is.
         unsafe { System.dealloc(p, layout) }
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         let _ = ASKED.try_with(|a| a.set(a.get().saturating_add(layout.size())));
-        // SAFETY: the caller's promise.
+        // SAFETY: `GlobalAlloc::alloc_zeroed` has the same contract for the system allocator.
         unsafe { System.alloc_zeroed(layout) }
     }
 
     unsafe fn realloc(&self, p: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         let _ = ASKED.try_with(|a| a.set(a.get().saturating_add(size.saturating_sub(layout.size()))));
-        // SAFETY: the caller's promise.
+        // SAFETY: `p` was allocated by the system allocator with `layout`, since every allocation here is.
         unsafe { System.realloc(p, layout, size) }
     }
 }
@@ -71,7 +71,7 @@ const NUMBERS: [i64; 16] = [
 ];
 const FLOATS: [f32; 7] = [0.0, -1.0, 1e-30, 1e30, f32::NAN, f32::INFINITY, f32::NEG_INFINITY];
 
-/// Imports what a change made of a model; what went wrong, if something did.
+/// Imports a modified model; records what went wrong.
 fn attempt(model: &ModelProto, options: &ImportOptions, what: &dyn Fn() -> String, wrong: &mut Vec<String>) {
     let bytes = model.encode_to_vec();
     let before = ASKED.with(Cell::get);
@@ -89,7 +89,7 @@ fn attempt(model: &ModelProto, options: &ImportOptions, what: &dyn Fn() -> Strin
     }
 }
 
-/// Every change of one attribute.
+/// All modifications of one attribute.
 fn attribute(a: &AttributeProto) -> Vec<AttributeProto> {
     let mut out = Vec::new();
     let with = |f: &dyn Fn(&mut AttributeProto)| {
@@ -120,7 +120,7 @@ fn attribute(a: &AttributeProto) -> Vec<AttributeProto> {
     out
 }
 
-/// Every change of one tensor of integers, and of any tensor's sizes.
+/// All modifications of one integer tensor, and of any tensor's sizes.
 fn tensor(t: &TensorProto) -> Vec<TensorProto> {
     let mut out = Vec::new();
     for n in NUMBERS {
@@ -143,7 +143,7 @@ fn graphs(model: &mut ModelProto) -> &mut GraphProto {
     model.graph.get_or_insert_with(GraphProto::default)
 }
 
-/// The attributes that an op may have beside those of the example: names that ops read as counts.
+/// Attributes that an op may have besides those of the example: names that ops read as counts.
 const COUNTS: [&str; 12] = [
     "group",
     "num_groups",
@@ -230,7 +230,7 @@ fn every_number_of_a_file_may_be_anything() {
                 }
             }
         }
-        // Operands that decide about shapes, and floats that do.
+        // Operands that determine shapes, including floats.
         for (name, x) in &inputs {
             for n in NUMBERS {
                 if next() {
@@ -267,7 +267,7 @@ fn float(name: &str) -> ValueInfo {
     ValueInfo { name: Some(name.into()), r#type: Some(TypeProto { value: Some(TypeValue::Tensor(t)) }) }
 }
 
-/// Functions that call the next one twice, thirty deep, are 2³⁰ nodes.
+/// Functions that call the next one twice, nested thirty deep, are 2³⁰ nodes.
 #[test]
 fn functions_that_double_are_refused() {
     let own = || Some("own".to_string());

@@ -1,4 +1,4 @@
-//! ONNX in and out: ONNX's own node tests, models of other frameworks, gradients, files that are wrong.
+//! Import and export of ONNX: ONNX's own node tests, models of other frameworks, gradients, invalid files.
 
 mod export;
 mod faults;

@@ -1,5 +1,5 @@
-//! Tiny models that PyTorch wrote (`golden/onnx/models.py`): equal, differentiable, trainable, and the same after a way
-//! through our own export.
+//! Small models exported by PyTorch (`golden/onnx/models.py`): equal results, differentiable,
+//! trainable, and the same after our own export.
 
 use super::support::{self, Case};
 use cpu::Cpu;
@@ -64,7 +64,7 @@ fn an_imported_model_trains() {
     let all = cases();
     let case = all.iter().find(|c| c.name == "encoder_dynamo").expect("the encoder");
     let ready = support::import(case, ImportOptions::default()).expect("imports");
-    // Half the mean square of the outputs falls when the parameters follow its gradient.
+    // Half the mean square of the outputs decreases with a gradient step of the parameters.
     let mut b = Builder::new();
     let args: Vec<_> = ready.model.graph.input_types().into_iter().map(|t| b.graph.input(t)).collect();
     let outs = b.inline(&ready.model.graph, &args).expect("inlines");

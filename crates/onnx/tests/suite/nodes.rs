@@ -1,5 +1,5 @@
-//! ONNX's own node tests. A sample is in the repository; `ONNX_NODES=FILE` runs all that `golden/onnx/nodes.py` wrote, prints
-//! what fails and (`ONNX_REPORT=FILE`) writes the list.
+//! ONNX's own node tests. A sample is in the repository; `ONNX_NODES=FILE` runs all cases of `golden/onnx/nodes.py`, prints the
+//! failures and (`ONNX_REPORT=FILE`) writes the list.
 
 use super::support;
 use cpu::Cpu;
@@ -38,7 +38,7 @@ fn node_tests_give_what_onnx_expects() {
     }
 }
 
-/// Where ONNX's own tests are silent: `golden/onnx/runtime.py`.
+/// Cases that ONNX's own tests do not cover: `golden/onnx/runtime.py`.
 #[test]
 fn samples_and_reductions_give_what_onnx_runtime_and_f64_give() {
     let cpu = Cpu::new(2);

@@ -1,4 +1,4 @@
-//! ONNX's node tests as `golden/onnx/nodes.py` writes them, and running a model on the CPU.
+//! Reads ONNX's node tests from `golden/onnx/nodes.py`, and runs models on the CPU.
 
 use bytes::Bytes;
 use compiler::{Backend, Bindings};
@@ -31,7 +31,7 @@ pub(crate) struct Case {
     pub(crate) rtol: f64,
     #[prost(double, tag = "6")]
     pub(crate) atol: f64,
-    /// Gradients of the float inputs, where there are some.
+    /// Gradients of the float inputs, if there are any.
     #[prost(bytes = "bytes", repeated, tag = "7")]
     pub(crate) grads: Vec<Bytes>,
 }
@@ -47,7 +47,7 @@ pub(crate) fn read(path: &Path) -> Vec<Case> {
     Cases::decode(&bytes[..]).expect("a message").case
 }
 
-/// A value of a case: a tensor, a sequence, or something optional.
+/// A value of a case: a tensor, a sequence, or an optional value.
 #[derive(Clone, Debug)]
 pub(crate) enum Data {
     Tensor(Literal),
@@ -64,7 +64,7 @@ fn sequence(s: &SequenceProto) -> Result<Data, String> {
     items.collect::<Result<_, _>>().map(Data::Sequence)
 }
 
-/// Reads a value as the type of an input or output says.
+/// Reads a value with the type of an input or output.
 pub(crate) fn data(bytes: &Bytes, info: &ValueInfo) -> Result<Data, String> {
     let fault = |e: prost::DecodeError| e.to_string();
     match info.r#type.as_ref().and_then(|t| t.value.as_ref()) {
@@ -81,7 +81,7 @@ pub(crate) fn data(bytes: &Bytes, info: &ValueInfo) -> Result<Data, String> {
     }
 }
 
-/// What importing is told about an input: its shape, and its value where one is asked for.
+/// The import option for an input: its shape, or its value if that is needed.
 fn given(name: &str, x: &Data, asked: &[String]) -> InputInfo {
     match x {
         Data::Tensor(x) if asked.iter().any(|a| a == name) => InputInfo::Value(x.clone()),
@@ -94,7 +94,7 @@ fn given(name: &str, x: &Data, asked: &[String]) -> InputInfo {
     }
 }
 
-/// The tensors that remain inputs of the graph.
+/// Collects the tensors that remain inputs of the graph.
 fn inputs(name: &str, x: &Data, asked: &[String], into: &mut Vec<Literal>) {
     match x {
         Data::Tensor(_) if asked.iter().any(|a| a == name) => {}
@@ -111,12 +111,12 @@ pub(crate) struct Ready {
     pub(crate) model: ImportedModel,
     pub(crate) inputs: Vec<Literal>,
     pub(crate) expected: Vec<Data>,
-    /// Inputs whose values were needed to import it.
+    /// The number of inputs whose values were needed for the import.
     pub(crate) bound: usize,
     pub(crate) given: usize,
 }
 
-/// Imports a case; inputs that decide about shapes are given by value.
+/// Imports a case; inputs that determine shapes are given by value.
 pub(crate) fn import(case: &Case, mut options: ImportOptions) -> Result<Ready, String> {
     let model = ModelProto::decode(case.model.clone()).map_err(|e| e.to_string())?;
     let graph = model.graph.as_ref().ok_or("no graph")?;
@@ -195,7 +195,7 @@ fn matches(form: &OutputForm, got: &[Literal], want: &Data, case: &Case) -> Resu
     }
 }
 
-/// Imports, compiles, runs and compares. Gives how many inputs had to be known, and of how many.
+/// Imports, compiles, runs and compares a case. Returns the number of inputs given by value, and of all inputs.
 pub(crate) fn check(case: &Case, cpu: &dyn Backend) -> Result<(usize, usize), String> {
     let ready = import(case, ImportOptions::default())?;
     ir::verify::verify(&ready.model.graph).map_err(|e| e.to_string())?;

@@ -1,22 +1,22 @@
-//! One graph on a backend, against the interpreter.
+//! Compares one graph on a backend with the interpreter.
 
 use crate::{Rng, Tolerance, compare};
 use compiler::{Backend, Bindings, Executable, Options};
 use ir::{Graph, Literal, Op, Type, interp};
 use std::sync::Arc;
 
-/// Whether a comparison said anything.
+/// The outcome of a comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CompareOutcome {
     /// Every result was compared.
     Compared,
-    /// It ran, but what it should give is not determined; the reason.
+    /// It ran, but the expected result is not determined; contains the reason.
     Undetermined(&'static str),
-    /// The device lacks a type of the graph, and said so.
+    /// The device does not support a dtype of the graph, and reported that.
     Unsupported,
 }
 
-/// Whether a target has every type of a graph and its bodies.
+/// Whether a target supports every dtype of a graph and its bodies.
 pub fn has_types(backend: &dyn Backend, graph: &Graph) -> bool {
     let known = |t: &Type| backend.target().dtypes.contains(&t.dtype);
     graph.input_types().iter().all(known)
@@ -49,7 +49,7 @@ pub fn bind(backend: &dyn Backend, exe: &dyn Executable, inputs: &[Literal]) -> 
     Ok(b)
 }
 
-/// The results that bindings hold.
+/// Reads the results from bindings.
 pub fn results(exe: &dyn Executable, b: &Bindings) -> compiler::Result<Vec<Literal>> {
     let types = &exe.program().outputs;
     let read = |(buffer, ty): (&Arc<dyn compiler::DeviceBuffer>, &Type)| {
@@ -73,7 +73,7 @@ pub fn run(
     results(&*exe, &b)
 }
 
-/// Each input with the first free output of its type.
+/// Pairs each input with the first unused output of its type.
 pub fn donations(graph: &Graph) -> Vec<(usize, usize)> {
     let (inputs, outputs) = (graph.input_types(), graph.output_types());
     let mut taken = vec![false; outputs.len()];
@@ -87,7 +87,7 @@ pub fn donations(graph: &Graph) -> Vec<(usize, usize)> {
     pairs
 }
 
-/// Why results are compared by the tests of their routines alone, if they are.
+/// The reason if results are not determined, so that only the tests of their routines compare them.
 fn undetermined(graph: &Graph) -> Option<&'static str> {
     let text = graph.to_string();
     if ["eigh(", "svd(", "qr("].iter().any(|op| text.contains(op)) {
@@ -99,7 +99,7 @@ fn undetermined(graph: &Graph) -> Option<&'static str> {
     None
 }
 
-/// Runs a graph twice, the second time with results over inputs, sizes as kernel arguments and operands computed by
+/// Runs a graph twice, the second time with donated inputs, sizes as kernel arguments and operands as prologues of
 /// their products, and compares both with the interpreter.
 pub fn matches_interpreter(backend: &dyn Backend, graph: &Graph, inputs: &[Literal]) -> Result<CompareOutcome, String> {
     interp::run(graph, inputs).map_err(|e| e.to_string())?;
@@ -122,7 +122,7 @@ pub fn matches_interpreter(backend: &dyn Backend, graph: &Graph, inputs: &[Liter
     Ok(CompareOutcome::Compared)
 }
 
-/// Runs a graph and compares every bit with the interpreter; any NaN is like any other.
+/// Runs a graph and compares every bit with the interpreter; all NaNs are equal.
 pub fn matches_bitwise(backend: &dyn Backend, graph: &Graph, inputs: &[Literal]) -> Result<CompareOutcome, String> {
     let want = interp::run(graph, inputs).map_err(|e| e.to_string())?;
     let got = match run(backend, graph, inputs, &Options::default()) {
@@ -135,7 +135,7 @@ pub fn matches_bitwise(backend: &dyn Backend, graph: &Graph, inputs: &[Literal])
     Ok(CompareOutcome::Compared)
 }
 
-/// Runs a graph of functions, element by element, and names the first elements that are not as they should be.
+/// Runs an elementwise graph, and reports the first elements that differ from the expected values.
 pub fn matches_function_values(
     backend: &dyn Backend,
     graph: &Graph,

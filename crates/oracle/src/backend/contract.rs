@@ -1,4 +1,4 @@
-//! What a device promises beyond numbers.
+//! The contract of a device besides correct results.
 
 use super::compare_results::{bind, load, results};
 use crate::{FillKind, Rng};
@@ -11,7 +11,7 @@ use std::task::{Context, Poll, Waker};
 
 type Promise = fn(&dyn Backend) -> Result<(), String>;
 
-/// All of them, by name.
+/// All checks, by name.
 pub(super) const ALL: [(&str, Promise); 13] = [
     ("submissions keep their order", |b| often(b, order)),
     ("memory handed on at once holds its new value", |b| often(b, handed_on)),
@@ -34,7 +34,7 @@ pub(super) fn text<T>(r: compiler::Result<T>) -> Result<T, String> {
     r.map_err(|e| e.to_string())
 }
 
-/// `x·scale + shift` over so many elements.
+/// `x·scale + shift` over this many elements.
 fn affine(n: usize, scale: f64, shift: f64) -> Graph {
     let mut b = Builder::new();
     let x = b.input(F, &[n]);
@@ -43,7 +43,7 @@ fn affine(n: usize, scale: f64, shift: f64) -> Graph {
     b.finish(&[y])
 }
 
-/// Something with a product, rows and a reduction: `softmax(x·w)` and the sum of its logarithms.
+/// A graph with a product, rows and a reduction: `softmax(x·w)` and the sum of its logarithms.
 fn mixed(n: usize) -> Graph {
     let mut b = Builder::new();
     let (x, w) = (b.input(F, &[n, n]), b.input(F, &[n, n]));
@@ -83,7 +83,7 @@ fn submit(exe: &dyn Executable, input: &Arc<dyn DeviceBuffer>, output: &Arc<dyn 
     text(exe.submit(&mut b)).map(drop)
 }
 
-/// A device that doesn't keep the order may be lucky once.
+/// Repeats a check, because a device with an ordering bug may pass it by chance.
 fn often(backend: &dyn Backend, promise: Promise) -> Result<(), String> {
     (0..8).try_for_each(|_| promise(backend))
 }
@@ -93,7 +93,7 @@ fn order(backend: &dyn Backend) -> Result<(), String> {
     let double = text(load(backend, &affine(n, 2.0, 1.0), &Options::default()))?;
     let (a, b, c) = (alloc(backend, n)?, alloc(backend, n)?, alloc(backend, n)?);
     text(a.write(0, &bytes(&vec![1.0; n])))?;
-    // a -> b -> a -> b ..: each reads what the one before wrote, and overwrites what the one before read.
+    // a -> b -> a -> b ..: each reads what the previous one wrote, and overwrites what the previous one read.
     for k in 0..6 {
         let (from, to) = if k % 2 == 0 { (&a, &b) } else { (&b, &a) };
         submit(&*double, from, to)?;
@@ -110,7 +110,7 @@ fn handed_on(backend: &dyn Backend) -> Result<(), String> {
     let (input, first, second) = (alloc(backend, n)?, alloc(backend, n)?, alloc(backend, n)?);
     text(input.write(0, &bytes(&vec![1.0; n])))?;
     submit(&*same, &input, &first)?;
-    // The input is written again while the first run may not have begun.
+    // The input is written again when the first run may not have started.
     text(input.write(0, &bytes(&vec![2.0; n])))?;
     submit(&*same, &input, &second)?;
     text(backend.copy(&*first, &*input, 4 * n))?;
@@ -128,7 +128,7 @@ fn dropped_early(backend: &dyn Backend) -> Result<(), String> {
         text(input.write(0, &bytes(&vec![k as f32; n])))?;
         submit(&*f, &input, &out)?;
         outs.push(out);
-        // The input is dropped here; whoever gets its memory next writes to it.
+        // The input is dropped here; the next user of its memory writes to it.
         drop(input);
         text(alloc(backend, n)?.write(0, &bytes(&vec![-1.0; n])))?;
     }
@@ -163,7 +163,7 @@ fn fences(backend: &dyn Backend) -> Result<(), String> {
     text(backend.synchronize())
 }
 
-/// Polls to the end. A page's program has nobody else who could go on meanwhile, so it waits.
+/// Polls a future to completion. In the browser no other thread makes progress, so it waits for the device.
 pub(super) fn block_on<T>(backend: &dyn Backend, f: impl Future<Output = T>) -> T {
     let mut f = pin!(f);
     let mut cx = Context::from_waker(Waker::noop());
@@ -205,14 +205,14 @@ fn donated(backend: &dyn Backend) -> Result<(), String> {
         submit(&*exe, &state, &state)?;
     }
     all(&floats(&*state, n)?, 5.0, "five steps in place")?;
-    // Not bound to one buffer, the input stays.
+    // If it is not bound to the same buffer, the input is unchanged.
     let out = alloc(backend, n)?;
     submit(&*exe, &state, &out)?;
     all(&floats(&*out, n)?, 6.0, "a step elsewhere")?;
     all(&floats(&*state, n)?, 5.0, "its input")
 }
 
-/// A cache of rows, of which each step writes one: the others stay, in place and elsewhere.
+/// A cache of rows, of which each step writes one: the others do not change, in place or in a copy.
 fn cached(backend: &dyn Backend) -> Result<(), String> {
     let (rows, width) = (50, 24);
     let mut b = Builder::new();
@@ -234,7 +234,7 @@ fn cached(backend: &dyn Backend) -> Result<(), String> {
         text(position.write(0, &at.to_le_bytes()))?;
         let inputs = vec![state.clone(), row.clone(), position.clone()];
         text(exe.run(&mut Bindings { inputs, outputs: vec![to.clone()] }))?;
-        // A row beyond the end is the last one.
+        // An index beyond the end is clamped to the last row.
         let at = (at as usize).min(rows - 1);
         want[at * width..][..width].fill(2.0 * value);
         if floats(&**to, rows * width)? == want { Ok(()) } else { Err(format!("row {at} is not all that changed")) }
@@ -261,7 +261,7 @@ fn threads(backend: &dyn Backend) -> Result<(), String> {
     };
     let alone: Vec<Vec<Literal>> = (0..4).map(once).collect::<Result<_, _>>()?;
     if cfg!(target_arch = "wasm32") {
-        // A page has one thread.
+        // There is only one thread in the browser.
         return (0..4).try_for_each(|k| same(&once(k)?, &alone[k as usize], "again"));
     }
     std::thread::scope(|s| {
@@ -312,7 +312,7 @@ fn nothing(backend: &dyn Backend) -> Result<(), String> {
     Ok(())
 }
 
-/// More operands than any kernel takes: side by side, added up, and carried through a loop.
+/// More operands than any kernel supports: concatenated, added, and carried through a loop.
 fn many(backend: &dyn Backend) -> Result<(), String> {
     let n = 45;
     let mut b = Builder::new();
@@ -359,7 +359,7 @@ fn misfits(backend: &dyn Backend) -> Result<(), String> {
     text(exe.run(&mut Bindings { inputs: vec![right], outputs: vec![alloc(backend, 16)?] }))
 }
 
-/// Memory of a device that nobody has.
+/// The buffer of a device that does not exist.
 struct Foreign;
 
 impl DeviceBuffer for Foreign {
@@ -381,7 +381,7 @@ impl DeviceBuffer for Foreign {
 }
 
 fn out_of_memory(backend: &dyn Backend) -> Result<(), String> {
-    // 32-bit addresses may well have one such block, but not three.
+    // A 32-bit address space may have space for one such block, but not for three.
     let mut held = Vec::new();
     for _ in 0..3 {
         match backend.alloc(isize::MAX as usize / 8 * 7) {

@@ -1,6 +1,7 @@
-//! Scalar functions at arguments whose results are representable: a backend gives those numbers themselves, in every float dtype that it has.
+//! Scalar functions at arguments with representable results: a backend must return exactly these numbers, in every float dtype
+//! that it supports.
 //!
-//! The results follow from whole numbers, or from C's rules for special values (annex F), not from the reference.
+//! The results are derived from integers, or from C's rules for special values (annex F), not from the reference.
 
 use ir::{Binary, Builder, DType, Graph, GraphBuilder, Literal, Scalar, Type, Unary};
 
@@ -19,7 +20,7 @@ pub struct ExactPoints {
 /// The float dtypes.
 const FLOATS: [DType; 6] = [DType::F64, DType::F32, DType::F16, DType::BF16, DType::F8E4M3, DType::F8E5M2];
 
-/// Arguments and result.
+/// The arguments and the result.
 type Point = ([f64; 2], f64);
 
 /// A function of one or two numbers.
@@ -29,7 +30,7 @@ enum Function {
     Binary(Binary),
 }
 
-/// All functions that have such points, in all float dtypes.
+/// All functions with such points, in all float dtypes.
 pub fn exact_function_points() -> Vec<ExactPoints> {
     let mut all = Vec::new();
     for dtype in FLOATS {
@@ -40,7 +41,7 @@ pub fn exact_function_points() -> Vec<ExactPoints> {
     all
 }
 
-/// Those points that a dtype has, without subnormal numbers, which some devices read as zeros.
+/// The points that are representable in a dtype, without subnormal numbers, which some devices flush to zero.
 fn exact(function: Function, dtype: DType, points: &[Point]) -> Option<ExactPoints> {
     let smallest = smallest(dtype);
     let has = |x: f64| {
@@ -73,7 +74,7 @@ fn exact(function: Function, dtype: DType, points: &[Point]) -> Option<ExactPoin
     Some(ExactPoints { name: format!("{name} {dtype}"), graph: b.finish(&[y]), inputs, want: literal(&|p| p.1) })
 }
 
-/// 2ᵏ; `powi` takes subnormal numbers for zeros.
+/// 2ᵏ, because `powi` flushes subnormal numbers to zero.
 fn two_to(k: i32) -> f64 {
     2f64.powf(f64::from(k))
 }
@@ -153,14 +154,15 @@ fn functions(dtype: DType) -> Vec<(Function, Vec<Point>)> {
     all
 }
 
-/// Powers of ten, or the numbers nearest to them: the logarithm of those rounds to the exponent too, but for a few of large fractions.
+/// Powers of ten, or the nearest representable numbers: their logarithm also rounds to the exponent, except for a few with large
+/// fractions.
 fn tens(dtype: DType) -> Vec<(f64, f64)> {
     let (inf, nan) = (f64::INFINITY, f64::NAN);
     let mut all = vec![(0.0, -inf), (-0.0, -inf), (inf, inf), (-1.0, nan), (-inf, nan), (1.0, 0.0)];
     for k in -307..=308 {
         let ten: f64 = format!("1e{k}").parse().expect("a number");
         let near = Scalar::from_f64(dtype, ten).to_f64();
-        // How far the logarithm is from k: less than a quarter of a unit in its last place.
+        // The distance of the logarithm from k must be less than a quarter ulp.
         let off = (near - ten) / ten / 10f64.ln();
         let unit = 2f64.powi(f64::from(k).abs().log2().floor() as i32) * epsilon(dtype);
         if k != 0 && near.is_finite() && near > 0.0 && (off.abs() < unit / 4.0) {
@@ -181,14 +183,14 @@ fn epsilon(dtype: DType) -> f64 {
     })
 }
 
-/// Whole numbers and fractions to whole powers.
+/// Integers and fractions to integer powers.
 fn whole_powers(dtype: DType) -> Vec<Point> {
     let limit = if dtype == DType::F64 { 1u128 << 53 } else { 1 << 24 };
     let mut all = Vec::new();
     for base in (1..2000u128).chain((0..400).map(|i| i * 237_449 + 2001)) {
         let mut power = 1u128;
         for k in 0..400 {
-            // The odd part of the power decides whether it is representable.
+            // The odd part of the power determines whether it is representable.
             let twos = power.trailing_zeros();
             if power >> twos > limit || twos > 70 {
                 break;
@@ -208,7 +210,7 @@ fn whole_powers(dtype: DType) -> Vec<Point> {
     }
     all.extend((-1074..=1023).map(|k| ([2.0, f64::from(k)], two_to(k))));
     all.extend((-1074..=1023).map(|k| ([0.5, f64::from(-k)], two_to(k))));
-    // Anything to the first power.
+    // Any number to the first power.
     all.extend((0..4000).map(|i| f64::from(i) * 1.37e-3 * 10f64.powi(i % 600 - 300)).map(|x| {
         let x = Scalar::from_f64(dtype, x).to_f64();
         ([x, 1.0], x)
@@ -216,7 +218,7 @@ fn whole_powers(dtype: DType) -> Vec<Point> {
     all
 }
 
-/// Powers that are halves, quarters and eighths of whole numbers.
+/// Powers with exponents that are multiples of a half, a quarter or an eighth.
 fn roots() -> Vec<Point> {
     let mut all = Vec::new();
     for n in 1..1500u64 {

@@ -1,8 +1,8 @@
-//! One suite for any backend: the table of ops, random graphs, expressions of which every bit counts,
-//! scalar functions where their results are representable, and what a device promises beyond numbers: order, donation,
-//! aliasing, fences, threads, determinism, memory that isn't there, bindings that don't fit.
+//! The test suite for all backends: the table of ops, random graphs, exact expressions compared bit for bit,
+//! scalar functions at points with representable results, and the other guarantees of a device: ordering, donation,
+//! aliasing, fences, threads, determinism, out-of-memory errors, invalid bindings.
 //!
-//! A report counts what was judged, so that a suite that judges nothing can't look green.
+//! A report counts the comparisons, so that a suite that compares nothing does not pass.
 
 mod compare_results;
 mod contract;
@@ -22,25 +22,25 @@ use ir::{Graph, Literal};
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// How much of the suite to run.
+/// The size of a run of the suite.
 #[derive(Clone, Copy, Debug)]
 pub struct BackendSuite {
-    /// Seed of the first random graph; the others follow.
+    /// The seed of the first random graph; the others have the following seeds.
     pub seed: u64,
-    /// How many random graphs; for every five of them there is one of exact expressions.
+    /// The number of random graphs; for every five of them there is one of exact expressions.
     pub graphs: u64,
-    /// Every n-th row of the table of ops.
+    /// Uses every n-th sample of the table of ops.
     pub every: usize,
 }
 
-/// What a suite found.
+/// The results of a suite.
 #[derive(Debug, Default)]
 pub struct SuiteReport {
-    /// For each part: how many were judged, ran without being judged, and were refused for a type.
+    /// For each part the numbers of graphs that were compared, that ran without comparison, and that were rejected for a dtype.
     pub counts: BTreeMap<&'static str, [usize; 3]>,
-    /// Why some ran without being judged.
+    /// The reasons for runs without comparison.
     pub unjudged: BTreeMap<&'static str, usize>,
-    /// What is wrong.
+    /// The failures.
     pub failures: Vec<String>,
 }
 
@@ -58,12 +58,12 @@ impl SuiteReport {
         }
     }
 
-    /// How many of a part were judged.
+    /// The number of comparisons of a part.
     pub fn num_compared(&self, part: &str) -> usize {
         self.counts.get(part).map_or(0, |c| c[0])
     }
 
-    /// Panics if something is wrong, or if less was judged than the floors say.
+    /// Panics if there are failures, or if a part has fewer comparisons than its minimum.
     #[track_caller]
     pub fn assert_passed(&self, floors: &[(&str, usize)]) {
         println!("{self}");
@@ -130,7 +130,7 @@ pub fn run_suite(backend: &dyn Backend, what: &BackendSuite) -> SuiteReport {
 
 type Judge = fn(&dyn Backend, &Graph, &[Literal]) -> Result<CompareOutcome, String>;
 
-/// A failing graph made small, with its program.
+/// Minimizes a failing graph, and adds its program.
 fn shrunk(backend: &dyn Backend, s: &Sample, first: &str, judge: Judge) -> String {
     let fails = |s: &Sample| judge(backend, &s.graph, &s.inputs).err();
     let small = shrink(s, |c| fails(c).is_some());

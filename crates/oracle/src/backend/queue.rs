@@ -1,4 +1,4 @@
-//! The queue of a device: much work that ends later, over memory that is given back early; at the size that a device deserves.
+//! Tests of a device's queue: much asynchronous work, with memory that is freed early; the size is adjustable.
 
 use super::CompareOutcome;
 use super::compare_results::{bind, load, results};
@@ -8,28 +8,28 @@ use compiler::{Backend, Bindings, Error, Options};
 use ir::{Builder, DType, Graph, GraphBuilder, Literal, Type, Unary};
 use std::sync::Arc;
 
-/// How much work there is.
+/// The amount of work.
 #[derive(Clone, Copy, Debug)]
 pub struct QueueWorkload {
-    /// Elements of a large value.
+    /// The number of elements of a large value.
     pub elements: usize,
-    /// How often something is tried.
+    /// The number of repetitions of a check.
     pub rounds: usize,
-    /// Programs that are submitted without a wait.
+    /// The number of programs that are submitted without waiting.
     pub submissions: usize,
 }
 
 impl QueueWorkload {
-    /// For a suite of tests.
+    /// The size for test suites.
     pub const SMALL: QueueWorkload = QueueWorkload { elements: 3000, rounds: 8, submissions: 300 };
-    /// For a GPU.
+    /// The size for GPUs.
     pub const LARGE: QueueWorkload = QueueWorkload { elements: 1 << 20, rounds: 50, submissions: 5000 };
 }
 
 /// A check of a queue.
 pub type QueueCheck = fn(&dyn Backend, &QueueWorkload) -> Result<CompareOutcome, String>;
 
-/// All of them, by name.
+/// All checks, by name.
 pub const QUEUE_CHECKS: [(&str, QueueCheck); 6] = [
     ("results of work that is dropped", dropped),
     ("reads that are awaited", awaited),
@@ -53,7 +53,7 @@ fn chained(n: usize) -> Graph {
     b.finish(&[y])
 }
 
-/// Buffers go out of scope while work that uses them is under way, and others take their memory.
+/// Buffers are dropped while work that uses them is in progress, and others reuse their memory.
 fn dropped(backend: &dyn Backend, work: &QueueWorkload) -> Result<CompareOutcome, String> {
     let t = Type::new(DType::F32, &[work.elements]);
     let exe = text(load(backend, &chained(work.elements), &Options::default()))?;
@@ -71,7 +71,7 @@ fn dropped(backend: &dyn Backend, work: &QueueWorkload) -> Result<CompareOutcome
         let mut first = Bindings { inputs: vec![x], outputs: vec![y.clone()] };
         let _unwaited = text(exe.submit(&mut first))?;
         drop(first);
-        // The input's memory goes to this one, which is overwritten at once.
+        // The input's memory is reused for this buffer, which is overwritten at once.
         let z = text(backend.alloc(t.bytes()))?;
         text(z.write(0, &vec![0xff; t.bytes()]))?;
         let mut got = vec![0; t.bytes()];
@@ -165,7 +165,7 @@ fn timings(backend: &dyn Backend, work: &QueueWorkload) -> Result<CompareOutcome
     let exe = text(load(backend, &chained(n), &Options::default()))?;
     let mut b = text(bind(backend, &*exe, &[filled(&Type::new(DType::F32, &[n]), 1)]))?;
     let found = text(exe.run_timed(&mut b))?;
-    // A coarse clock sees nothing of little work.
+    // A coarse clock may measure zero for little work.
     let seen =
         |t: &compiler::Timing| t.calls > 0 && (t.time.as_nanos() > 0 || work.elements < QueueWorkload::LARGE.elements);
     match found.is_empty() {
@@ -189,7 +189,7 @@ fn ranges(backend: &dyn Backend, _: &QueueWorkload) -> Result<CompareOutcome, St
     let arena = Arc::get_mut(&mut arena).ok_or("an arena that someone else has")?;
     for k in 0..exe.program().steps.len() {
         match exe.run_with_arena(&mut b, arena, k..k + 1) {
-            // What a backend says that has no such runs, as in a page.
+            // The error of a backend without such runs, as in the browser.
             Err(Error::Backend(why)) if why.contains("memory of its own") => {
                 return Ok(CompareOutcome::Undetermined("it runs in memory of its own"));
             }

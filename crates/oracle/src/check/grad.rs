@@ -5,12 +5,12 @@ use crate::Rng;
 use crate::compare::compare_all;
 use ir::{DType, Graph, Literal, Scalar};
 
-/// Whether finite differences could judge.
+/// The outcome of a comparison with finite differences.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GradOutcome {
     /// They agree with the derivative.
     Agrees,
-    /// They don't settle: the point lies on a kink, or there is nothing to differentiate.
+    /// They do not converge: the point is at a kink, or there is nothing to differentiate.
     Inconclusive,
 }
 
@@ -21,7 +21,7 @@ pub fn check_grads(graph: &Graph, inputs: &[Literal], rng: &mut Rng) -> Judged {
     check_grads_with(&Transforms::default(), graph, inputs, rng)
 }
 
-/// Forward mode alone against differences.
+/// Compares only forward mode with differences.
 pub fn check_jvp(graph: &Graph, inputs: &[Literal], rng: &mut Rng) -> Judged {
     let wrt = f64_inputs(inputs);
     let direction: Vec<Literal> = wrt.iter().map(|&i| random(&inputs[i], rng)).collect();
@@ -32,7 +32,7 @@ fn f64_inputs(inputs: &[Literal]) -> Vec<usize> {
     (0..inputs.len()).filter(|&i| inputs[i].ty().dtype == DType::F64).collect()
 }
 
-/// Numbers of size 0.2 to 1, of either sign.
+/// Numbers of magnitude 0.2 to 1, of either sign.
 fn random(like: &Literal, rng: &mut Rng) -> Literal {
     Literal::from_fn(like.ty().clone(), |_| {
         let x = rng.uniform(0.2, 1.0);
@@ -40,7 +40,7 @@ fn random(like: &Literal, rng: &mut Rng) -> Literal {
     })
 }
 
-/// [`grads`] for given transforms.
+/// Like [`check_grads`], for given transforms.
 pub fn check_grads_with(t: &Transforms, graph: &Graph, inputs: &[Literal], rng: &mut Rng) -> Judged {
     let wrt = f64_inputs(inputs);
     if wrt.is_empty() {
@@ -55,7 +55,7 @@ pub fn check_grads_with(t: &Transforms, graph: &Graph, inputs: &[Literal], rng: 
     Ok(verdict)
 }
 
-/// The tangents of all outputs along `direction`, compared with differences.
+/// Compares the tangents of all outputs along `direction` with differences.
 fn forward(
     t: &Transforms,
     graph: &Graph,
@@ -122,7 +122,7 @@ fn along_random_line(t: &Transforms, graph: &Graph, inputs: &[Literal], wrt: &[u
     let float_tangents = tangents.iter().filter(|y| y.ty().dtype.is_float());
     let (left, size_left) = inner(float_tangents, &cotangents);
     let (right, size_right) = inner(outs[base.len()..].iter(), &direction);
-    // With a NaN on both sides there is nothing to compare; on one side alone it is a fault.
+    // NaN on both sides is accepted; on one side only it is an error.
     let close = (left - right).abs() <= 1e-9 * (1.0 + size_left + size_right) || (left.is_nan() && right.is_nan());
     if !close {
         return Err(format!(
@@ -138,7 +138,7 @@ fn context(graph: &Graph, inputs: &[Literal], derived: &Graph) -> String {
     format!("of {graph}at {}\nthe derived graph is {derived}", inputs.join("\n   "))
 }
 
-/// `Σ a·b`, and the size of what was summed.
+/// `Σ a·b`, and the sum of magnitudes.
 fn inner<'a>(a: impl Iterator<Item = &'a Literal>, b: &[Literal]) -> (f64, f64) {
     let (mut sum, mut size) = (0.0, 0.0);
     for (x, y) in a.zip(b) {
@@ -151,8 +151,8 @@ fn inner<'a>(a: impl Iterator<Item = &'a Literal>, b: &[Literal]) -> (f64, f64) 
     (sum, size)
 }
 
-/// The slope of each element of output `k` along `direction` by the five-point stencil, with its doubt: how far the
-/// three-point stencil is from it. `None` when the two don't settle at any step, as on a kink.
+/// The derivative of each element of output `k` along `direction` by the five-point stencil, with its uncertainty: the distance
+/// from the three-point stencil. `None` if the two do not converge at any step size, as at a kink.
 fn differences(
     graph: &Graph,
     inputs: &[Literal],
@@ -174,7 +174,7 @@ fn differences(
         let (p1, m1, p2, m2) = (at(h)?, at(-h)?, at(2.0 * h)?, at(-2.0 * h)?);
         let mut slopes = Vec::with_capacity(p1.len());
         for i in 0..p1.len() {
-            // An output that stays infinite (the maximum of nothing) has slope 0.
+            // An output that stays infinite (the maximum of no elements) has derivative 0.
             if p1[i].is_infinite() && [m1[i], p2[i], m2[i]] == [p1[i]; 3] {
                 slopes.push((0.0, 0.0));
                 continue;
@@ -193,12 +193,12 @@ fn differences(
     None
 }
 
-/// Second derivatives: the gradient graph, a function of the same inputs, is itself checked by [`grads`].
+/// Second derivatives: the gradient graph, a function of the same inputs, is itself checked by [`check_grads`].
 pub fn check_second_order(graph: &Graph, inputs: &[Literal], rng: &mut Rng) -> Judged {
     check_second_order_with(&Transforms::default(), graph, inputs, rng)
 }
 
-/// [`second_order`] for given transforms.
+/// Like [`check_second_order`], for given transforms.
 pub fn check_second_order_with(t: &Transforms, graph: &Graph, inputs: &[Literal], rng: &mut Rng) -> Judged {
     let wrt = f64_inputs(inputs);
     let backward = (t.vjp)(graph, &wrt).map_err(|e| format!("vjp: {e}\n{graph}"))?;

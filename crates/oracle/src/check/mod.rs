@@ -1,7 +1,7 @@
-//! The checks. Each takes a graph, with sample inputs where it needs them, and says what is wrong in words.
+//! The checks. Each takes a graph, with sample inputs if necessary, and returns a description of the error.
 //!
-//! Those that look at derivatives and batching go through [`Transforms`], so that a suite can hand in transforms that
-//! are wrong on purpose and see that they are caught.
+//! Checks of derivatives and batching use [`Transforms`], so that a test can pass incorrect transforms
+//! and check that they are detected.
 
 mod grad;
 mod vmap;
@@ -11,7 +11,7 @@ pub use vmap::{batched, check_vmap, check_vmap_with, stack, unstack};
 
 use ir::{Graph, Literal, Result, interp};
 
-/// What a check found: nothing, or a description of the fault.
+/// The result of a check: success, or a description of the error.
 pub type CheckResult = std::result::Result<(), String>;
 
 type JvpFn = dyn Fn(&Graph, &[bool]) -> Result<(Graph, Vec<bool>)>;
@@ -20,7 +20,7 @@ type VmapFn = dyn Fn(&Graph, &[Option<usize>], &[usize], usize) -> Result<Graph>
 
 /// The transforms under test.
 pub struct Transforms {
-    /// [`transform::jvp`] without wanted tangents.
+    /// [`transform::jvp`] without requested tangents.
     pub jvp: Box<JvpFn>,
     /// [`transform::vjp`].
     pub vjp: Box<VjpFn>,
@@ -38,12 +38,12 @@ impl Default for Transforms {
     }
 }
 
-/// The graph keeps the verifier's invariants.
+/// Checks that the graph satisfies the verifier's invariants.
 pub fn check_verifier(graph: &Graph) -> CheckResult {
     ir::verify::verify(graph).map_err(|e| format!("{e}\n{graph}"))
 }
 
-/// Printing and parsing gives the graph back.
+/// Checks that printing and parsing reproduces the graph.
 pub fn check_text_roundtrip(graph: &Graph) -> CheckResult {
     let printed = graph.to_string();
     let parsed = ir::text::parse(&printed).map_err(|e| format!("does not parse: {e}\n{printed}"))?;
@@ -57,7 +57,7 @@ pub fn check_text_roundtrip(graph: &Graph) -> CheckResult {
     check_verifier(&parsed)
 }
 
-/// Results on the interpreter, with types as the graph declares them.
+/// Runs the interpreter, and checks that results have the declared types.
 pub fn run(graph: &Graph, inputs: &[Literal]) -> std::result::Result<Vec<Literal>, String> {
     let outs = interp::run(graph, inputs).map_err(|e| format!("does not run: {e}\n{graph}"))?;
     for (i, (t, y)) in graph.output_types().iter().zip(&outs).enumerate() {

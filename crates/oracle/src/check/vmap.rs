@@ -1,4 +1,4 @@
-//! Batching against a loop.
+//! Compares batching with a loop.
 
 use super::{CheckResult, Transforms, check_verifier, run};
 use crate::Rng;
@@ -6,13 +6,13 @@ use crate::compare::{Tolerance, compare};
 use ir::types::{for_each_index, offset};
 use ir::{Graph, Literal, Scalar, Type};
 
-/// Every choice of batched inputs (a sample of them where there are many), each over random axes of inputs and outputs,
-/// equals a loop over the batch. Batches of one and of nothing run too.
+/// Checks that every choice of batched inputs (a sample if there are many), each with random batch axes of inputs and outputs,
+/// equals a loop over the batch. Batches of size one and zero are also tested.
 pub fn check_vmap(graph: &Graph, inputs: &[Literal], rng: &mut Rng) -> CheckResult {
     check_vmap_with(&Transforms::default(), graph, inputs, rng)
 }
 
-/// [`vmap`] for given transforms.
+/// Like [`check_vmap`], for given transforms.
 pub fn check_vmap_with(t: &Transforms, graph: &Graph, inputs: &[Literal], rng: &mut Rng) -> CheckResult {
     let n = inputs.len().min(16);
     let all = (1u32 << n) - 1;
@@ -72,7 +72,7 @@ fn one_mix(t: &Transforms, graph: &Graph, inputs: &[Literal], mask: u32, size: u
     Ok(())
 }
 
-/// A graph over a random batch of three equal samples, with some inputs shared: what a law of graphs is to hold for, too.
+/// A graph over a random batch of three equal samples, with some shared inputs, for checks of other laws.
 pub fn batched(graph: &Graph, inputs: &[Literal], rng: &mut Rng) -> Result<(Graph, Vec<Literal>), String> {
     let lone = inputs.len() == 1;
     let in_axes: Vec<Option<usize>> =
@@ -90,7 +90,7 @@ pub fn batched(graph: &Graph, inputs: &[Literal], rng: &mut Rng) -> Result<(Grap
     Ok((wide, args))
 }
 
-/// Another sample from the same domain: the elements of `x` shifted round, or a scalar made smaller.
+/// Another sample from the same domain: the elements of `x` rotated, or a scalar made smaller.
 fn varied(x: &Literal, k: usize) -> Literal {
     let n = x.ty().numel();
     let dtype = x.ty().dtype;
@@ -105,7 +105,7 @@ fn varied(x: &Literal, k: usize) -> Literal {
     })
 }
 
-/// Tensors of one type along a new axis; none give an axis of size 0.
+/// Stacks tensors of one type along a new axis; an empty list gives an axis of size 0.
 pub fn stack(items: &[Literal], ty: &Type, axis: usize) -> Literal {
     let mut wide = ty.clone();
     wide.shape.insert(axis, items.len());

@@ -1,12 +1,12 @@
-//! A device that is nothing like a CPU, for tests: its memory can't be seen from the host, its work ends late and out of
-//! order, and its limits are those of a WebGPU adapter with default settings.
+//! A simulated device that differs from a CPU as much as possible, for tests: its memory is not visible to the host, its work runs
+//! asynchronously and out of order, and its limits are those of a WebGPU adapter with default settings.
 //!
-//! What is submitted waits. When somebody waits or polls, jobs run in a random order, as far as their memory allows: a job
-//! may overtake another unless one writes what the other touches. Kernels run in the reference evaluator, their parallel
-//! iterations in a random order; memory that nobody has written holds garbage. Whatever relies on more than a device
-//! promises gives wrong numbers here.
+//! Submitted jobs are queued. When a caller waits or polls, jobs run in a random order, as far as memory dependencies allow: a job
+//! may overtake another unless one writes memory that the other accesses. Kernels run in the reference interpreter, with parallel
+//! iterations in a random order; uninitialized memory contains garbage. Code that relies on more than the contract of a device
+//! gets wrong results here.
 //!
-//! A [`Fault`] breaks it on purpose, to show that the suite notices.
+//! An [`InjectedFault`] breaks the device, to test that the suite detects it.
 
 mod queue;
 mod run;
@@ -18,7 +18,7 @@ use ir::{DType, Op, Type};
 use queue::{Job, Memory, Queue, Work};
 use std::sync::Arc;
 
-/// What a default adapter takes.
+/// The target of a default adapter.
 static TARGET: Target = Target {
     name: "fake",
     dtypes: &[
@@ -47,7 +47,7 @@ static TARGET: Target = Target {
         row_scratch_bytes: 4 << 10,
     },
     recompute: RecomputePolicy { max_duplicate_cost: 12, max_recompute_cost: 48, min_distance: 6 },
-    // Small, so that small graphs go this way too.
+    // Small, so that small graphs use this path too.
     split_reduction: SplitReduction {
         min_elements: 16,
         saturating_results: 3,
@@ -61,23 +61,23 @@ static TARGET: Target = Target {
     matmul: MatmulTarget { dtypes: &[DType::F32], prologues: None, epilogues: None },
 };
 
-/// Bytes of scratch that one kernel may ask for.
+/// The maximum bytes of scratch of a kernel.
 const SCRATCH: usize = 16 << 10;
-/// Bytes that the device has.
+/// The bytes of device memory.
 const MEMORY: usize = 1 << 30;
 
-/// What is broken on purpose.
+/// An injected fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InjectedFault {
     /// Nothing.
     None,
-    /// Writes don't wait for earlier reads: what a missing fence does.
+    /// Writes do not wait for earlier reads, like with a missing fence.
     MissingReadFence,
-    /// Kernels read four bytes behind what they should.
+    /// Kernels read at addresses that are four bytes too high.
     ShiftedReads,
-    /// Results of a kernel are stored into its first operand's memory too.
+    /// Results of a kernel are also stored to the memory of its first operand.
     AliasedOutput,
-    /// Reads don't wait for the work that writes what they read.
+    /// Reads do not wait for the work that writes their memory.
     MissingWriteFence,
 }
 
@@ -88,17 +88,17 @@ pub struct FakeDevice {
 }
 
 impl FakeDevice {
-    /// A device that keeps its promises.
+    /// A device without faults.
     pub fn new(seed: u64) -> FakeDevice {
         FakeDevice::with_fault(seed, InjectedFault::None)
     }
 
-    /// A device that breaks one.
+    /// A device with an injected fault.
     pub fn with_fault(seed: u64, fault: InjectedFault) -> FakeDevice {
         FakeDevice { queue: Arc::new(Queue::new(seed, fault)), fault }
     }
 
-    /// Jobs that wait now.
+    /// The number of queued jobs.
     pub fn queued_jobs(&self) -> usize {
         self.queue.waiting()
     }

@@ -1,4 +1,4 @@
-//! Jobs that wait, and run in any order that their memory allows.
+//! The job queue, which runs jobs in any order that their memory dependencies allow.
 
 use super::{InjectedFault, run};
 use crate::Rng;
@@ -6,7 +6,7 @@ use compiler::{Completion, Error, Fence, Program, Result};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::Waker;
 
-/// Bytes of the device.
+/// Device memory.
 pub(super) type Memory = Arc<Mutex<Vec<u8>>>;
 
 pub(super) fn memory(bytes: Vec<u8>) -> Memory {
@@ -17,7 +17,7 @@ pub(super) fn lock(m: &Memory) -> MutexGuard<'_, Vec<u8>> {
     m.lock().unwrap_or_else(|e| e.into_inner())
 }
 
-/// What a job does.
+/// The operation of a job.
 pub(super) enum Work {
     Write { to: Memory, offset: usize, bytes: Vec<u8> },
     Read { from: Memory, offset: usize, bytes: usize, into: Memory },
@@ -43,7 +43,7 @@ impl Work {
     }
 }
 
-/// Something to do, and how it went.
+/// An operation and its result.
 pub(super) struct Job {
     work: Work,
     end: Arc<End>,
@@ -89,7 +89,7 @@ impl Queue {
         Fence::from_completion(Arc::new(Waits { queue: self.clone(), end }))
     }
 
-    /// Runs one job of those that may run; whether there was one.
+    /// Runs one job that is ready; returns whether there was one.
     fn step(&self) -> bool {
         let mut state = self.state();
         let (jobs, rng) = &mut *state;
@@ -103,7 +103,7 @@ impl Queue {
         true
     }
 
-    /// Whether no earlier job that still waits touches what job `k` touches, unless both only read it.
+    /// Whether no earlier queued job accesses the memory of job `k`, unless both only read it.
     fn may_run(&self, jobs: &[Job], k: usize) -> bool {
         let meets = |a: Vec<&Memory>, b: &[&Memory]| a.iter().any(|x| b.iter().any(|y| Arc::ptr_eq(x, y)));
         let own = &jobs[k].work;
@@ -117,7 +117,7 @@ impl Queue {
         })
     }
 
-    /// Runs everything.
+    /// Runs all jobs.
     pub(super) fn drain(&self) {
         while self.step() {}
     }
@@ -129,7 +129,7 @@ struct Waits {
 }
 
 impl Completion for Waits {
-    /// Each question lets the device do something.
+    /// Each poll lets the device make progress.
     fn is_done(&self) -> bool {
         if self.end.get().is_none() {
             self.queue.step();
@@ -142,14 +142,14 @@ impl Completion for Waits {
             if let Some(result) = self.end.get() {
                 return result;
             }
-            // Another thread may be running the job at this moment: then the queue is locked until it is done.
+            // Another thread may be running the job: then the queue is locked until it is complete.
             if !self.queue.step() && self.end.get().is_none() {
                 return Err(Error::Internal("a job that can never run".into()));
             }
         }
     }
 
-    /// Nothing happens on this device unless somebody asks.
+    /// Nothing happens on this device without polling.
     fn wake(&self, waker: &Waker) {
         waker.wake_by_ref();
     }

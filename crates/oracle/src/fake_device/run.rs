@@ -1,4 +1,4 @@
-//! Programs of the fake device: kernels by the reference evaluator, products by their definition, library ops by the
+//! Runs programs on the simulated device: kernels by the reference interpreter, products by their definition, library ops by the
 //! interpreter.
 
 use super::InjectedFault;
@@ -11,7 +11,7 @@ use compiler::program::{
 use compiler::{Error, Result, Target};
 use ir::{Builder, DType, GraphBuilder, Literal, Op, Scalar, Type, interp};
 
-/// Refuses a program whose kernels are beyond what a target takes.
+/// Returns an error for a program whose kernels exceed the limits of a target.
 pub(super) fn limits(program: &Program, target: &Target, scratch: usize) -> Result<()> {
     for b in &program.buffers {
         if b.ty.bytes() > target.kernel.max_binding_bytes {
@@ -54,7 +54,7 @@ fn each_kernel(steps: &[Step], f: &mut dyn FnMut(&Kernel, &[KernelArg]) -> Resul
     Ok(())
 }
 
-/// Runs a program to its end.
+/// Runs a program to completion.
 pub(super) fn run(
     program: &Program,
     inputs: &[Memory],
@@ -77,17 +77,17 @@ pub(super) fn run(
 
 struct Machine<'a> {
     program: &'a Program,
-    /// Memory and offset of every buffer.
+    /// The memory and the offset of every buffer.
     bases: Vec<(Memory, usize)>,
     rng: &'a mut Rng,
     fault: InjectedFault,
-    /// Index and number of the iteration of each loop.
+    /// The index and the number of the iteration of each loop.
     index: Vec<i64>,
     done: Vec<usize>,
 }
 
 impl Machine<'_> {
-    /// The memory that a place means: where it begins, and how many bytes its buffer has from there on.
+    /// The memory of a slice: its start, and the number of bytes to the end of its buffer.
     fn at(&self, p: &BufferSlice) -> (&Memory, usize, usize) {
         let buffer = match p.buffer {
             BufferRef::Fixed(b) => b,
@@ -192,7 +192,7 @@ impl Machine<'_> {
             });
         }
         let mut slices: Vec<&mut [u8]> = data.iter_mut().map(Vec::as_mut_slice).collect();
-        // Iterations are independent of each other, so their order is nobody's promise.
+        // Iterations are independent of each other, so their order is not specified.
         let n = parallel.unwrap_or(1);
         let parts = n.clamp(1, 5);
         for k in self.rng.permutation(parts as usize) {

@@ -140,7 +140,7 @@ fn dot(g: &mut GraphGenerator) -> Option<()> {
             _ => {}
         }
     }
-    // The right operand's axes, in random order: batch, contracted, and perhaps a free one.
+    // The right operand's axes, in random order: batch, contracted, and optionally a free one.
     let mut axes: Vec<(usize, bool, usize)> = Vec::new();
     axes.extend(lhs_batch.iter().enumerate().map(|(i, &x)| (ty.shape[x], true, i)));
     axes.extend(lhs_contract.iter().enumerate().map(|(i, &x)| (ty.shape[x], false, i)));

@@ -1,4 +1,4 @@
-//! Moves with sub-graphs, and composites.
+//! Generators of ops with sub-graphs, and of composites.
 
 use super::{GraphGenerator, Move};
 use ir::attr::Attr;
@@ -17,7 +17,7 @@ pub(super) const MOVES: &[Move] = &[
     (6, true, library),
 ];
 
-/// Some values, and what they hold.
+/// Some values, and their data.
 fn some(g: &mut GraphGenerator, n: usize) -> Option<Vec<Value>> {
     (0..n).map(|_| g.pick(|_| true)).collect()
 }
@@ -26,7 +26,7 @@ fn samples(g: &GraphGenerator, values: &[Value]) -> Vec<Literal> {
     values.iter().map(|&v| g.lit(v).clone()).collect()
 }
 
-/// Types of a body's outputs: those of values that exist, floats in smooth mode.
+/// The types of a body's outputs: those of existing values, floats in smooth mode.
 fn result_types(g: &mut GraphGenerator, n: usize) -> Option<Vec<Type>> {
     (0..n).map(|_| g.any().map(|v| g.ty(v))).collect()
 }
@@ -63,7 +63,7 @@ fn scan(g: &mut GraphGenerator) -> Option<()> {
     let (nc, nk) = (g.rng.below(2), g.rng.below(3));
     let consts = some(g, nc)?;
     let carries = some(g, nk)?;
-    // Scanned operands: values with an axis of this length, or made so.
+    // Scanned operands: values with an axis of this length, or values that are reshaped to have one.
     let mut xs = Vec::new();
     for _ in 0..g.rng.below(2) + (nk == 0) as usize {
         let v = match g.pick(|t| t.shape.first() == Some(&length)) {
@@ -105,7 +105,7 @@ fn scan(g: &mut GraphGenerator) -> Option<()> {
     Some(())
 }
 
-/// A composite of our own: its derivative comes from its body, or is the body's derived rule given as its own.
+/// A custom composite: its derivative is computed from its body, or is the body's derived rule as an explicit one.
 fn custom(g: &mut GraphGenerator) -> Option<()> {
     let (body, args) = sub_graph(g)?;
     let public = 1 + g.rng.below(body.outputs().len());
@@ -137,7 +137,7 @@ fn custom(g: &mut GraphGenerator) -> Option<()> {
     Some(())
 }
 
-/// The derived reverse rule with the interface of a composite's own: (inputs, outputs, cotangents) to cotangents.
+/// The derived reverse rule with the interface of a composite's rule: (inputs, outputs, cotangents) to cotangents.
 fn own_vjp(body: &ir::Graph, public: usize, floats: &[usize]) -> Option<ir::Graph> {
     use ir::{Builder, GraphBuilder};
     let derived = transform::vjp(body, floats).ok()?;
@@ -217,7 +217,7 @@ fn yes(name: &str) -> (String, Attr) {
     (name.into(), Attr::Bool(true))
 }
 
-/// A composite of the library, with operands made to fit.
+/// A composite of the library, with suitable operands.
 fn library(g: &mut GraphGenerator) -> Option<()> {
     let smooth = g.smooth();
     let x = g.pick(|t| {

@@ -1,17 +1,17 @@
-//! Where ops are smooth.
+//! The domains where ops are smooth.
 
 use ir::ops::{Op, ReduceKind, ScatterKind};
 use ir::{Binary, DType, Literal, Unary};
 
-/// How far from a kink or a pole a value must be.
+/// The minimum distance of a value from a kink or a pole.
 const MARGIN: f64 = 0.05;
 
-/// All floats are finite and of moderate size.
+/// Whether all floats are finite and of moderate size.
 pub(super) fn tame(results: &[Literal]) -> bool {
     results.iter().filter(|y| y.ty().dtype.is_float()).all(|y| y.scalars().all(|s| s.to_f64().abs() <= 50.0))
 }
 
-/// Whether the op is smooth around these operands; `inner` asks for smoothness everywhere.
+/// Whether the op is smooth near these operands; `inner` requires smoothness everywhere.
 pub(super) fn away_from_kinks(op: &Op, args: &[Literal], results: &[Literal], inner: bool) -> bool {
     let float = |x: &Literal| x.ty().dtype == DType::F64;
     if !args.iter().any(float) {
@@ -30,7 +30,7 @@ pub(super) fn away_from_kinks(op: &Op, args: &[Literal], results: &[Literal], in
         Op::Unary(u) => match u {
             Unary::Neg | Unary::Exp | Unary::Exp2 | Unary::Expm1 | Unary::Sin | Unary::Cos | Unary::Atan => true,
             Unary::Sinh | Unary::Cosh | Unary::Tanh | Unary::Asinh | Unary::Erf | Unary::Erfc | Unary::Logistic => true,
-            // Guarded by the generator: inside a body too, what reaches them is in their domain.
+            // The generator guards these ops: also inside a body, their operands are in their domain.
             Unary::Log | Unary::Log2 | Unary::Log10 | Unary::Sqrt | Unary::Rsqrt | Unary::Lgamma | Unary::Digamma => {
                 within(0.2, 50.0)
             }
@@ -60,7 +60,7 @@ pub(super) fn away_from_kinks(op: &Op, args: &[Literal], results: &[Literal], in
             ReduceKind::Sum | ReduceKind::Prod => true,
             ReduceKind::Any | ReduceKind::All => true,
         },
-        // What depends on the order of elements is smooth where no two are close.
+        // Ops that depend on the order of elements are smooth if no two elements are close.
         Op::Sort(_) | Op::TopK(_) | Op::ArgReduce(_) => !inner && alone(&args[0]),
         Op::WindowGather(_) | Op::WindowScatter(_) => !inner && alone(&args[0]),
         Op::Cumulative(c) => !extremum(c.kind) || (!inner && alone(&args[0])),
@@ -70,13 +70,13 @@ pub(super) fn away_from_kinks(op: &Op, args: &[Literal], results: &[Literal], in
             ScatterKind::Mul => args[2].scalars().all(|s| s.to_f64().abs() > MARGIN),
             _ => true,
         },
-        // Equal eigenvalues have no eigenvectors of their own; singular values have a kink at 0.
+        // The eigenvectors of equal eigenvalues are not unique; singular values have a kink at 0.
         Op::Eigh(_) => !inner && alone_in_rows(&results[0]),
         Op::Svd(svd) => {
             let s = &results[svd.vectors as usize];
             !inner && alone_in_rows(s) && s.scalars().all(|x| x.to_f64() > 4.0 * MARGIN)
         }
-        // Pivots and reflections change where columns do.
+        // Pivots and reflections change with the columns.
         Op::Lu(_) | Op::Qr(_) | Op::Cholesky(_) | Op::TriangularSolve(_) => !inner,
         Op::Composite(c) if matches!(c.name.as_str(), "relu" | "relu2") => {
             !inner && args[0].scalars().all(|s| s.to_f64().abs() > MARGIN)

@@ -1,4 +1,4 @@
-//! Elementwise moves.
+//! Generators of elementwise ops.
 
 use super::{GraphGenerator, Move};
 use crate::FillKind;
@@ -29,7 +29,7 @@ fn unary(g: &mut GraphGenerator) -> Option<()> {
     Some(())
 }
 
-/// A function of `x` that lies in the op's domain whatever `x` is.
+/// A function of `x` whose values are in the op's domain for every `x`.
 fn guarded(g: &mut GraphGenerator, op: Unary, x: Value) -> Option<Value> {
     use Unary::*;
     let (scale, offset) = match op {
@@ -37,7 +37,7 @@ fn guarded(g: &mut GraphGenerator, op: Unary, x: Value) -> Option<Value> {
         Log1p | Asin | Acos | Atanh | ErfInv => (0.7, 0.0),
         Acosh => (0.7, 2.2),
         Tan => (1.1, 0.0),
-        // Growing functions of growing arguments leave the range of f64 soon.
+        // Fast-growing functions of growing arguments soon overflow f64.
         Exp | Exp2 | Expm1 | Sinh | Cosh => (1.5, 0.0),
         _ => return Some(x),
     };

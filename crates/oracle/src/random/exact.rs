@@ -1,5 +1,5 @@
-//! Expressions of a few numbers (zeros of both signs, ±1, 2, infinities, NaN) whose results are exact however they are computed, so
-//! that every bit of them counts. They find compilers that think of no NaN and take `x · 0`, `x - x` or `x / x` for numbers.
+//! Expressions of a few numbers (zeros of both signs, ±1, 2, infinities, NaN) whose results are exact in every implementation, so
+//! that every bit can be compared. They detect compilers that ignore NaN and simplify `x · 0`, `x - x` or `x / x` to constants.
 
 use super::Sample;
 use crate::Rng;
@@ -8,7 +8,7 @@ use ir::{Binary, Builder, Compare, DType, GraphBuilder, Literal, Result, Scalar,
 
 const NUMBERS: [f64; 9] = [0.0, -0.0, 1.0, -1.0, 2.0, f64::INFINITY, f64::NEG_INFINITY, f64::NAN, 0.5];
 
-/// Elements of each input: every pair of numbers.
+/// The number of elements of each input: every pair of numbers.
 const COUNT: usize = NUMBERS.len() * NUMBERS.len();
 
 /// Some dozen expressions over the same two inputs.
@@ -30,14 +30,14 @@ fn expressions(b: &mut Builder, rng: &mut Rng, ty: &Type, inputs: [Value; 2]) ->
         let c = *rng.pick(&NUMBERS);
         leaves.push(b.full(ty, Scalar::from_f64(ty.dtype, c))?);
     }
-    // Numbers that compilers find out: of bools, of whole numbers, of an axis with one index.
+    // Numbers that compilers can derive: from bools, from integers, from an axis with one index.
     let c = b.compare(*rng.pick(Compare::ALL), leaves[0], *rng.pick(&leaves))?;
     leaves.push(b.cast(c, ty.dtype)?);
     let index = b.iota(DType::I32, &[1], 0)?;
     let index = b.cast(index, ty.dtype)?;
     leaves.push(b.broadcast_to(index, &ty.shape)?);
     let (mut pool, mut outputs) = (leaves.clone(), Vec::new());
-    // Each level from those below: numbers stay so short that nothing is rounded.
+    // Each level is computed from lower ones: numbers stay so short that nothing is rounded.
     for (level, count) in [(1, 8), (2, 6), (3, 4)] {
         let below = pool.clone();
         for _ in 0..count {
@@ -59,7 +59,7 @@ fn expression(
 ) -> Result<Value> {
     let (x, y, z) = (*rng.pick(below), *rng.pick(below), *rng.pick(below));
     let leaf = *rng.pick(leaves);
-    // Products only of what is short enough.
+    // Only short numbers are multiplied.
     let short = if level < 3 { y } else { leaf };
     match rng.below(16) {
         0 => b.add(x, y),
@@ -79,14 +79,14 @@ fn expression(
             b.mul(over, leaf)
         }
         10 => {
-            // The square of a root, which is NaN for what is negative.
+            // The square of a square root, which is NaN for negative numbers.
             let square = b.mul(leaf, leaf)?;
             let square = if rng.bernoulli(0.5) { b.neg(square)? } else { square };
             let root = b.unary(Unary::Sqrt, square)?;
             if rng.bernoulli(0.5) { b.mul(root, root) } else { Ok(root) }
         }
         11 => {
-            // Which of two zeros is the larger is nobody's rule: an added zero takes the sign away.
+            // The larger of two zeros is not specified: adding a zero removes the sign.
             let most = b.binary(*rng.pick(&[Binary::Max, Binary::Min]), x, y)?;
             let zero = b.full(ty, Scalar::from_f64(ty.dtype, 0.0))?;
             b.add(most, zero)

@@ -1,4 +1,4 @@
-//! Moves that read and write at computed places, and that order.
+//! Generators of ops that read and write at computed indices, and of sorting ops.
 
 use super::{GraphGenerator, Move};
 use crate::FillKind;
@@ -20,7 +20,7 @@ pub(super) const MOVES: &[Move] = &[
     (1, true, arg_reduce),
 ];
 
-/// A constant of indices, mostly inside.
+/// A constant of indices, mostly in bounds.
 fn indices(g: &mut GraphGenerator, shape: &[usize], size: usize) -> Option<Value> {
     let dtype = *g.rng.pick(&[DType::I32, DType::I64, DType::I8]);
     let fill = if g.rng.bernoulli(0.8) { FillKind::IndexBelow(size.max(1)) } else { FillKind::Smooth };
@@ -28,7 +28,7 @@ fn indices(g: &mut GraphGenerator, shape: &[usize], size: usize) -> Option<Value
     g.constant(literal)
 }
 
-/// An operand with a way to index it: dimension numbers, shape of the indices, slice sizes.
+/// Dimension numbers for an operand, the shape of the indices, and slice sizes.
 fn layout(g: &mut GraphGenerator, ty: &Type) -> Option<(SliceDims, Vec<usize>, Shape)> {
     let axis = g.axis(ty.rank())?;
     let mut sizes = ty.shape.clone();
@@ -46,7 +46,7 @@ fn layout(g: &mut GraphGenerator, ty: &Type) -> Option<(SliceDims, Vec<usize>, S
             (SliceDims::along_axis(ty.rank(), axis), shape, sizes)
         }
         _ => {
-            // Windows along one axis.
+            // Slices along one axis.
             sizes[axis] = sizes[axis].min(2);
             let dims = SliceDims {
                 offset: (1..=ty.rank()).collect(),

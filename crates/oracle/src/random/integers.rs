@@ -1,5 +1,5 @@
-//! Expressions of a few whole numbers (those at the ends of each type and around zero), of which every bit counts. They find compilers
-//! that lose themselves between bounds, comparisons with the same bounds and widths.
+//! Expressions of a few integers (at the limits of each type and around zero), compared bit for bit. They detect compiler bugs
+//! with bounds, comparisons with the same bounds, and widths.
 
 use super::Sample;
 use crate::Rng;
@@ -8,10 +8,10 @@ use ir::{Binary, Builder, Compare, DType, GraphBuilder, Literal, Result, Scalar,
 const NUMBERS: [i64; 12] = [0, 1, 2, -1, -2, 7, 127, 128, 254, 255, 65_535, i32::MAX as i64];
 const TYPES: [DType; 7] = [DType::I32, DType::U8, DType::I8, DType::U16, DType::I16, DType::U32, DType::I64];
 
-/// Elements of each input: every pair of numbers.
+/// The number of elements of each input: every pair of numbers.
 const COUNT: usize = NUMBERS.len() * NUMBERS.len();
 
-/// Some dozen expressions over the same two inputs: whole numbers, or floats that become such.
+/// Some dozen expressions over the same two inputs: integers, or floats that are converted to integers.
 pub fn integer_expressions(seed: u64) -> Sample {
     let mut rng = Rng::new(seed);
     let dtype = *rng.pick(&TYPES);
@@ -22,7 +22,7 @@ pub fn integer_expressions(seed: u64) -> Sample {
     let graph = b.finish(&made.expect("expressions type-check"));
     let of = |pick: fn(usize) -> usize| {
         let number = |k: usize| match source {
-            // Halves, too, are cut off.
+            // Includes halves, which are truncated.
             DType::F32 => Scalar::from_f64(source, NUMBERS[pick(k)] as f64 + 0.5 * (k % 2) as f64),
             _ => Scalar::from_i64(source, NUMBERS[pick(k)]),
         };
@@ -45,7 +45,7 @@ fn expressions(b: &mut Builder, rng: &mut Rng, dtype: DType, inputs: [Value; 2])
     for _ in 0..18 {
         let made = expression(b, rng, &pool)?;
         pool.push(made);
-        // Not all are wanted: what is left inside can be joined with what reads it.
+        // Only some are outputs: the others can be fused with their consumers.
         if rng.bernoulli(0.6) {
             outputs.push(made);
         }
@@ -60,7 +60,7 @@ fn expression(b: &mut Builder, rng: &mut Rng, pool: &[Value]) -> Result<Value> {
     let compared = |b: &mut Builder, rng: &mut Rng, x: Value, y: Value| b.compare(*rng.pick(Compare::ALL), x, y);
     match rng.below(13) {
         0 => {
-            // Between two bounds, then compared with one of them.
+            // Clamped between two bounds, then compared with one of them.
             let most = bound(b, rng, Binary::Min, x, y)?;
             let within = bound(b, rng, Binary::Max, most, z)?;
             let limit = *rng.pick(&[y, z]);
@@ -72,7 +72,7 @@ fn expression(b: &mut Builder, rng: &mut Rng, pool: &[Value]) -> Result<Value> {
             bound(b, rng, Binary::Min, least, z)
         }
         12 => {
-            // A bound that decides, as zero often does.
+            // A bound that determines the result, as zero often does.
             let op = *rng.pick(&[Binary::Max, Binary::Min]);
             let most = bound(b, rng, op, x, y)?;
             let zero = b.full(&Type::new(dtype, &[COUNT]), Scalar::from_i64(dtype, 0))?;
@@ -88,7 +88,7 @@ fn expression(b: &mut Builder, rng: &mut Rng, pool: &[Value]) -> Result<Value> {
             b.cast(c, dtype)
         }
         4 => {
-            // There and back through another width.
+            // A conversion to another width and back.
             let other = b.cast(x, *rng.pick(&TYPES))?;
             b.cast(other, dtype)
         }
@@ -105,7 +105,7 @@ fn expression(b: &mut Builder, rng: &mut Rng, pool: &[Value]) -> Result<Value> {
     }
 }
 
-/// The larger or the smaller of two, as an op or as people write it.
+/// The maximum or the minimum of two numbers, as an op or as a comparison and a selection.
 fn bound(b: &mut Builder, rng: &mut Rng, op: Binary, x: Value, y: Value) -> Result<Value> {
     if rng.bernoulli(0.6) {
         return b.binary(op, x, y);

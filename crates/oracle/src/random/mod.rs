@@ -1,9 +1,9 @@
 //! Random graphs: every op and dtype that type-checks, views of views, axes of size zero, loops with random bodies,
 //! composites.
 //!
-//! The generator evaluates each op as it writes it. So it knows the data that flows, and in [`Options::smooth`] mode
-//! keeps away from kinks, poles and overflow: finite differences then judge the derivatives of what it makes. An op that
-//! does not fit is simply not written, and another one tried.
+//! The generator evaluates each op when it adds it. So it knows the data of all values, and in [`SampleOptions::smooth`] mode
+//! it avoids kinks, poles and overflow: finite differences can then check the derivatives. An op that
+//! does not fit is not added, and another one is tried.
 
 mod array;
 mod control;
@@ -24,34 +24,34 @@ use crate::{FillKind, Rng};
 use ir::ops::ReduceKind;
 use ir::{Builder, DType, Graph, GraphBuilder, Literal, Op, Scalar, Type, Unary, Value, interp};
 
-/// What kind of graph to make.
+/// The options of a random graph.
 #[derive(Clone, Copy, Debug)]
 pub struct SampleOptions {
-    /// How many ops to try.
+    /// The number of ops to try.
     pub steps: usize,
-    /// Differentiable functions of f64, at points where they are smooth.
+    /// Generates differentiable functions of f64, at points where they are smooth.
     pub smooth: bool,
-    /// Elements that a value may have.
+    /// The maximum number of elements of a value.
     pub max_numel: usize,
-    /// Nesting of sub-graphs.
+    /// The maximum nesting of sub-graphs.
     pub depth: usize,
 }
 
 impl SampleOptions {
     /// All ops, all dtypes.
     pub const ANY: SampleOptions = SampleOptions { steps: 10, smooth: false, max_numel: 48, depth: 2 };
-    /// For finite differences.
+    /// The options for finite differences.
     pub const SMOOTH: SampleOptions = SampleOptions { steps: 9, smooth: true, max_numel: 24, depth: 2 };
 }
 
 /// A random graph with inputs.
 #[derive(Clone, Debug)]
 pub struct Sample {
-    /// What it was made from.
+    /// The seed that it was generated from.
     pub seed: u64,
     /// The graph.
     pub graph: Graph,
-    /// Inputs that fit it.
+    /// Suitable inputs.
     pub inputs: Vec<Literal>,
 }
 
@@ -61,7 +61,7 @@ impl std::fmt::Display for Sample {
     }
 }
 
-/// The graph of a seed.
+/// The graph for a seed.
 pub fn sample(seed: u64, options: &SampleOptions) -> Sample {
     let mut rng = Rng::new(seed);
     let count = 1 + rng.below(3);
@@ -103,20 +103,20 @@ fn random_shape(rng: &mut Rng, options: &SampleOptions) -> Vec<usize> {
     shape
 }
 
-/// Something that can be tried: its weight, whether it is for smooth graphs too, and the attempt.
+/// A generator of an op: its weight, whether it is for smooth graphs too, and the function that tries it.
 type Move = (u32, bool, fn(&mut GraphGenerator) -> Option<()>);
 
 /// A graph under construction, with the data of each of its values.
 struct GraphGenerator<'a> {
     b: Builder,
     data: Vec<Literal>,
-    /// Private results of composites: nothing may read them.
+    /// Private results of composites, which no op may read.
     private: Vec<Value>,
     rng: Rng,
     options: &'a SampleOptions,
-    /// Sub-graphs may nest this much further.
+    /// The remaining nesting of sub-graphs.
     depth: usize,
-    /// Inside a body: it runs on other data than the sample, so only what is smooth everywhere is written.
+    /// Whether it is inside a body, which runs on other data than the sample, so that only globally smooth ops are allowed.
     inner: bool,
 }
 
@@ -162,7 +162,7 @@ impl<'a> GraphGenerator<'a> {
         &self.data[v.0 as usize]
     }
 
-    /// Writes an op if it fits, is small enough, and (in smooth mode) is smooth here.
+    /// Adds an op if it fits, is small enough, and (in smooth mode) is smooth here.
     fn emit(&mut self, op: impl Into<Op>, args: &[Value]) -> Option<Vec<Value>> {
         let op = op.into();
         let types: Vec<Type> = args.iter().map(|&a| self.ty(a)).collect();
@@ -196,7 +196,7 @@ impl<'a> GraphGenerator<'a> {
         self.one(ir::ops::Const(literal), &[])
     }
 
-    /// A value that passes, recent ones more often.
+    /// A random value that satisfies a condition, recent ones with higher probability.
     fn pick(&mut self, ok: impl Fn(&Type) -> bool) -> Option<Value> {
         let fitting: Vec<Value> = (0..self.data.len())
             .map(|i| Value(i as u32))
@@ -210,13 +210,13 @@ impl<'a> GraphGenerator<'a> {
         Some(fitting[last - back])
     }
 
-    /// Any value, of f64 in smooth mode.
+    /// A random value, of f64 in smooth mode.
     fn any(&mut self) -> Option<Value> {
         let smooth = self.smooth();
         self.pick(|t| !smooth || t.dtype == DType::F64)
     }
 
-    /// A value of this type: one that is there, one that is made to fit, or a constant.
+    /// A value of this type: an existing one, one that is converted, or a constant.
     fn like(&mut self, ty: &Type) -> Option<Value> {
         if self.rng.bernoulli(0.6)
             && let Some(v) = self.pick(|t| t == ty)
@@ -238,11 +238,11 @@ impl<'a> GraphGenerator<'a> {
         self.constant(literal)
     }
 
-    /// Makes a value fit a type by a cast and views.
+    /// Converts a value to a type by a cast and views.
     fn coerce(&mut self, v: Value, ty: &Type) -> Option<Value> {
         let mut v = v;
         if self.ty(v).dtype != ty.dtype {
-            // In smooth mode a cast away from f64 would cut the derivative.
+            // In smooth mode a cast from f64 would remove the derivative.
             if self.smooth() && self.ty(v).dtype == DType::F64 {
                 return None;
             }
@@ -273,7 +273,7 @@ impl<'a> GraphGenerator<'a> {
         self.one(ir::ops::Broadcast { shape: ty.shape.clone(), dims: Default::default() }, &[total])
     }
 
-    /// Values for the outputs: the latest that matter.
+    /// Selects the outputs: the latest suitable values.
     fn outputs(&mut self) -> Vec<Value> {
         let n = 1 + self.rng.below(3);
         let smooth = self.smooth();
@@ -289,7 +289,7 @@ impl<'a> GraphGenerator<'a> {
         outs
     }
 
-    /// A body from inputs of these samples to outputs of these types. Floats are squashed in smooth mode: a body may
+    /// A body from inputs of these samples to outputs of these types. In smooth mode floats are bounded, because a body may
     /// run many times on its own results.
     fn body(&mut self, inputs: Vec<Literal>, outs: &[Type]) -> Option<Graph> {
         let depth = self.depth.checked_sub(1)?;
@@ -312,7 +312,7 @@ impl<'a> GraphGenerator<'a> {
         (rank > 0).then(|| self.rng.below(rank))
     }
 
-    /// Some of the axes, in increasing order.
+    /// A random subset of the axes, in increasing order.
     fn some_axes(&mut self, rank: usize) -> Vec<usize> {
         (0..rank).filter(|_| self.rng.bernoulli(0.5)).collect()
     }

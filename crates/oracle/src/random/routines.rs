@@ -140,8 +140,8 @@ fn identity(g: &mut GraphGenerator, ty: &Type, scale: f64) -> Option<Value> {
     g.constant(literal)
 }
 
-/// `x` plus a matrix without zeros and with a large diagonal: a column that is zero below the diagonal is reflected
-/// otherwise than its neighbours.
+/// `x` plus a matrix without zeros and with a large diagonal, because a column that is zero below the diagonal is not
+/// reflected like adjacent ones.
 fn dense(g: &mut GraphGenerator, x: Value) -> Option<Value> {
     let ty = g.ty(x);
     let i = identity(g, &ty, 4.0)?;

@@ -1,6 +1,6 @@
 //! Random bodies of a `shard_map`: local ops and collectives over a random mesh.
 //!
-//! The generator keeps its own account of which axes a value varies over, apart from `ir::vary`, so that each judges the
+//! The generator tracks itself over which axes a value varies, independently of `ir::varying_axes`, so that each checks the
 //! other.
 
 use crate::{FillKind, Rng};
@@ -10,13 +10,13 @@ use std::collections::BTreeSet;
 
 /// A graph of one `shard_map` with inputs.
 pub struct ShardedSample {
-    /// Brings it back.
+    /// The seed, which reproduces it.
     pub seed: u64,
     /// The graph.
     pub graph: Graph,
     /// Its inputs.
     pub inputs: Vec<Literal>,
-    /// Collectives in it, by name.
+    /// The names of its collectives.
     pub collectives: Vec<&'static str>,
 }
 
@@ -87,7 +87,7 @@ pub fn sharded_sample(seed: u64) -> ShardedSample {
 
 impl ShardMapGenerator<'_> {
     fn any(&mut self) -> (Value, Axes) {
-        // Late values more often, so that graphs are deep.
+        // Recent values with higher probability, so that graphs are deep.
         let n = self.pool.len();
         let at = (self.rng.below(n)).max(self.rng.below(n));
         self.pool[at].clone()
@@ -97,7 +97,7 @@ impl ShardMapGenerator<'_> {
         set.iter().map(|&i| self.mesh.axes()[i].clone()).collect()
     }
 
-    /// Some of the axes, in any order.
+    /// A random subset of the axes, in any order.
     fn some(&mut self, set: &Axes) -> (Axes, Vec<MeshAxis>) {
         let list: Vec<usize> = set.iter().copied().collect();
         let mut chosen: Vec<usize> = list.iter().copied().filter(|_| self.rng.bernoulli(0.6)).collect();
@@ -151,7 +151,7 @@ impl ShardMapGenerator<'_> {
                 let (gone, axes) = self.some(&set);
                 let left = set.difference(&gone).copied().collect();
                 let kind = if self.rng.bernoulli(0.5) { Kind::Max } else { Kind::Min };
-                // Ranks far apart: finite differences can't judge ties.
+                // The values of ranks are far apart, because finite differences cannot check ties.
                 let far = self.b.axis_index(&axes).and_then(|i| self.b.cast(i, DType::F64));
                 let far = far.and_then(|i| self.b.scale(i, 1000.0)).and_then(|i| self.b.splat(i, &ty.shape));
                 let apart = far.and_then(|i| self.b.add(i, x));

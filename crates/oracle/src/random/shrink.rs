@@ -1,9 +1,9 @@
-//! Making a failing graph small.
+//! Minimizes failing graphs.
 
 use super::Sample;
 use ir::{Graph, Literal, Op, Value, interp};
 
-/// The smallest graph found that still fails: outputs are cut back to one node, and nodes become inputs.
+/// The smallest graph found that still fails: outputs are reduced to one node, and nodes are replaced by inputs.
 pub fn shrink(sample: &Sample, fails: impl Fn(&Sample) -> bool) -> Sample {
     let mut best = sample.clone();
     loop {
@@ -36,7 +36,7 @@ fn candidates(s: &Sample) -> Vec<Sample> {
     found
 }
 
-/// Only what node `k` gives.
+/// Keeps only the results of node `k`.
 fn ending_at(s: &Sample, k: usize) -> Option<Sample> {
     let mut graph = s.graph.clone();
     let node = &s.graph.nodes()[k];
@@ -48,7 +48,7 @@ fn ending_at(s: &Sample, k: usize) -> Option<Sample> {
     trimmed(s, graph, &s.inputs)
 }
 
-/// Node `k`'s results become inputs.
+/// Replaces the results of node `k` by inputs.
 fn starting_after(s: &Sample, k: usize) -> Option<Sample> {
     let node = &s.graph.nodes()[k];
     let mut probe = s.graph.clone();

@@ -1,4 +1,4 @@
-//! Rows of the library's composites.
+//! Samples of the library's composites.
 
 use super::{SampleTable, parse_type};
 use crate::FillKind;
@@ -7,7 +7,7 @@ use ir::composites;
 use ir::composites::quantized::{QuantFormat, QuantScheme};
 use ir::{DType, GraphBuilder, Scalar, Type};
 
-/// Parameters in the text form: `eps=1e-6 causal form=tanh window=2`.
+/// Parses parameters in a short form: `eps=1e-6 causal form=tanh window=2`.
 fn params(text: &str) -> Vec<(String, Attr)> {
     text.split_whitespace()
         .map(|p| match p.split_once('=') {
@@ -75,7 +75,7 @@ pub(super) fn rows(t: &mut SampleTable) {
     quantized(t);
 }
 
-/// Packed storage: of every format, rows of one and of several groups, none, and leading axes.
+/// Quantized storage: every format, with rows of one and of several groups, no rows, and leading axes.
 fn quantized(t: &mut SampleTable) {
     for format in QuantFormat::ALL {
         let group = format.fixed_group().unwrap_or(4);
@@ -163,7 +163,7 @@ fn lookups(t: &mut SampleTable) {
     let fills = &[FillKind::Smooth, FillKind::IndexBelow(3)];
     for (k, ids) in ["i32[2,2]", "i64[]", "u8[4]", "i32[0]"].into_iter().enumerate() {
         row(t, &format!("embedding/{k}"), "", &["f64[3,2]", ids], fills, true);
-        // The padding row has no gradient, so finite differences don't apply.
+        // The padding row has no gradient, so finite differences do not apply.
         row(t, &format!("embedding/padding{k}"), "padding_idx=1", &["f64[3,2]", ids], fills, false);
     }
     for (k, (x, y)) in [("f64[2,3]", "i32[2]"), ("f64[3]", "i64[]"), ("f64[2,2,3]", "u8[2,2]"), ("f64[0,3]", "i32[0]")]

@@ -1,4 +1,4 @@
-//! Rows of ops with sub-graphs, and of composites that bring their own derivative.
+//! Samples of ops with sub-graphs, and of composites with their own derivative.
 
 use super::{SampleTable, parse_type};
 use crate::FillKind;
@@ -52,13 +52,13 @@ fn scans(t: &mut SampleTable) {
         });
     }
     t.smooth("scan/empty", Scan::over(1, 1, 0, cell()), &["f64[2,2]", "f64[2]", "f64[0,2]"], FillKind::Smooth);
-    // No scanned operands, no stacked outputs: a plain loop.
+    // A plain loop without scanned operands and stacked outputs.
     let body = graph_of(&["f64[]"], |b, v| Ok(vec![b.unary(Unary::Sin, v[0])?]));
     t.smooth("scan/loop", Scan::over(0, 1, 4, body), &["f64[]"], FillKind::Smooth);
-    // No carries: a map.
+    // A map without carries.
     let body = graph_of(&["f64[2]", "f64[2]"], |b, v| Ok(vec![b.mul(v[0], v[1])?]));
     t.smooth("scan/map", Scan::over(1, 0, 3, body), &["f64[2]", "f64[3,2]"], FillKind::Smooth);
-    // An integer carry beside a float one; one stacked output is a constant.
+    // An integer carry and a float one; one stacked output is a constant.
     let body = graph_of(&["i32[]", "f64[2]", "f64[2]"], |b, v| {
         let one = b.full_like(v[0], 1.0)?;
         let n = b.add(v[0], one)?;
@@ -72,7 +72,7 @@ fn scans(t: &mut SampleTable) {
     t.graph("scan/counter", &["i32[]", "f64[2]", "f64[4,2]"], &[FillKind::Smooth], true, |b, x| {
         Ok(b.emit(Scan::over(0, 2, 4, body).into(), x)?.to_vec())
     });
-    // Carries that swap, so that a tangent reaches the second only in the second iteration.
+    // Carries that swap, so that a tangent reaches the second one only in the second iteration.
     let body = graph_of(&["f64[2]", "f64[2]", "f64[2]"], |b, v| {
         let y = b.mul(v[1], v[2])?;
         Ok(vec![v[1], b.unary(Unary::Sin, v[0])?, y])
@@ -113,7 +113,7 @@ fn branches(t: &mut SampleTable) {
             Ok(vec![b.mul(s, v[1])?, b.unary(Unary::Exp, v[1])?])
         })
     };
-    // One result does not depend on the operands here: its tangent is zero in this branch and not in the others.
+    // One result does not depend on the operands in this branch: its tangent is zero here and not in the others.
     let constant = || {
         graph_of(&types, |b, v| {
             let c = b.full_like(v[0], 2.0)?;

@@ -1,4 +1,4 @@
-//! Rows of the elementwise ops.
+//! Samples of the elementwise ops.
 
 use super::{FLOATS, INTS, SampleTable};
 use crate::FillKind;
@@ -19,7 +19,7 @@ pub(super) fn rows(t: &mut SampleTable) {
     conversions(t);
 }
 
-/// Where a unary function is defined and smooth.
+/// The domain where a unary function is defined and smooth.
 fn domain(op: Unary) -> FillKind {
     use Unary::*;
     match op {
@@ -56,12 +56,12 @@ fn binary(t: &mut SampleTable, op: Binary) {
     if op.domain().contains(DType::F64) {
         let fills = match op {
             Pow => [FillKind::Uniform(0.3, 2.5); 2],
-            // A quotient between 2.2 and 2.8: the remainder jumps where it is whole.
+            // A quotient between 2.2 and 2.8, because the remainder is discontinuous at integers.
             Rem | Div => [FillKind::Uniform(2.1, 2.4), FillKind::Uniform(0.86, 0.95)],
             _ => [FillKind::Smooth; 2],
         };
         if op == Zeta {
-            // Differentiable in its second operand alone.
+            // Differentiable only in its second operand.
             t.graph("zeta/smooth", &["f64[2,3]"], &[FillKind::Uniform(0.5, 4.0)], true, |b, x| {
                 let s = b.full_like(x[0], 2.5)?;
                 Ok(vec![b.binary(Zeta, s, x[0])?])

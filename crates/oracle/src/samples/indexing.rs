@@ -1,4 +1,4 @@
-//! Rows of ops that read and write at computed places.
+//! Samples of ops that read and write at computed indices.
 
 use super::{SampleTable, parse_type};
 use crate::FillKind;
@@ -20,7 +20,7 @@ pub(super) fn rows(t: &mut SampleTable) {
     ordered(t);
 }
 
-/// Operand, indices, how they belong together, slice sizes.
+/// The operand, the indices, the dimension numbers, the slice sizes.
 type Layout = (&'static str, &'static str, SliceDims, Vec<usize>);
 
 fn layouts() -> Vec<Layout> {
@@ -50,7 +50,7 @@ fn gathers(t: &mut SampleTable) {
             t.graph(&format!("gather/{word}{k}"), &[x, i], &inside, true, |b, v| {
                 Ok(ir::GraphBuilder::emit(b, op.clone().into(), v)?.to_vec())
             });
-            // Outside on both sides, where it must be clipped, filled or left out.
+            // Out of bounds on both sides, where it must be clamped, filled or dropped.
             t.graph(&format!("gather/{word}_outside{k}"), &[x, i], &[FillKind::Smooth], word == "clip", |b, v| {
                 Ok(ir::GraphBuilder::emit(b, op.into(), v)?.to_vec())
             });

@@ -1,4 +1,4 @@
-//! Rows of reductions and contractions.
+//! Samples of reductions and contractions.
 
 use super::{FLOATS, INTS, SampleTable};
 use crate::FillKind;
@@ -34,7 +34,7 @@ fn reductions(t: &mut SampleTable) {
         {
             t.smooth(&format!("{name}/smooth{k}"), reduce(axes), &[ty], FillKind::Smooth);
         }
-        // Equal sizes: nothing but the values tells a wrong axis.
+        // Equal sizes, so that only the values reveal a wrong axis.
         t.smooth(&format!("{name}/square"), reduce(&[1]), &["f64[3,3]"], FillKind::Smooth);
         t.plain(&format!("{name}/empty0"), reduce(&[0]), &["f64[0,3]"], &[FillKind::Smooth]);
         t.plain(&format!("{name}/empty1"), reduce(&[0]), &["f64[3,0]"], &[FillKind::Smooth]);

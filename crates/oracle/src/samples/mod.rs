@@ -1,8 +1,8 @@
-//! The table of ops: sample graphs for every op and composite, with inputs that matter: broadcasting, axes of size
+//! The table of ops: sample graphs for every op and composite, with inputs that cover edge cases: broadcasting, axes of size
 //! zero, rank 0, ties, special values, reversed axes, all dtypes.
 //!
-//! One file per family holds the rows of its ops. A test holds that every op of the text form and every composite of
-//! the library has a row.
+//! There is one file per family of ops. A test checks that every op of the text form and every composite of
+//! the library has a sample.
 
 mod composites;
 mod control;
@@ -24,27 +24,27 @@ pub struct OpSample {
     pub name: String,
     /// The graph.
     pub graph: Graph,
-    /// Inputs that fit it.
+    /// Suitable inputs.
     pub inputs: Vec<Literal>,
-    /// Whether the function is smooth around the f64 inputs, so that finite differences give its derivative.
+    /// Whether the function is smooth near the f64 inputs, so that finite differences give its derivative.
     pub smooth: bool,
-    /// Forward mode alone: a `while` has no reverse mode.
+    /// Whether only forward mode is supported: a `while` has no reverse mode.
     pub forward_only: bool,
 }
 
 impl OpSample {
-    /// The op or composite that this row is about.
+    /// The op or composite that this sample tests.
     pub fn op(&self) -> &str {
         self.name.split('/').next().unwrap_or(&self.name)
     }
 }
 
-/// Every row.
+/// All samples.
 pub fn all_samples() -> Vec<OpSample> {
     seeded_samples(0x07ac1e)
 }
 
-/// Every row, with the random inputs of a seed.
+/// All samples, with random inputs for a seed.
 pub fn seeded_samples(seed: u64) -> Vec<OpSample> {
     let mut table = SampleTable { rows: Vec::new(), rng: Rng::new(seed) };
     elementwise::rows(&mut table);
@@ -56,19 +56,19 @@ pub fn seeded_samples(seed: u64) -> Vec<OpSample> {
     control::rows(&mut table);
     composites::rows(&mut table);
     sharded::rows(&mut table);
-    // All rows draw from one generator: at the end, the numbers of the others stay.
+    // All samples use one generator; a sample at the end does not change the numbers of the others.
     elementwise::unary(&mut table, ir::Unary::Log10);
     table.rows
 }
 
-/// Rows under construction.
+/// The table under construction.
 pub struct SampleTable {
     rows: Vec<OpSample>,
     rng: Rng,
 }
 
 impl SampleTable {
-    /// A row whose graph `build` writes; the last fill repeats for further inputs.
+    /// Adds a sample whose graph `build` creates; the last fill repeats for further inputs.
     fn graph(
         &mut self,
         name: &str,
@@ -95,26 +95,26 @@ impl SampleTable {
         });
     }
 
-    /// The last row has forward mode alone.
+    /// Marks the last sample as forward mode only.
     fn forward_only(&mut self) {
         if let Some(row) = self.rows.last_mut() {
             row.forward_only = true;
         }
     }
 
-    /// A row of one op that finite differences may judge.
+    /// Adds a sample of one op that finite differences can check.
     fn smooth(&mut self, name: &str, op: impl Into<Op>, types: &[&str], fill: FillKind) {
         let op = op.into();
         self.graph(name, types, &[fill], true, |b, x| Ok(b.emit(op, x)?.to_vec()));
     }
 
-    /// A row of one op.
+    /// Adds a sample of one op.
     fn plain(&mut self, name: &str, op: impl Into<Op>, types: &[&str], fills: &[FillKind]) {
         let op = op.into();
         self.graph(name, types, fills, false, |b, x| Ok(b.emit(op, x)?.to_vec()));
     }
 
-    /// A row with given inputs.
+    /// Adds a sample with given inputs.
     fn with(&mut self, name: &str, op: impl Into<Op>, inputs: Vec<Literal>) {
         let mut b = Builder::new();
         let args: Vec<Value> = inputs.iter().map(|x| b.graph.input(x.ty().clone())).collect();
@@ -129,7 +129,7 @@ impl SampleTable {
     }
 }
 
-/// `f32[2,3]`.
+/// Parses `f32[2,3]`.
 fn parse_type(text: &str) -> Type {
     let (dtype, shape) = text.trim_end_matches(']').split_once('[').expect("a type is dtype[sizes]");
     let shape: Vec<usize> = shape.split(',').filter(|s| !s.is_empty()).map(|s| s.parse().expect("a size")).collect();

@@ -1,4 +1,4 @@
-//! Rows of Fourier transforms, linear algebra, grouped products and random bits.
+//! Samples of Fourier transforms, linear algebra, grouped products and random bits.
 
 use super::{FLOATS, SampleTable};
 use crate::FillKind;

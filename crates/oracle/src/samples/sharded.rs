@@ -1,4 +1,4 @@
-//! Rows of collectives and of `shard_map`.
+//! Samples of collectives and of `shard_map`.
 
 use super::{SampleTable, parse_type};
 use crate::FillKind;
@@ -27,7 +27,7 @@ fn body(types: &[&str], build: impl FnOnce(&mut Builder, &[Value]) -> ir::Result
 }
 
 pub(super) fn rows(t: &mut SampleTable) {
-    // A rank alone.
+    // A single rank.
     let alone = [MeshAxis::new("only", 1)];
     for (name, kind) in kinds(1) {
         t.smooth(&format!("{name}/alone"), Collective::new(kind, &alone), &["f64[2,3]"], FillKind::Smooth);
@@ -37,7 +37,7 @@ pub(super) fn rows(t: &mut SampleTable) {
     }
     t.plain("axis_index/alone", Collective::new(Kind::AxisIndex, &alone), &[], &[FillKind::Smooth]);
 
-    // Ranks in a grid; both axes, one, and an axis that nothing is cut by.
+    // Ranks in a grid; collectives over both axes, one, and an axis that shards nothing.
     let mesh = Mesh::new(&[("a", 2), ("b", 3)]).expect("a mesh");
     for over in [vec!["a"], vec!["b"], vec!["a", "b"], vec!["b", "a"]] {
         let axes: Vec<MeshAxis> = over.iter().filter_map(|n| mesh.axis(n).cloned()).collect();
@@ -56,7 +56,7 @@ pub(super) fn rows(t: &mut SampleTable) {
                 Ok(vec![b.unary(Unary::Sin, y)?])
             });
             let map = ShardMap::new(mesh.clone(), vec![cut.clone()], vec![Spec(vec![left])], g).expect("a sample");
-            // Extrema of many numbers have near ties; random bodies judge their derivative.
+            // Extrema of many numbers have near ties; random bodies check their derivative.
             let smooth = !matches!(kind, Kind::Max | Kind::Min);
             let name = format!("shard_map/{name}_{}", over.join("_"));
             t.graph(&name, &["f64[36,6]"], &[FillKind::Smooth], smooth, |b, x| Ok(b.emit(map.into(), x)?.to_vec()));
@@ -64,7 +64,7 @@ pub(super) fn rows(t: &mut SampleTable) {
     }
     let two = Mesh::new(&[("a", 2)]).expect("a mesh");
     let a = [two.axes()[0].clone()];
-    // What ranks share meets what is their own: gradients are summed, once.
+    // Replicated and varying values are combined: gradients are summed once.
     let g = body(&["f64[3]", "f64[2,3]"], |b, x| {
         let w = b.unary(Unary::Exp, x[0])?;
         let wide = b.broadcast(w, &[2, 3], &[1])?;
@@ -81,7 +81,7 @@ pub(super) fn rows(t: &mut SampleTable) {
         g,
     );
     t.smooth("shard_map/shared", map.expect("a sample"), &["f64[3]", "f64[4,3]"], FillKind::Smooth);
-    // A part of what is shared, and who one is.
+    // A shard of a replicated value, and the rank's index.
     let g = body(&["f64[4]"], |b, x| {
         let part = b.collective(Kind::ShardSlice { dim: 0 }, x[0], &a)?;
         let at = b.axis_index(&a)?;
@@ -93,7 +93,7 @@ pub(super) fn rows(t: &mut SampleTable) {
     });
     let map = ShardMap::new(two.clone(), vec![Spec::replicated()], vec![Spec::replicated()], g);
     t.smooth("shard_map/part", map.expect("a sample"), &["f64[4]"], FillKind::Smooth);
-    // Ranks that talk inside of loops, calls and branches; scalars that differ.
+    // Communication inside loops, calls and branches; scalars that differ between ranks.
     let step = body(&["f64[]", "f64[2]", "f64[2]"], |b, x| {
         let y = b.mul(x[1], x[2])?;
         let w = b.splat(x[0], &[2])?;

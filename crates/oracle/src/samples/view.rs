@@ -1,4 +1,4 @@
-//! Rows of the views and leaves.
+//! Samples of views and constants.
 
 use super::SampleTable;
 use crate::FillKind;
@@ -109,10 +109,10 @@ pub(super) fn rows(t: &mut SampleTable) {
         }
     }
     t.with("iota/empty", Iota { dtype: DType::I32, shape: shape(&[2, 0]), axis: 1 }, vec![]);
-    // Equal sizes: nothing but the values tells a wrong axis.
+    // Equal sizes, so that only the values reveal a wrong axis.
     let cube = Permute { perm: shape(&[1, 2, 0]) };
     t.smooth("permute/cube", cube, &["f64[2,2,2]"], smooth);
-    // Views of views: what one node reads is itself index arithmetic.
+    // Views of views: the operand of one index computation is another one.
     t.graph("flip/of_views", &["f64[2,3]"], &[smooth], true, |b, x| {
         let f = b.flip(x[0], &[1])?;
         let p = b.permute(f, &[1, 0])?;

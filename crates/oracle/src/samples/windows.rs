@@ -1,4 +1,4 @@
-//! Rows of sliding windows, running reductions and extrema's places.
+//! Samples of sliding windows, cumulative reductions, and argmax/argmin.
 
 use super::{FLOATS, INTS, SampleTable};
 use crate::FillKind;

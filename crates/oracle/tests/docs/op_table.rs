@@ -1,22 +1,22 @@
-//! The table of ops in `docs/ir.md`: names and attributes from the rows, meanings from the comments on the ops' types.
+//! The table of ops in `docs/ir.md`: names and attributes from the samples, semantics from the doc comments of the ops' types.
 
 use oracle::coverage::each_node;
 use oracle::samples;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// What stands around the table.
+/// The markers around the table.
 pub(crate) const BEGIN: &str = "<!-- ops: written by `UPDATE=1 cargo test --test docs` -->";
 pub(crate) const END: &str = "<!-- end of ops -->";
 
-/// An op's names and attributes, in the order in which rows have them.
+/// An op's names and attributes, in the order of the samples.
 #[derive(Default)]
 struct Seen {
     names: Vec<String>,
     attrs: Vec<String>,
 }
 
-/// The comment above a line that begins with `head`: the declaration of a type, or its name where a macro declares it.
+/// The comment above a line that starts with `head`: the declaration of a type, or its name in a macro.
 fn comment(source: &str, head: &str) -> Option<String> {
     let mut doc: Vec<&str> = Vec::new();
     for line in source.lines().map(str::trim) {
@@ -42,7 +42,7 @@ fn sources(folder: &Path, all: &mut Vec<PathBuf>) {
     }
 }
 
-/// A line for each op of the list, in its order.
+/// One line for each op of the list, in order.
 pub(crate) fn table() -> String {
     let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("../ir/src");
     let read = |p: &Path| std::fs::read_to_string(p).unwrap_or_else(|e| panic!("{}: {e}", p.display()));

@@ -1,4 +1,4 @@
-//! A small HTTP client, and a small model to ask.
+//! A small HTTP client, and a small model for it.
 
 use cpu::Cpu;
 use ir::DType;
@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-/// A directory that goes away with its owner.
+/// A directory that is removed when it is dropped.
 pub(crate) struct Folder(pub(crate) PathBuf);
 
 impl Drop for Folder {
@@ -22,12 +22,12 @@ impl Drop for Folder {
     }
 }
 
-/// Directories of a small random model called `tiny`, and of an adapter of it called `tuned`.
+/// Creates directories of a small random model called `tiny`, and of an adapter of it called `tuned`.
 pub(crate) fn model() -> Folder {
     model_of(32, 2)
 }
 
-/// The same with another width and depth.
+/// [`model`] with another width and depth.
 pub(crate) fn model_of(width: i64, layers: i64) -> Folder {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     let n = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -58,7 +58,7 @@ pub(crate) fn model_of(width: i64, layers: i64) -> Folder {
     Folder(root)
 }
 
-/// What a test may choose.
+/// The options of a test server.
 pub(crate) struct Choices {
     pub(crate) rows: usize,
     pub(crate) queue: usize,
@@ -97,13 +97,13 @@ pub(crate) fn start(folder: &Folder, choices: Choices) -> (RunningServer, Client
     (running, client)
 }
 
-/// Asks a server.
+/// A client of a server.
 #[derive(Clone, Copy)]
 pub(crate) struct Client {
     pub(crate) address: SocketAddr,
 }
 
-/// What came back.
+/// A response.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) status: u16,
@@ -128,7 +128,7 @@ impl Client {
         stream
     }
 
-    /// Sends a request and leaves the answer to be read.
+    /// Sends a request and leaves the response to be read.
     pub(crate) fn send(&self, method: &str, path: &str, headers: &str, body: &str) -> BufReader<TcpStream> {
         let mut stream = self.connect();
         let length = body.len();
@@ -147,7 +147,7 @@ impl Client {
         read(&mut self.send("POST", path, "Content-Type: application/json\r\n", &body.to_string()))
     }
 
-    /// The text of a greedy completion.
+    /// Returns the text of a greedy completion.
     pub(crate) fn complete(&self, prompt: &str, most: usize) -> String {
         let body =
             json!({ "model": "tiny", "prompt": prompt, "max_tokens": most, "temperature": 0, "ignore_eos": true });
@@ -156,7 +156,7 @@ impl Client {
         answer.json()["choices"][0]["text"].as_str().expect("a text").to_string()
     }
 
-    /// Events of a stream.
+    /// Returns the events of a stream.
     pub(crate) fn events(&self, path: &str, body: &Json) -> Vec<Json> {
         let answer = self.post(path, body);
         assert_eq!((answer.status, answer.header("content-type")), (200, Some("text/event-stream")), "{}", answer.body);
@@ -167,14 +167,14 @@ impl Client {
         events.iter().map(data).collect()
     }
 
-    /// A number of `/metrics`.
+    /// Returns a value of `/metrics`.
     pub(crate) fn metric(&self, name: &str) -> u64 {
         let text = self.get("/metrics").body;
         let line = text.lines().find_map(|line| line.strip_prefix(&format!("{name} ")));
         line.and_then(|value| value.parse().ok()).unwrap_or_else(|| panic!("{name}: {text}"))
     }
 
-    /// Waits until a number of `/metrics` is what it should be.
+    /// Waits until a value of `/metrics` is `value`.
     pub(crate) fn wait_for(&self, name: &str, value: u64) {
         for _ in 0..400 {
             if self.metric(name) == value {
@@ -186,7 +186,7 @@ impl Client {
     }
 }
 
-/// Reads an answer to its end.
+/// Reads a response to its end.
 pub(crate) fn read(from: &mut BufReader<TcpStream>) -> Answer {
     let mut line = String::new();
     from.read_line(&mut line).expect("a status");

@@ -1,4 +1,4 @@
-//! Every field that `FIELDS.md` calls implemented does what it says.
+//! Tests that every field that `FIELDS.md` lists as implemented has its effect.
 
 use crate::client::{Choices, Client, model, start};
 use models::Tokenizer;
@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 const TEMPLATE: &str = "{% if documents %}{% for d in documents %}[{{ d.text }}]{% endfor %}{% endif %}{% if tone is defined %}{{ tone }}{% endif %}\
     {% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}";
 
-/// One address of a server.
+/// One endpoint of a server.
 struct Asked {
     client: Client,
     path: &'static str,
@@ -74,7 +74,7 @@ impl Asked {
         self.client.events(self.path, &self.body(more))
     }
 
-    /// Ids of the greedy text.
+    /// The token IDs of the greedy text.
     fn ids(&self) -> Vec<i32> {
         let logprobs = if self.is_chat() { json!({ "logprobs": true }) } else { json!({ "logprobs": 0 }) };
         let mut body = logprobs;
@@ -88,13 +88,13 @@ impl Asked {
         tokens.iter().map(|token| id(token).unwrap_or_else(|| panic!("{token}"))).collect()
     }
 
-    /// What a completion of this text gives: that of the chat's template, where it is one.
+    /// The result of a completion with this text; for a chat, the template is applied to it.
     fn completion(&self, prompt: &str) -> String {
         self.client.complete(prompt, 12)
     }
 }
 
-/// Checks what a field does; false where nothing is known of it.
+/// Tests the effect of a field; false if there is no test for it.
 fn works(on: &Asked, field: &str) -> bool {
     let plain = || on.text(json!({}));
     let drawn = |more: Json| {
@@ -216,7 +216,7 @@ fn works(on: &Asked, field: &str) -> bool {
     true
 }
 
-/// The same for prompts, for the form of a text, and for what is told about it.
+/// [`works`] for fields of prompts, of the output format, and of details in the response.
 fn shapes(on: &Asked, field: &str) -> bool {
     match field {
         "logprobs" | "top_logprobs" | "return_tokens_as_token_ids" => {
@@ -270,7 +270,7 @@ fn shapes(on: &Asked, field: &str) -> bool {
             }
         }
         "add_special_tokens" => {
-            // The tokenizer puts nothing in front.
+            // The tokenizer adds no leading special tokens.
             assert_eq!(on.prompt_tokens(json!({ field: true })), on.prompt_tokens(json!({ field: false })));
         }
         "guided_choice" | "structured_outputs" | "structured_outputs.choice" => {
@@ -329,7 +329,7 @@ fn shapes(on: &Asked, field: &str) -> bool {
     true
 }
 
-/// A value that no field takes, at this place.
+/// A value that is invalid for the field with this name.
 fn strange(field: &str) -> Json {
     let value = json!([[{ "strange": true }]]);
     field.split('.').rev().fold(value, |value, part| json!({ part: value }))
@@ -363,7 +363,7 @@ fn every_field_is_implemented_or_refused() {
         match how {
             "implemented" => {
                 assert!(works(&on, field), "nobody says what `{field}` of {path} does");
-                // What is no value of it is refused by its name; a schema may be any value, and is refused for what it says.
+                // An invalid value is rejected with the field's name; a schema may be any value, and is rejected for its contents.
                 let mut body = strange(field);
                 if field.starts_with("stream_options") {
                     body["stream"] = true.into();

@@ -1,4 +1,4 @@
-//! A server, asked by a small client.
+//! Tests of a server through HTTP.
 
 mod client;
 mod fields;

@@ -1,4 +1,4 @@
-//! The server as clients see it.
+//! Tests of the server's behaviour as clients see it.
 
 use crate::client::{Choices, Client, model, read, start};
 use cpu::Cpu;
@@ -28,7 +28,7 @@ fn models_are_listed_and_found() {
     assert!(page.status == 200 && page.body.contains("/v1/chat/completions"));
 }
 
-/// What one sequence gives is what the model gives, alone or among others, whole or in pieces.
+/// A sequence has the text that the model generates, alone or batched, as a whole or streamed.
 #[test]
 fn greedy_text_is_the_same_alone_batched_and_streamed() {
     let folder = model();
@@ -40,7 +40,7 @@ fn greedy_text_is_the_same_alone_batched_and_streamed() {
         let plain = model.generate(&tokenizer.encode(prompt).expect("encodes"), 40, &Cpu::new(2)).expect("runs");
         assert_eq!(*text, tokenizer.decode(&plain.ids).expect("decodes"), "{prompt}");
     }
-    // More clients than rows, beginning at different times.
+    // More clients than rows, starting at different times.
     let threads: Vec<_> = (0..14)
         .map(|i| {
             let expected = alone[i % PROMPTS.len()].clone();
@@ -84,7 +84,7 @@ fn seeds_choices_and_penalties() {
     let several = ask(json!({ "n": 3 }));
     assert!(several.len() == 3 && several[0] == first[0] && several[1] != several[0]);
     assert_eq!(ask(json!({ "prompt": ["the cat", "the mat"] })).len(), 2);
-    // One token is all that top_k leaves, and a penalty keeps it from coming again.
+    // `top_k` leaves only one token, so a penalty can't prevent that it is repeated.
     assert_eq!(ask(json!({ "top_k": 1 })), ask(json!({ "temperature": 0 })));
     assert_eq!(ask(json!({ "top_p": 0 })), ask(json!({ "temperature": 0 })));
     assert_eq!(ask(json!({ "min_p": 1 })), ask(json!({ "temperature": 0 })));
@@ -121,7 +121,7 @@ fn stop_words_end_a_text_and_logprobs_are_told() {
         "{usage}"
     );
 
-    // Who has heard enough has not left.
+    // A client that has all its tokens does not count as disconnected.
     client.wait_for("loom_rows_running", 0);
     assert_eq!(client.metric("loom_requests_abandoned_total"), 0);
 
@@ -131,7 +131,7 @@ fn stop_words_end_a_text_and_logprobs_are_told() {
     for (own, top) in
         told["token_logprobs"].as_array().expect("list").iter().zip(told["top_logprobs"].as_array().expect("list"))
     {
-        // Greedy: the token is the most probable one.
+        // Greedy decoding: the token is the most probable one.
         let best = top.as_object().expect("map").values().filter_map(Json::as_f64).fold(f64::MIN, f64::max);
         assert!(own.as_f64() == Some(best) && best < 0.0, "{told}");
     }
@@ -141,7 +141,7 @@ fn stop_words_end_a_text_and_logprobs_are_told() {
     assert_eq!(told[0]["top_logprobs"].as_array().map(Vec::len), Some(2));
 }
 
-/// A prompt that is to be repeated comes before its answer, from text or ids, whole or in pieces.
+/// With `echo`, the prompt comes before its answer, from text or token IDs, as a whole or streamed.
 #[test]
 fn answers_begin_with_their_prompt_if_asked_to() {
     let folder = model();
@@ -166,7 +166,7 @@ fn answers_begin_with_their_prompt_if_asked_to() {
     for (i, before) in ["x", "x", "Zoë", "Zoë"].iter().enumerate() {
         assert!(answer["choices"][i]["text"].as_str().is_some_and(|text| text.starts_with(before)), "{answer}");
     }
-    // In a chat the last message is repeated, where it is one of the assistant.
+    // In a chat the last message is echoed, if it is one of the assistant.
     for (role, before) in [("assistant", "hi"), ("user", "")] {
         let mut chat = json!({ "model": "tiny", "messages": [{ "role": role, "content": "hi" }], "max_tokens": 3, "temperature": 0, "ignore_eos": true });
         let plain = client.post("/v1/chat/completions", &chat).json()["choices"][0]["message"]["content"].clone();
@@ -292,7 +292,7 @@ fn bad_requests_are_refused_with_a_reason() {
         let message = answer.json()["error"]["message"].as_str().unwrap_or_default().to_string();
         assert!(!message.is_empty(), "{i}: {}", answer.body);
     }
-    // What announces too much is not read; what is no HTTP is turned away.
+    // A body with too large a declared length is not read; invalid HTTP is rejected.
     let mut stream = client.connect();
     stream
         .write_all(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99999999999\r\n\r\n")
@@ -311,7 +311,7 @@ fn slow_clients_are_cut_off() {
     let folder = model();
     let limits = ServerLimits { read_timeout: Duration::from_millis(400), ..ServerLimits::default() };
     let (_running, client) = start(&folder, Choices { limits, ..Choices::default() });
-    // A body that never comes.
+    // A body that is never sent.
     let mut stream = client.connect();
     stream.write_all(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 50\r\n\r\n{").expect("sent");
     let begun = Instant::now();
@@ -344,7 +344,7 @@ fn a_client_that_vanishes_frees_its_row() {
     drop(second);
     client.wait_for("loom_rows_running", 0);
     assert!(client.metric("loom_tokens_new_total") < new + 900);
-    // The same without streaming.
+    // Without streaming.
     let body = json!({ "model": "tiny", "prompt": "the cat", "max_tokens": 500, "ignore_eos": true }).to_string();
     let gone = client.send("POST", "/v1/completions", "", &body);
     std::thread::sleep(Duration::from_millis(30));
@@ -392,7 +392,7 @@ fn stopping_lets_requests_end() {
     assert!(std::net::TcpStream::connect(client.address).is_err());
 }
 
-/// Who is not done when the grace ends hears why.
+/// Requests that exceed the shutdown timeout receive an error.
 #[test]
 fn the_grace_ends() {
     let folder = model();
@@ -425,7 +425,7 @@ fn a_key_can_be_asked_for() {
     assert_eq!(read(&mut client.send("GET", "/metrics", "authorization: bearer secret\r\n", "")).status, 200);
 }
 
-/// Beginnings that were run before are not run again, and change nothing.
+/// Prefixes that were computed before are reused, and results are unchanged.
 #[test]
 fn shared_beginnings_are_reused() {
     let folder = model();
@@ -437,7 +437,7 @@ fn shared_beginnings_are_reused() {
     assert!(client.metric("loom_tokens_reused_total") > 0);
 }
 
-/// One client has all rows, and a long prompt waits: another comes in between, and both get what they get alone.
+/// One client has all rows, and a long prompt waits: another client comes in between, and both get the same results as alone.
 #[test]
 fn what_makes_place_goes_on_with_the_same_bits() {
     let folder = model();
@@ -482,7 +482,7 @@ fn what_makes_place_goes_on_with_the_same_bits() {
     assert!(between >= 5, "{between} answers came in between");
 }
 
-/// What a request asks for at once must be possible, and one client leaves room for another.
+/// The requests of one client can't fill the queue, and a request larger than the queue is rejected.
 #[test]
 fn one_client_does_not_fill_the_queue() {
     let folder = model();
@@ -509,7 +509,7 @@ fn one_client_does_not_fill_the_queue() {
     client.wait_for("loom_requests_waiting", 0);
 }
 
-/// Connections that say nothing don't keep others out.
+/// Idle connections don't keep others out.
 #[test]
 fn idle_connections_make_place() {
     let folder = model();

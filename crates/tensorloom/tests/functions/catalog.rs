@@ -264,7 +264,7 @@ fn read(name: &str, ty: &str) -> Option<String> {
         "Option<&Tensor>" => "a.maybe_tensor()".into(),
         "&[&Tensor]" => "&a.tensors()".into(),
         "&[Tensor]" => "&a.owned()".into(),
-        "impl Into<Along>" => format!("a.along({name:?})"),
+        "impl Into<ReduceAxes>" => format!("a.along({name:?})"),
         "f64" => format!("a.number({name:?})"),
         "usize" | "isize" | "i64" | "i32" => format!("a.number({name:?}) as {ty}"),
         "Option<f64>" => format!("a.maybe({name:?})"),

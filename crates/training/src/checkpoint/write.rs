@@ -1,4 +1,4 @@
-//! Writing checkpoints, and removing what is not needed any more.
+//! Writes checkpoints and removes old ones.
 
 use super::{
     CheckpointFault, CheckpointMeta, Checksum, FORMAT_VERSION, TensorShard, list_checkpoints, main_file, open,
@@ -12,7 +12,7 @@ use serde_json::{Value as Json, json};
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 
-/// Places as runs of neighbours: [first, count].
+/// Encodes indices as runs of consecutive ones: [first, count].
 fn encode_shards(parts: &[TensorShard]) -> Json {
     let runs = |indices: &Vec<usize>| {
         let mut runs: Vec<[usize; 2]> = Vec::new();
@@ -31,7 +31,7 @@ fn encode_shards(parts: &[TensorShard]) -> Json {
     Json::Object(parts.iter().map(one).collect())
 }
 
-/// Writes what a rank other than 0 has of a checkpoint; gives its checksum.
+/// Writes the shards of a rank other than 0; returns the file's checksum.
 pub fn write_rank_file(folder: &Path, step: usize, rank: usize, parts: &[TensorShard]) -> Result<String> {
     files::create_dir_all(folder)?;
     let path = rank_file(&main_file(folder, step), rank);
@@ -49,12 +49,13 @@ pub fn write_rank_file(folder: &Path, step: usize, rank: usize, parts: &[TensorS
     Ok(sum)
 }
 
-/// Writes a checkpoint and removes old ones, of which the newest `keep` good ones stay.
+/// Writes a checkpoint and removes old ones, except the newest `keep` valid ones.
 pub fn write(folder: &Path, saved: &CheckpointMeta, tensors: &[NamedTensor], keep: usize) -> Result<PathBuf> {
     write_with(folder, saved, tensors, json!({}), keep)
 }
 
-/// The same of several ranks: `parts` are rank 0's, `ranks` those that have written theirs, with their checksums.
+/// [`write()`] for several ranks: `parts` are the shards of rank 0, `ranks` are the other
+/// ranks' numbers with the checksums of their files.
 pub fn write_main_file(
     folder: &Path,
     saved: &CheckpointMeta,
@@ -97,8 +98,8 @@ fn write_with(
     Ok(path)
 }
 
-/// Removes damaged checkpoints, and those older than the newest `keep` good ones, of which one has just been written. What
-/// is good and of a later step is nobody's to remove.
+/// Removes damaged checkpoints, and those older than the newest `keep` valid ones, including the one that has just been written.
+/// Valid checkpoints of later steps are never removed.
 fn prune(folder: &Path, written: &Path, keep: usize) {
     let all = list_checkpoints(folder);
     let own = all.iter().position(|path| path == written).unwrap_or(all.len());
@@ -128,7 +129,8 @@ fn rank_files(main: &Path) -> Vec<PathBuf> {
     entries.filter(|e| e.file_name().to_string_lossy().starts_with(&stem)).map(|e| e.path()).collect()
 }
 
-/// Removes files that a crash left half written, and parts without a checkpoint. Only the run that owns the folder may.
+/// Removes files that a crash left incomplete, and rank files without a checkpoint. Only
+/// the run that has locked the folder may call this.
 pub fn remove_incomplete(folder: &Path) {
     for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
         let name = entry.file_name().to_string_lossy().to_string();
@@ -140,7 +142,7 @@ pub fn remove_incomplete(folder: &Path) {
     }
 }
 
-/// Finds out whether so many bytes could be written to a folder, and leaves nothing there.
+/// Checks that a folder has space for this many bytes, and leaves nothing there.
 pub fn check_disk_space(folder: &Path, bytes: usize) -> Result<()> {
     files::create_dir_all(folder)?;
     let mut file = AtomicFile::create(&folder.join("room"))?;

@@ -1,12 +1,12 @@
-//! Products in few bits, emulated: operands and cotangents are rounded to what a format of 8 or 4 bits can store, and multiplied
-//! in f32, where products of such numbers are exact. Done before differentiation.
+//! Emulated low-precision matrix products: operands and cotangents are rounded to the values of an 8-bit or 4-bit format, and
+//! multiplied in f32, where products of such numbers are exact. The rewrite runs before differentiation.
 //!
-//! Of every product `x · w` with a matrix `w`, or with matrices by groups of rows, both operands are rounded (straight through, for the derivative), and so is the
-//! cotangent of the result: the products of backward then read the rounded operands and the rounded cotangent, as a machine
-//! with such formats computes them. Products without a matrix (attention), those that stand under the name [`AS_WRITTEN`], and the
-//! last one, which gives the graph's results, stay as they are.
+//! In every product `x · w` with a matrix `w`, or with one matrix per group of rows, both operands are rounded (with a
+//! straight-through derivative), and so is the cotangent of the result: the products of the backward pass then read the rounded
+//! operands and the rounded cotangent, as on a device with such formats. Products without a matrix (attention), those with the
+//! name [`KEEP_PRECISION`], and the last one, which computes the graph's results, are not changed.
 //!
-//! [`rounding`] says how a tensor is rounded, [`state`] how delayed scaling and stochastic rounding get what they remember and draw.
+//! [`rounding`] defines how a tensor is rounded, [`state`] how delayed scaling gets its history and stochastic rounding its key.
 
 mod rounding;
 mod state;
@@ -20,29 +20,29 @@ use std::sync::Arc;
 /// The name (`ir::ops::Name`) of a product that keeps its own precision.
 pub const KEEP_PRECISION: &str = "as written";
 
-/// What products are rounded to.
+/// The roundings of the operands and results of products.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct MatmulRounding {
-    /// Left operands: activations.
+    /// The rounding of left operands (activations).
     pub lhs: Rounding,
-    /// Right operands: weights.
+    /// The rounding of right operands (weights).
     pub rhs: Rounding,
-    /// Results, if they are to be rounded to few bits.
+    /// The low-precision rounding of results, if any.
     pub output: Option<Rounding>,
-    /// A wide float that results are rounded to.
+    /// A higher-precision float dtype that results are rounded to.
     pub output_dtype: Option<DType>,
-    /// Cotangents of results.
+    /// The rounding of the cotangents of results.
     pub cotangent: Option<Rounding>,
 }
 
 impl MatmulRounding {
-    /// Both operands alike, and nothing else. Blocks of 4-bit floats have the better of two scales.
+    /// The same rounding for both operands, and no other. Blocks of 4-bit floats choose the better of two scales.
     pub const fn new(forward: Rounding) -> MatmulRounding {
         let forward = forward.with_adaptive_block_scale();
         MatmulRounding { lhs: forward, rhs: forward, output: None, output_dtype: None, cotangent: None }
     }
 
-    /// With cotangents rounded.
+    /// Adds rounding of cotangents.
     pub const fn with_cotangent_rounding(self, how: Rounding) -> MatmulRounding {
         MatmulRounding { cotangent: Some(how), ..self }
     }
@@ -57,7 +57,7 @@ pub fn round_matmuls(graph: &Graph, how: &MatmulRounding) -> Result<Graph> {
     Ok(b.finish(&outs))
 }
 
-/// Values that are the graph's results, but for conversions and views.
+/// Marks the values that are the graph's results, ignoring conversions and views.
 fn results(graph: &Graph) -> Vec<bool> {
     let mut is = vec![false; graph.num_values()];
     graph.outputs().iter().for_each(|v| is[v.0 as usize] = true);
@@ -79,7 +79,7 @@ fn inline(b: &mut Builder, graph: &Graph, args: &[Value], how: &MatmulRounding, 
     })
 }
 
-/// Values that keep their own precision.
+/// Marks the values that keep their own precision.
 fn full_precision_values(graph: &Graph) -> Vec<bool> {
     let mut is = vec![false; graph.num_values()];
     for node in graph.nodes() {
@@ -90,7 +90,7 @@ fn full_precision_values(graph: &Graph) -> Vec<bool> {
     is
 }
 
-/// `x · w` of rounded operands, in f32.
+/// `x · w` with rounded operands, in f32.
 fn product(b: &mut Builder, dot: &Dot, x: Value, w: Value, how: &MatmulRounding) -> Result<Value> {
     let axis = |contract: &[usize], rank: usize| contract.first().copied().unwrap_or(rank.saturating_sub(1));
     let (left, right) = (axis(&dot.lhs_contract, b.ty(x).rank()), axis(&dot.rhs_contract, b.ty(w).rank()));
@@ -99,23 +99,23 @@ fn product(b: &mut Builder, dot: &Dot, x: Value, w: Value, how: &MatmulRounding)
     rounded_product(b, dot, x, w, how)
 }
 
-/// The product of operands that are rounded already, in f32; its result and its cotangent are rounded as asked.
+/// The product of operands that are already rounded, in f32; its result and its cotangent are rounded as configured.
 pub fn rounded_product(b: &mut Builder, dot: &Dot, x: Value, w: Value, how: &MatmulRounding) -> Result<Value> {
     let wide = Dot { acc: DType::F32, out: DType::F32, ..dot.clone() };
     let y = b.one(wide.into(), &[x, w])?;
     finish_product(b, y, how)
 }
 
-/// The same by groups of rows.
+/// Like [`rounded_product`], for groups of rows.
 pub fn rounded_groups(b: &mut Builder, dot: &RaggedDot, operands: [Value; 3], how: &MatmulRounding) -> Result<Value> {
     let wide = RaggedDot { acc: DType::F32, out: DType::F32, ..dot.clone() };
     let y = b.one(wide.into(), &operands)?;
     finish_product(b, y, how)
 }
 
-/// What becomes of a product's result and of its cotangent.
+/// Rounds a product's result and its cotangent.
 fn finish_product(b: &mut Builder, y: Value, how: &MatmulRounding) -> Result<Value> {
-    // Once is enough.
+    // The name prevents a second rounding.
     let mut y = b.one(Name::new(KEEP_PRECISION).into(), &[y])?;
     if let Some(output) = &how.output {
         let axis = b.ty(y).rank().saturating_sub(1);
@@ -131,12 +131,12 @@ fn finish_product(b: &mut Builder, y: Value, how: &MatmulRounding) -> Result<Val
     }
 }
 
-/// What a composite of this module rounds its operand to; none if it is another one, or has a state.
+/// The rounding of a composite of this module; none for other composites and for those with state.
 pub fn rounding_of(c: &Composite) -> Option<Rounding> {
     Rounding::of(c).filter(|_| c.name == rounding::ROUNDED && c.body.inputs().len() == 1)
 }
 
-/// The graphs that an op runs on its operands.
+/// The sub-graphs that an op executes.
 fn subgraphs(op: &Op) -> Vec<&Graph> {
     match op {
         Op::Composite(c) if !is_library(c) => vec![&c.body],
@@ -147,12 +147,12 @@ fn subgraphs(op: &Op) -> Vec<&Graph> {
     }
 }
 
-/// Whether a product is one of rows with a matrix.
+/// Whether a product multiplies rows by one matrix.
 fn is_linear(dot: &Dot, right: &Type) -> bool {
     dot.lhs_batch.is_empty() && right.rank() == 2 && right.dtype.is_float() && dot.rhs_contract.len() == 1
 }
 
-/// Whether a graph has such products.
+/// Whether a graph contains such products.
 fn has_linear(graph: &Graph) -> bool {
     let written = full_precision_values(graph);
     graph.nodes().iter().any(|node| match &node.op {
@@ -179,7 +179,7 @@ fn node_into(b: &mut Builder, node: &Node, args: &[Value], how: &MatmulRounding,
             let y = rounded_groups(b, dot, [x, w, args[2]], how)?;
             Ok(Values::from_slice(&[b.cast(y, dot.out)?]))
         }
-        // Its own derivative would multiply in full.
+        // The composite's own derivative would multiply in full precision.
         Op::Composite(c) if !is_library(c) && has_linear(&c.body) => {
             let inside = if last { results(&c.body) } else { vec![false; c.body.num_values()] };
             Ok(Values::from_vec(inline(b, &c.body, args, how, &inside)?))

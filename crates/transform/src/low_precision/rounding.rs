@@ -1,34 +1,34 @@
-//! Rounding a tensor to what a format of few bits can store: its scales, its grid, and the composites that do it in a graph.
+//! Rounds a tensor to a low-precision format: the scales, the grid of values, and the composites that do it in a graph.
 //!
-//! `rounded` has the identity as its derivative; `rounded_gradient` is the identity whose cotangent is rounded. Both scale by the
-//! tensor at hand. [`super::with_state`] gives those with delayed scaling a history to scale by instead, and stochastic ones a key.
+//! `rounded` has the identity as its derivative; `rounded_gradient` is the identity whose cotangent is rounded. Both compute the
+//! scale from the current tensor. [`super::with_state`] adds a history for delayed scaling and a key for stochastic rounding.
 
 use ir::attr::Attr;
 use ir::ops::{Bitcast, Composite, Derivative, Quantize, ReduceKind};
 use ir::{Binary, Builder, Compare, DType, GraphBuilder, Result, Scalar, Shape, Unary, Value};
 use std::sync::Arc;
 
-/// A format of few bits.
+/// A low-precision format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LowPrecision {
-    /// 4 bits of exponent, 3 of mantissa, up to 448.
+    /// 4 exponent bits, 3 mantissa bits, maximum 448.
     E4M3,
-    /// 5 bits of exponent, 2 of mantissa, up to 57344.
+    /// 5 exponent bits, 2 mantissa bits, maximum 57344.
     E5M2,
-    /// 2 bits of exponent, 1 of mantissa, up to 6.
+    /// 2 exponent bits, 1 mantissa bit, maximum 6.
     E2M1,
-    /// −127..127.
+    /// Integers from −127 to 127.
     Int8,
-    /// −7..7.
+    /// Integers from −7 to 7.
     Int4,
 }
 
 impl LowPrecision {
-    /// All of them.
+    /// All formats.
     pub const ALL: [LowPrecision; 5] =
         [LowPrecision::E4M3, LowPrecision::E5M2, LowPrecision::E2M1, LowPrecision::Int8, LowPrecision::Int4];
 
-    /// Its name in the language.
+    /// The name of the format in the model language.
     pub const fn name(self) -> &'static str {
         match self {
             LowPrecision::E4M3 => "fp8_e4m3",
@@ -39,12 +39,12 @@ impl LowPrecision {
         }
     }
 
-    /// The format of a name.
+    /// The format with this name.
     pub fn from_name(name: &str) -> Option<LowPrecision> {
         LowPrecision::ALL.into_iter().find(|few| few.name() == name)
     }
 
-    /// The largest number before it is scaled.
+    /// The largest finite number before scaling.
     pub const fn max_finite(self) -> f64 {
         match self {
             LowPrecision::E4M3 => 448.0,
@@ -55,7 +55,7 @@ impl LowPrecision {
         }
     }
 
-    /// Bits of the mantissa and the smallest exponent of a normal number; none for whole numbers.
+    /// The number of mantissa bits and the smallest normal exponent; none for integer formats.
     const fn float(self) -> Option<(u32, i32)> {
         match self {
             LowPrecision::E4M3 => Some((3, -6)),
@@ -66,24 +66,25 @@ impl LowPrecision {
     }
 }
 
-/// What a format's numbers are scaled by.
+/// The granularity of scales.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scaling {
-    /// One scale for a tensor.
+    /// One scale per tensor.
     PerTensor,
-    /// One for each row along the summed axis: of a matrix an output channel, of activations a token.
+    /// One scale for each row along the contracted axis: an output channel of a matrix, a token of activations.
     PerRow,
-    /// One for each block of so many rows and columns, or what is left of one at the edges. Of E2M1, blocks with 16 columns have
-    /// NVFP4's scales (E4M3 under one of f32), those with 32 MXFP4's (powers of two); any other format has scales of f32.
+    /// One scale for each block of this many rows and columns; blocks at the edges may be smaller. For E2M1, blocks with 16
+    /// columns have the scales of NVFP4 (E4M3 under one f32 scale), those with 32 the scales of MXFP4 (powers of two); other
+    /// formats have f32 scales.
     PerBlock(usize, usize),
 }
 
-/// Delayed scaling: a scale for each tensor, by the largest magnitudes of earlier steps.
+/// Delayed scaling: one scale per tensor, computed from the largest magnitudes of earlier steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DelayedScaling {
-    /// How many steps are remembered.
+    /// The number of steps in the history.
     pub history: usize,
-    /// Steps between updates of the scale.
+    /// The number of steps between updates of the scale.
     pub interval: usize,
 }
 
@@ -92,21 +93,21 @@ pub struct DelayedScaling {
 pub struct Rounding {
     /// The format.
     pub format: LowPrecision,
-    /// Its scales.
+    /// The granularity of its scales.
     pub scaling: Scaling,
-    /// Headroom: the largest number is so much (as a part of one) below the format's.
+    /// Headroom: the fraction by which the scaled maximum stays below the format's maximum.
     pub margin: f64,
-    /// Scales of earlier steps, where a step keeps state.
+    /// Delayed scaling, for steps that keep state.
     pub delayed_scaling: Option<DelayedScaling>,
-    /// Up or down by chance, as far as it is to either side, where a step has a key; to nearest otherwise.
+    /// Whether it rounds stochastically in steps with a key, with probabilities by distance; to nearest otherwise.
     pub stochastic: bool,
-    /// Of NVFP4's blocks: whether the largest number of a block becomes 6 or 4, whichever has the smaller error. Between 4 and 6
-    /// the grid has nothing, so blocks with several large numbers lose by the larger scale.
+    /// For blocks of NVFP4: whether the largest number of a block is scaled to 6 or to 4, whichever has the smaller error. The
+    /// grid has no value between 4 and 6, so blocks with several large numbers lose precision with the larger scale.
     pub adaptive_block_scale: bool,
 }
 
 impl Rounding {
-    /// To nearest, scaled by the tensor at hand: a scale for each group of 16 in E2M1, one for all elsewhere.
+    /// Rounding to nearest, scaled by the current tensor: one scale per group of 16 for E2M1, one per tensor for other formats.
     pub const fn new(format: LowPrecision) -> Rounding {
         let scaling = match format {
             LowPrecision::E2M1 => Scaling::PerBlock(1, 16),
@@ -115,17 +116,17 @@ impl Rounding {
         Rounding { format, scaling, margin: 0.0, delayed_scaling: None, stochastic: false, adaptive_block_scale: false }
     }
 
-    /// With other scales.
+    /// Sets the granularity of scales.
     pub const fn with_scaling(self, scaling: Scaling) -> Rounding {
         Rounding { scaling, ..self }
     }
 
-    /// With the better of two scales for each of NVFP4's blocks; other formats have one.
+    /// Chooses the better of two scales for each block of NVFP4; other formats have only one.
     pub const fn with_adaptive_block_scale(self) -> Rounding {
         Rounding { adaptive_block_scale: matches!(self.format, LowPrecision::E2M1), ..self }
     }
 
-    /// Whether blocks have a choice of scales.
+    /// Whether blocks choose between two scales.
     fn has_scale_choice(&self) -> bool {
         let nvfp4 = matches!(self.scaling, Scaling::PerBlock(_, columns) if columns % 32 != 0);
         self.adaptive_block_scale
@@ -135,7 +136,7 @@ impl Rounding {
             && self.delayed_scaling.is_none()
     }
 
-    /// In words, as `explain` says it.
+    /// A description for `explain`.
     pub fn describe(&self) -> String {
         let scales = match (self.delayed_scaling, self.scaling) {
             (Some(delay), _) => format!("delayed scaling over {} steps", delay.history),
@@ -175,7 +176,7 @@ impl Rounding {
         params
     }
 
-    /// The rounding of a composite of this module.
+    /// The rounding that a composite of this module performs.
     pub(super) fn of(c: &Composite) -> Option<Rounding> {
         let Some(Attr::Word(name)) = c.param("to") else { return None };
         let int = |name: &str| c.int(name).and_then(|n| usize::try_from(n).ok());
@@ -197,21 +198,21 @@ impl Rounding {
     }
 }
 
-/// What a step gives to a rounding besides the tensor.
+/// The inputs of a rounding besides the tensor.
 #[derive(Clone, Copy, Default)]
 pub(super) struct RoundingState {
-    /// `[scale, updates since, largest magnitudes..]`.
+    /// `[scale, steps since the last update, largest magnitudes..]`.
     pub(super) state: Option<Value>,
-    /// `u32[2]`, and the number of the stream to draw from.
+    /// The key, `u32[2]`, and the number of the random stream.
     pub(super) key: Option<(Value, u32)>,
 }
 
 /// The name of a composite that rounds its operand.
 pub(super) const ROUNDED: &str = "rounded";
-/// The name of one that rounds its cotangent.
+/// The name of a composite that rounds its cotangent.
 pub(super) const ROUNDED_GRADIENT: &str = "rounded_gradient";
 
-/// A tensor rounded, in f32, with the identity as its derivative. `axis` is the one that is summed over.
+/// Rounds a tensor, in f32, with the identity as its derivative. `axis` is the contracted axis.
 pub fn round_operand(b: &mut Builder, x: Value, axis: usize, how: &Rounding) -> Result<Value> {
     let ty = b.ty(x);
     let last = ty.rank().saturating_sub(1);
@@ -219,7 +220,7 @@ pub fn round_operand(b: &mut Builder, x: Value, axis: usize, how: &Rounding) -> 
         let composite = operand(&b.ty(x), how, &[])?;
         return b.one(composite.into(), &[x]);
     }
-    // The summed axis last, where scales run along it.
+    // Move the contracted axis last if scales run along it.
     let perm: Shape = (0..ty.rank()).filter(|a| *a != axis).chain([axis]).collect();
     let turned = b.permute(x, &perm)?;
     let composite = operand(&b.ty(turned), how, &[])?;
@@ -229,18 +230,18 @@ pub fn round_operand(b: &mut Builder, x: Value, axis: usize, how: &Rounding) -> 
     b.permute(y, &back)
 }
 
-/// A value as it is, whose cotangent is rounded.
+/// The identity, whose cotangent is rounded.
 pub fn round_gradient(b: &mut Builder, y: Value, how: &Rounding) -> Result<Value> {
     let composite = cotangent(&b.ty(y), how, &[])?;
     b.one(composite.into(), &[y])
 }
 
-/// Further operands of a rounding, as they come behind the tensor.
+/// Additional operands of a rounding, in their order after the tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ExtraOperand {
-    /// The state of delayed scaling, with so many steps.
+    /// The state of delayed scaling, with this many steps.
     State(usize),
-    /// A key, and the stream.
+    /// A key, and the number of the random stream.
     Key(u32),
 }
 
@@ -325,7 +326,7 @@ pub(super) fn cotangent(ty: &ir::Type, how: &Rounding, further: &[ExtraOperand])
     })
 }
 
-/// The rounding itself, in f32.
+/// Rounds a tensor, in f32.
 fn round(b: &mut Builder, x: Value, how: &Rounding, given: RoundingState) -> Result<Value> {
     let ty = b.ty(x);
     let wide = b.cast(x, DType::F32)?;
@@ -342,7 +343,7 @@ fn round(b: &mut Builder, x: Value, how: &Rounding, given: RoundingState) -> Res
     round_to_grid(b, wide, how, scale, given)
 }
 
-/// Each block with the largest of its numbers at 6 or at 4: where the sum of squared errors is smaller.
+/// Scales the largest number of each block to 6 or to 4, whichever has the smaller sum of squared errors.
 fn best_block_scale(b: &mut Builder, wide: Value, how: &Rounding) -> Result<Value> {
     let mut tried = Vec::with_capacity(2);
     for top in [6.0, 4.0] {
@@ -356,7 +357,7 @@ fn best_block_scale(b: &mut Builder, wide: Value, how: &Rounding) -> Result<Valu
     b.select(worse, tried[1].0, tried[0].0)
 }
 
-/// Numbers on the format's grid under scales; those of zero count as one.
+/// Rounds numbers to the format's grid with the given scales; a scale of zero counts as one.
 fn round_to_grid(b: &mut Builder, wide: Value, how: &Rounding, scale: Value, given: RoundingState) -> Result<Value> {
     let ty = b.ty(wide);
     let (zero, one) = (b.full_like(scale, 0.0)?, b.full_like(scale, 1.0)?);
@@ -373,16 +374,16 @@ fn round_to_grid(b: &mut Builder, wide: Value, how: &Rounding, scale: Value, giv
     b.mul(codes, scale)
 }
 
-/// The scale of each element, by the tensor at hand: the largest becomes `top`.
+/// The scale of each element, computed from the current tensor: the largest magnitude becomes `top`.
 fn current_scales(b: &mut Builder, wide: Value, how: &Rounding, top: f64) -> Result<Value> {
     let size = b.unary(Unary::Abs, wide)?;
     let most = reduce_blocks(b, ReduceKind::Max, size, how.scaling)?;
     match (how.format, how.scaling) {
         (LowPrecision::E2M1, Scaling::PerBlock(_, columns)) if columns % 32 == 0 => {
-            // OCP: the exponent of the largest less that of the format's own largest, rounded down.
+            // OCP MX: the exponent of the largest magnitude minus that of the format's maximum, rounded down.
             let raw = b.one(Bitcast(DType::U32).into(), &[most])?;
             let e = bits(b, Binary::Shr, raw, 23)?;
-            // A scale of 2^-127 is not a normal number in f32; no product comes near it.
+            // A scale of 2^-127 is subnormal in f32; no product needs it.
             let e = bits(b, Binary::Max, e, 3)?;
             let e = bits(b, Binary::Sub, e, 2)?;
             let e = bits(b, Binary::Shl, e, 23)?;
@@ -390,7 +391,7 @@ fn current_scales(b: &mut Builder, wide: Value, how: &Rounding, top: f64) -> Res
         }
         (LowPrecision::E2M1, Scaling::PerBlock(..)) => {
             let all = reduce_blocks(b, ReduceKind::Max, size, Scaling::PerTensor)?;
-            // Where scales may be 6/4 of what they would be, there is room for that.
+            // Scales that may be 6/4 as large need that much headroom.
             let room = if how.has_scale_choice() { 256.0 } else { 448.0 };
             let all = b.scale(all, (1.0 + how.margin) / (room * 6.0))?;
             let (zero, one) = (b.full_like(all, 0.0)?, b.full_like(all, 1.0)?);
@@ -407,7 +408,7 @@ fn current_scales(b: &mut Builder, wide: Value, how: &Rounding, top: f64) -> Res
     }
 }
 
-/// The scale that a state holds; the first step, which has no history, scales by the tensor at hand.
+/// The scale in a state; the first step has no history and scales by the current tensor.
 fn delayed_scale(b: &mut Builder, wide: Value, how: &Rounding, state: Value) -> Result<Value> {
     let shape = b.ty(wide).shape;
     let own = b.slice_axis(state, 0, 0, 1)?;
@@ -419,7 +420,7 @@ fn delayed_scale(b: &mut Builder, wide: Value, how: &Rounding, state: Value) -> 
     b.select(fresh, now, own)
 }
 
-/// `[scale, updates since, largest magnitudes..]` after a step that met `x`. What is not finite is forgotten.
+/// `[scale, steps since the last update, largest magnitudes..]` after a step with the tensor `x`. Non-finite values are ignored.
 fn next_state(b: &mut Builder, x: Value, how: &Rounding, given: RoundingState) -> Result<Value> {
     let Some(state) = given.state else { return b.scalar(DType::F32, 0.0) };
     let interval = how.delayed_scaling.map_or(1, |d| d.interval.max(1));
@@ -468,7 +469,7 @@ fn bits(b: &mut Builder, op: Binary, x: Value, n: u32) -> Result<Value> {
     b.binary(op, x, n)
 }
 
-/// The nearest number of a format, ties to even; beyond its range the largest.
+/// The nearest number of a format, ties to even; saturates to the largest number.
 fn round_nearest(b: &mut Builder, y: Value, format: LowPrecision) -> Result<Value> {
     let dtype = match format {
         LowPrecision::E4M3 => DType::F8E4M3,
@@ -483,7 +484,7 @@ fn round_nearest(b: &mut Builder, y: Value, format: LowPrecision) -> Result<Valu
     b.cast(codes, DType::F32)
 }
 
-/// One of its two neighbours: the farther it is from the one, the more likely the other.
+/// Rounds to one of the two neighbours, with probabilities by distance.
 fn round_stochastic(b: &mut Builder, y: Value, format: LowPrecision, noise: Value) -> Result<Value> {
     let (size, step) = steps(b, y, format)?;
     let low = b.unary(Unary::Floor, size)?;
@@ -494,7 +495,7 @@ fn round_stochastic(b: &mut Builder, y: Value, format: LowPrecision, noise: Valu
     signed(b, whole, step, y, format)
 }
 
-/// A magnitude in steps of the format's grid where it lies, and that step: a power of two, so the quotient is exact.
+/// A magnitude as a multiple of the local grid step, and that step: a power of two, so the quotient is exact.
 fn steps(b: &mut Builder, y: Value, format: LowPrecision) -> Result<(Value, Value)> {
     let size = b.unary(Unary::Abs, y)?;
     let most = b.full_like(size, format.max_finite())?;
@@ -520,12 +521,12 @@ fn signed(b: &mut Builder, whole: Value, step: Value, y: Value, format: LowPreci
     let below = b.compare(Compare::Lt, y, zero)?;
     let negative = b.neg(size)?;
     let whole = b.select(below, negative, size)?;
-    // What is no number stays none.
+    // NaN stays NaN.
     let number = b.compare(Compare::Eq, y, y)?;
     b.select(number, whole, y)
 }
 
-/// Numbers from 0 to below 1 in steps of 2⁻²⁴.
+/// Uniform numbers in [0, 1) in steps of 2⁻²⁴.
 fn uniform(b: &mut Builder, key: Value, stream: u32, shape: &[usize]) -> Result<Value> {
     let n: usize = shape.iter().product();
     let word = |b: &mut Builder, i: usize| -> Result<Value> {
@@ -543,13 +544,13 @@ fn uniform(b: &mut Builder, key: Value, stream: u32, shape: &[usize]) -> Result<
     b.reshape(drawn, shape)
 }
 
-/// What all elements that share a scale are together, for each of them: the largest of magnitudes, or a sum.
+/// Reduces over all elements that share a scale, and broadcasts the result: the largest magnitude, or a sum.
 fn reduce_blocks(b: &mut Builder, kind: ReduceKind, size: Value, scaling: Scaling) -> Result<Value> {
     let ty = b.ty(size);
     let rank = ty.rank();
     match scaling {
         Scaling::PerBlock(rows, columns) if rank >= 1 => {
-            // A row alone is a matrix of one.
+            // A vector is treated as a matrix with one row.
             let lead = if rank >= 2 { &ty.shape[..rank - 2] } else { &[][..] };
             let (n, k) = (if rank >= 2 { ty.shape[rank - 2] } else { 1 }, ty.shape[rank - 1]);
             let (rows, columns) = (rows.min(n).max(1), columns.min(k).max(1));
@@ -557,7 +558,7 @@ fn reduce_blocks(b: &mut Builder, kind: ReduceKind, size: Value, scaling: Scalin
             let square: Vec<usize> = lead.iter().copied().chain([n, k]).collect();
             let size = b.reshape(size, &square)?;
             let rank = square.len();
-            // Filled up with nothing to whole blocks.
+            // Padded with zeros to a multiple of the block size.
             let (low, mut high) = (vec![0i64; rank], vec![0i64; rank]);
             high[rank - 2] = (down * rows - n) as i64;
             high[rank - 1] = (across * columns - k) as i64;

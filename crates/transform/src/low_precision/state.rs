@@ -1,8 +1,8 @@
-//! State of roundings, made explicit: the histories of delayed scaling and the key of stochastic rounding become inputs.
+//! Makes the state of roundings explicit: the histories of delayed scaling and the key of stochastic rounding become inputs.
 //!
-//! The gradient of a history is its next value, not a slope: whoever differentiates a step puts it in the place of the old one.
-//! So histories of forward and of backward tensors come out of one differentiation, through calls, rematerialised bodies and
-//! scans, in which each iteration has a history of its own.
+//! The gradient of a history is its next value, not a derivative: the caller that differentiates a step replaces the old history
+//! with it. So the histories of forward and of backward tensors are outputs of one differentiation, through calls,
+//! rematerialized bodies and scans, in which each iteration has its own history.
 
 use super::rounding::{ExtraOperand, ROUNDED, ROUNDED_GRADIENT, Rounding, cotangent, operand};
 use super::{is_library, subgraphs};
@@ -10,18 +10,19 @@ use ir::ops::{Call, Composite, Remat, Scan};
 use ir::{Binary, Builder, DType, Graph, GraphBuilder, Node, Op, Result, Type, Value, Values};
 use std::sync::Arc;
 
-/// A graph whose roundings have their state.
+/// A graph with explicit rounding state.
 #[derive(Clone, Debug)]
 pub struct Stateful {
-    /// From the inputs, histories, and a key if there is one.
+    /// The graph of the inputs, the histories, and the key if there is one.
     pub graph: Graph,
-    /// Types of the histories: `[scale, updates since, largest magnitudes..]`, zero at first; in a scan one for each iteration.
+    /// The types of the histories: `[scale, steps since the last update, largest magnitudes..]`, initially zero; in a scan one
+    /// per iteration.
     pub amax_histories: Vec<Type>,
-    /// Whether the last input is a key, `u32[2]`, which every run should change.
+    /// Whether the last input is a key, `u32[2]`, which should differ in every run.
     pub needs_rng: bool,
 }
 
-/// Gives histories and a key to the roundings that ask for them. `key` is an input that is a key already; it becomes the last.
+/// Adds histories and a key to the roundings that need them. `key` is an input that already is a key; it becomes the last input.
 pub fn with_state(graph: &Graph, key: Option<usize>) -> Result<Stateful> {
     if !needs_state(graph) {
         return Ok(Stateful { graph: graph.clone(), amax_histories: Vec::new(), needs_rng: key.is_some() });
@@ -44,7 +45,7 @@ pub fn with_state(graph: &Graph, key: Option<usize>) -> Result<Stateful> {
     Ok(Stateful { graph: b.finish(&outs), amax_histories: states, needs_rng: more.key.is_some() })
 }
 
-/// Whether something in a graph asks for a state.
+/// Whether a graph contains a rounding that needs state.
 fn needs_state(graph: &Graph) -> bool {
     graph
         .nodes()
@@ -52,7 +53,7 @@ fn needs_state(graph: &Graph) -> bool {
         .any(|node| stateful_rounding(&node.op).is_some() || subgraphs(&node.op).into_iter().any(needs_state))
 }
 
-/// The rounding of a composite that asks for a state, and whether it is of the cotangent.
+/// The rounding of a composite that needs state, and whether it rounds the cotangent.
 fn stateful_rounding(op: &Op) -> Option<(Rounding, bool)> {
     let Op::Composite(c) = op else { return None };
     let of_cotangent = c.name == ROUNDED_GRADIENT;
@@ -61,7 +62,7 @@ fn stateful_rounding(op: &Op) -> Option<(Rounding, bool)> {
     (!has && (how.delayed_scaling.is_some() || how.stochastic)).then_some((how, of_cotangent))
 }
 
-/// Inputs that the graph at hand got.
+/// The inputs that were added to the current graph.
 #[derive(Default)]
 struct AddedInputs {
     states: Vec<(Value, Type)>,
@@ -121,7 +122,7 @@ fn node_into(
         return b.emit(node.op.clone(), args);
     }
     match &node.op {
-        // Its own derivative would know nothing of the state.
+        // The composite's own derivative would ignore the state.
         Op::Composite(c) if !is_library(c) => Ok(Values::from_vec(inline(b, &c.body, args, more, streams)?)),
         Op::Call(c) => {
             let (body, further) = inside(b, &c.body, more, streams)?;
@@ -136,7 +137,7 @@ fn node_into(
     }
 }
 
-/// A body with what it asks for as further inputs, states first, and what to give for them.
+/// Rewrites a body: its states and key become additional inputs, states first; returns the operands for them.
 fn inside(b: &mut Builder, body: &Graph, more: &mut AddedInputs, streams: &mut u32) -> Result<(Graph, Vec<Value>)> {
     let (graph, states, keyed) = opened(body, streams)?;
     let mut further: Vec<Value> = states.into_iter().map(|ty| more.state(b, ty)).collect();
@@ -147,7 +148,7 @@ fn inside(b: &mut Builder, body: &Graph, more: &mut AddedInputs, streams: &mut u
 }
 
 fn opened(body: &Graph, streams: &mut u32) -> Result<(Graph, Vec<Type>, bool)> {
-    // The key must come behind the states, which are not yet counted: one pass finds them, `with_state`'s order puts them there.
+    // The key must follow the states, whose number is not yet known: one pass finds them, then `with_state` orders the inputs.
     let mut b = Builder::new();
     let args: Vec<Value> = body.input_types().into_iter().map(|t| b.graph.input(t)).collect();
     let mut more = AddedInputs::default();
@@ -162,7 +163,7 @@ fn opened(body: &Graph, streams: &mut u32) -> Result<(Graph, Vec<Type>, bool)> {
     Ok((b.finish(&outs), more.states.into_iter().map(|(_, ty)| ty).collect(), more.key.is_some()))
 }
 
-/// Iterations have states and keys of their own: rows of what is given.
+/// Each iteration has its own states and key: slices of the operands.
 fn scan(b: &mut Builder, s: &Scan, args: &[Value], more: &mut AddedInputs, streams: &mut u32) -> Result<Values> {
     let (body, states, keyed) = opened(&s.body, streams)?;
     let mut operands = args.to_vec();

@@ -1,32 +1,32 @@
-//! Marks that say how a value is to lie on the mesh from there on: `@shard` and `@comm` of results (§7.6.1, §7.6.3). A mark is a
-//! named value, `shard sequence` or `comm all_gather tp wait`; it changes how ranks talk, and no number.
+//! Sharding constraints in the graph: `@shard` and `@comm` of results (§7.6.1, §7.6.3). A constraint is a
+//! named value, `shard sequence` or `comm all_gather tp wait`; it changes the communication between ranks, but no values.
 //!
-//! | mark | along which axis of the mesh | axis of the tensor |
+//! | constraint | axis of the mesh | axis of the tensor |
 //! | --- | --- | --- |
-//! | `shard batch` | all that share batches | first |
-//! | `shard sequence` | `sp`, or `tp` without one | second |
+//! | `shard batch` | all axes that shard batches | first |
+//! | `shard sequence` | `sp`, or `tp` if there is none | second |
 //! | `shard column`, `shard head` | `tp` | last; heads of four axes: second |
-//! | `shard expert` | `ep`, or `tp` without one | first |
-//! | `shard row` | whole along `tp` | |
-//! | `shard replicated` | whole along `tp`, `sp` and `ep` | |
-//! | `comm all_reduce`, `all_gather`, `broadcast` | whole along the group | |
-//! | `comm reduce_scatter` | the group | second, or the first that it divides |
+//! | `shard expert` | `ep`, or `tp` if there is none | first |
+//! | `shard row` | replicated along `tp` | |
+//! | `shard replicated` | replicated along `tp`, `sp` and `ep` | |
+//! | `comm all_reduce`, `all_gather`, `broadcast` | replicated along the group | |
+//! | `comm reduce_scatter` | the group | second, or the first axis whose size it divides |
 //! | `comm all_to_all` | the group | from the second to the last, or back |
 //!
-//! The group `default` is `tp`. What the mesh doesn't have, or sizes don't allow, leaves the value as it lies.
+//! The group `default` is `tp`. If the mesh lacks the axis, or a size is not divisible, the sharding does not change.
 
 use super::Partitioner;
 use super::layout::{DimSharding, ShardedValue};
 use ir::ops::Name;
 use ir::{GraphBuilder, Result};
 
-/// Whether a name is a mark.
+/// Whether a name is a constraint.
 pub(super) fn is_constraint(name: &str) -> bool {
     name.starts_with("shard ") || name.starts_with("comm ")
 }
 
 impl Partitioner<'_> {
-    /// The value as a mark says.
+    /// Reshards a value according to a constraint.
     pub(super) fn apply_constraint(&mut self, mark: &str, x: &ShardedValue) -> Result<ShardedValue> {
         let words: Vec<&str> = mark.split(' ').collect();
         let rank = x.ty.rank();
@@ -38,7 +38,7 @@ impl Partitioner<'_> {
         let one_of = |names: &[&str]| axes(names).into_iter().take(1).collect::<Vec<usize>>();
         let last = rank.saturating_sub(1);
         let mut want = x.spec.clone();
-        // Where a cut is to be, and by which axes; none takes the axes away.
+        // The tensor axis to shard, and the mesh axes; without a tensor axis the value is replicated along the mesh axes.
         let (place, by) = match words[..] {
             ["shard", "batch", ..] => (Some(0), axes(&["dp", "fsdp", "ep"])),
             ["shard", "sequence", ..] => (Some(1), one_of(&["sp", "tp"])),
@@ -81,12 +81,12 @@ impl Partitioner<'_> {
                     want = x.spec.clone();
                 }
             }
-            // What could be made in parts anew would count as the same on all ranks.
+            // A rematerialized value would be treated as equal on all ranks.
             let made = self.rematerializable.remove_entry(&x.value);
             x = self.reshard(&x, &want)?;
             self.rematerializable.extend(made);
         }
-        // Who waits has the result at once.
+        // `wait` makes the collective synchronous.
         if words.last() == Some(&"wait") {
             x.value = self.b.one(Name::nofuse().into(), &[x.value])?;
         }

@@ -1,9 +1,10 @@
-//! Rows that travel to the ranks that have their groups, and back: tokens and experts. Nobody gets rows that it does not need.
+//! Sends rows to the ranks that own their groups, and back: tokens and experts. No rank receives rows that it does not need.
 //!
-//! A product in groups that ranks share reads rows that were taken from a value whose rows ranks share, too. Each rank then sends
-//! every other the rows that one's groups read, zeros in the place of the others, which transports don't send. What the groups
-//! give goes back in the same way: a rank's summand is zero but for rows that its groups read, and each rank adds what came for its own.
-//! The rows that are read are known on all ranks ([`Support`]), and masks stand on both sides of an exchange, so that backward sends as little.
+//! A grouped product whose groups are sharded reads rows that were gathered from a value whose rows are sharded, too. Each rank
+//! sends every other rank the rows that its groups read, and zeros in the other places, which transports do not send. The results
+//! return in the same way: a rank's summand is zero except for rows that its groups read, and each rank adds the summands of its
+//! own rows. All ranks know which rows are read ([`NonzeroRows`]), and both sides of an exchange are masked, so that the
+//! backward pass sends as little.
 
 use super::Partitioner;
 use super::layout::{DimSharding, ShardedValue, used_axes};
@@ -12,34 +13,34 @@ use ir::ops::scatter::{ScatterKind, ScatterMode};
 use ir::ops::{CollectiveKind, Gather, Reduce, ReduceKind};
 use ir::{Compare, DType, GraphBuilder, MeshAxis, Result, Type, Value};
 
-/// Rows that were taken from a value which ranks share by rows.
+/// Rows that were gathered from a value whose rows are sharded.
 #[derive(Clone, Debug)]
 pub(super) struct GatheredRows {
-    /// Whose rows.
+    /// The value.
     from: ShardedValue,
-    /// Which, as they are on each rank.
+    /// The row indices, as they are on each rank.
     indices: Value,
-    /// How.
+    /// The gather op.
     op: Gather,
 }
 
-/// Which rows of a summand are not zero on which ranks: i32, with the axes of the summand but for the last, which is one for each
-/// rank. All ranks know it.
+/// The rows of a summand that are nonzero on each rank: i32, with the axes of the summand except the last, which has one entry per
+/// rank. All ranks have all of it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct NonzeroRows(pub(super) Value);
 
-/// A value that is a rank's part of a sum over ranks.
+/// A value that is a rank's summand of a sum over ranks.
 #[derive(Clone, Debug)]
 pub(super) struct ScatteredSum {
-    /// What each rank adds.
+    /// The summand of each rank.
     part: Value,
     support: NonzeroRows,
     axes: Vec<MeshAxis>,
-    /// The axis of the tensor along which ranks have parts of the sum.
+    /// The axis of the tensor along which ranks own parts of the sum.
     at: usize,
 }
 
-/// The axis along which an op takes whole rows, each of all but its last axis.
+/// The axis along which an op gathers whole rows, that is, all axes except one have their full size.
 fn row_axis(g: &Gather, rank: usize) -> Option<usize> {
     let at = rank.checked_sub(2)?;
     let d = &g.dims;
@@ -52,7 +53,7 @@ fn row_axis(g: &Gather, rank: usize) -> Option<usize> {
 }
 
 impl Partitioner<'_> {
-    /// Remembers rows that were taken of a value which is cut by rows.
+    /// Records rows that were gathered from a value whose rows are sharded.
     pub(super) fn record_gathered_rows(
         &mut self,
         g: &Gather,
@@ -71,7 +72,7 @@ impl Partitioner<'_> {
         self.gathered_rows.insert(value, GatheredRows { from: from.clone(), indices: indices.value, op: g.clone() });
     }
 
-    /// Which rows the groups of each rank read, of so many; offsets rise.
+    /// The rows, out of `rows`, that the groups of each rank read; offsets ascend.
     pub(super) fn rows_read_by_rank(&mut self, offsets: Value, rows: usize, ranks: usize) -> Result<NonzeroRows> {
         let ty = self.b.ty(offsets);
         let at = ty.rank() - 1;
@@ -94,8 +95,8 @@ impl Partitioner<'_> {
         Ok(NonzeroRows(self.b.mul(behind, before)?))
     }
 
-    /// The rows of a product's left operand that a rank's own groups read, where they were taken of a value that the ranks of these
-    /// groups share by rows: they travel here alone.
+    /// The rows of a product's left operand that a rank's own groups read, if they were gathered from a value whose rows are
+    /// sharded over the same ranks: only these rows are sent.
     pub(super) fn all_to_all_rows(
         &mut self,
         x: Value,
@@ -110,7 +111,7 @@ impl Partitioner<'_> {
         let axes = groups.mesh_axes(self.mesh);
         let ranks = groups.num_shards(self.mesh);
         let own = self.b.ty(from.value);
-        // Rows of the operand that a rank's groups read, wherever they were taken to.
+        // The rows of the operand that a rank's groups read, at all positions that they were gathered to.
         let mut shape = own.shape.clone();
         (shape[at], shape[at + 1]) = (from.ty.shape[at], ranks);
         let none = self.b.zeros(&Type::new(DType::I32, &shape))?;
@@ -131,7 +132,7 @@ impl Partitioner<'_> {
         Ok(Some(self.b.one(Gather { slice_sizes: sizes, ..op }.into(), &[rows, indices])?))
     }
 
-    /// A mask `[.., ranks, rows, width]` of what `[.., rows, ranks]` counts.
+    /// Broadcasts `[.., rows, ranks]` to a mask `[.., ranks, rows, width]`.
     fn for_each_rank(&mut self, counts: Value, at: usize, width: usize) -> Result<Value> {
         let counts = self.b.move_axis(counts, at + 1, at)?;
         let none = self.b.full_like(counts, 0.0)?;
@@ -142,7 +143,7 @@ impl Partitioner<'_> {
         self.b.broadcast(some, &shape, &dims)
     }
 
-    /// What stays known of where a summand is not zero behind an op, and `of` its operand.
+    /// Propagates the nonzero rows of a summand through an op; `of` are those of its operand.
     pub(super) fn propagate_nonzero_rows(
         &mut self,
         op: &ir::Op,
@@ -167,7 +168,7 @@ impl Partitioner<'_> {
         })
     }
 
-    /// The same where rows are taken.
+    /// Propagates nonzero rows through a gather of rows.
     pub(super) fn gather_nonzero_rows(
         &mut self,
         g: &Gather,
@@ -182,8 +183,8 @@ impl Partitioner<'_> {
         Ok(Some(NonzeroRows(self.b.one(op.into(), &[of.0, indices])?)))
     }
 
-    /// A product with what the same ranks share by rows: the factor is small and known to all, so each rank multiplies its summand and
-    /// who adds further may do so before anything travels.
+    /// A product of a summand with a value that is sharded by rows over the same ranks: the factor is small and known to all
+    /// ranks, so each rank multiplies its summand, and a later sum may be computed before rows are sent.
     pub(super) fn defer_reduce(
         &mut self,
         op: &ir::Op,
@@ -219,7 +220,7 @@ impl Partitioner<'_> {
         Ok(())
     }
 
-    /// A sum over axes of a value that is a part of a sum over ranks: ranks add first, and less travels.
+    /// A reduction of a value that is a summand of a sum over ranks: it runs before the communication, so that less data is sent.
     pub(super) fn sum_before_reduce(
         &mut self,
         r: &Reduce,
@@ -228,7 +229,7 @@ impl Partitioner<'_> {
     ) -> Result<Option<ShardedValue>> {
         let Some(late) = self.scattered_sums.get(&x.value).cloned() else { return Ok(None) };
         let rank = x.ty.rank();
-        // Rows are those of the axis in front of the last that stays.
+        // The row axis is the last remaining axis but one.
         if r.kind != ReduceKind::Sum
             || r.axes.iter().any(|&d| d <= late.at || d + 1 == rank)
             || ty.rank() != late.at + 2
@@ -242,7 +243,7 @@ impl Partitioner<'_> {
         Ok(Some(ShardedValue { value, ty: ty.clone(), spec: layout }))
     }
 
-    /// A rank's rows of a sum: each gets those summands that are not zero.
+    /// A rank's rows of a sum over ranks: each rank receives only nonzero summands.
     fn return_rows(&mut self, part: Value, support: NonzeroRows, axes: &[MeshAxis], at: usize) -> Result<Value> {
         let ty = self.b.ty(part);
         let ranks: usize = axes.iter().map(|a| a.size).product();
@@ -250,7 +251,7 @@ impl Partitioner<'_> {
         let mut by_rank = ty.shape.clone();
         by_rank[at] = rows;
         by_rank.insert(at, ranks);
-        // Rows that this rank has something for.
+        // The rows for which this rank has a summand.
         let own = self.b.collective(CollectiveKind::ShardSlice { dim: at + 1 }, support.0, axes)?;
         let own = self.b.reshape(own, &by_rank[..at + 2])?;
         let none = self.b.full_like(own, 0.0)?;
@@ -260,7 +261,7 @@ impl Partitioner<'_> {
         let sent = self.b.zero_unless(own, sent)?;
         self.communicated = true;
         let came = self.b.collective(CollectiveKind::AllToAll { split: at, join: at }, sent, axes)?;
-        // Rows of this rank that each has something for: backward sends those alone.
+        // The rows of this rank for which other ranks have a summand: the backward pass sends only those.
         let theirs = self.b.collective(CollectiveKind::ShardSlice { dim: at }, support.0, axes)?;
         let theirs = self.for_each_rank(theirs, at, width)?;
         let came = self.b.zero_unless(theirs, came)?;

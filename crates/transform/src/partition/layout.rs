@@ -1,28 +1,28 @@
-//! How a value lies on a mesh while a graph is divided.
+//! The sharding of a value over a mesh during partitioning.
 
 use ir::{AxisSet, Mesh, MeshAxis, Spec, Type, Value};
 
-/// How one axis of a tensor is cut.
+/// The sharding of one axis of a tensor.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DimSharding {
-    /// Axes of the mesh, by number; none leaves it whole.
+    /// Mesh axes, by number; replicated if empty.
     pub axes: Vec<usize>,
-    /// Parts that are cut each by itself, as of a weight that holds several side by side; none is one.
+    /// Sizes of segments that are sharded separately, such as the parts of a fused weight; empty for one segment.
     pub segments: Vec<usize>,
 }
 
 impl DimSharding {
-    /// A cut by axes of a mesh.
+    /// A sharding over mesh axes.
     pub fn over_axes(axes: Vec<usize>) -> DimSharding {
         DimSharding { axes, segments: Vec::new() }
     }
 
-    /// Whether it leaves its axis whole.
+    /// Whether the axis is replicated.
     pub fn is_replicated(&self) -> bool {
         self.axes.is_empty()
     }
 
-    /// How many ranks share the axis.
+    /// The number of shards.
     pub fn num_shards(&self, mesh: &Mesh) -> usize {
         self.axes.iter().map(|&a| mesh.axes()[a].size).product()
     }
@@ -36,7 +36,7 @@ impl DimSharding {
         AxisSet(self.axes.iter().fold(0, |s, a| s | 1 << a))
     }
 
-    /// Whether an axis of this size can be cut so.
+    /// Whether an axis of this size is divisible into such shards.
     pub fn divides(&self, mesh: &Mesh, size: usize) -> bool {
         let n = self.num_shards(mesh);
         match self.segments.is_empty() {
@@ -46,49 +46,49 @@ impl DimSharding {
     }
 }
 
-/// How a tensor is cut, axis by axis.
+/// The sharding of a tensor, axis by axis.
 pub type PartitionSpec = Vec<DimSharding>;
 
-/// A layout without cuts.
+/// A fully replicated sharding.
 pub(super) fn replicated(rank: usize) -> PartitionSpec {
     vec![DimSharding::default(); rank]
 }
 
-/// The axes that a layout uses.
+/// The mesh axes that a sharding uses.
 pub(super) fn used_axes(layout: &[DimSharding]) -> AxisSet {
     layout.iter().fold(AxisSet::default(), |s, c| s.union(c.set()))
 }
 
-/// Whether a cut's axes are free in a set of used ones.
+/// Whether none of a sharding's mesh axes is in a set of used ones.
 pub(super) fn has_free_axes(cut: &DimSharding, used: AxisSet) -> bool {
     cut.set().intersection(used).is_empty()
 }
 
-/// The layout that a sharding says.
+/// Converts from a `Spec`.
 pub(super) fn of_spec(mesh: &Mesh, spec: &Spec, rank: usize) -> PartitionSpec {
     let axis = |name: &String| mesh.axes().iter().position(|a| a.name == *name);
     (0..rank).map(|d| DimSharding::over_axes(spec.names(d).iter().filter_map(axis).collect())).collect()
 }
 
-/// The sharding that a layout says; segments are forgotten.
+/// Converts to a `Spec`; segments are dropped.
 pub(super) fn to_spec(mesh: &Mesh, layout: &[DimSharding]) -> Spec {
     let names = |c: &DimSharding| c.axes.iter().map(|&a| mesh.axes()[a].name.clone()).collect();
     Spec(layout.iter().map(names).collect()).trimmed()
 }
 
-/// The type of a part.
+/// The type of a shard.
 pub(super) fn local_type(mesh: &Mesh, ty: &Type, layout: &[DimSharding]) -> Type {
     let shape: Vec<usize> = ty.shape.iter().zip(layout).map(|(n, c)| n / c.num_shards(mesh)).collect();
     ty.with_shape(&shape)
 }
 
-/// A value of the divided graph.
+/// A value of the partitioned graph.
 #[derive(Clone, Debug)]
 pub(super) struct ShardedValue {
-    /// A rank's part.
+    /// The shard of a rank.
     pub value: Value,
-    /// The type of the whole.
+    /// The type of the whole tensor.
     pub ty: Type,
-    /// How it is cut.
+    /// Its sharding.
     pub spec: PartitionSpec,
 }

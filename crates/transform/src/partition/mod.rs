@@ -1,7 +1,7 @@
-//! Partition: a graph of whole tensors becomes what one rank of a mesh runs on its parts, given how the inputs are cut. Every
-//! op says how cuts go through it; where cuts don't meet, the communication that mends it is put in (§7.6.0): a product
-//! along a cut axis is summed over its ranks, a value that is needed whole is gathered. An op that knows nothing of cuts gets
-//! whole operands, so the result is right for any graph and any cuts, and only its traffic differs.
+//! Partitioning: converts a graph of whole tensors to the graph that one rank of a mesh runs on its shards, given the shardings
+//! of the inputs. Every op has a rule for sharding propagation. Where shardings do not match, collectives are inserted (§7.6.0):
+//! a product along a sharded axis is all-reduced, and a value that is needed whole is all-gathered. An op without a rule gets
+//! whole operands. The result is therefore correct for any graph and any shardings; only the communication differs.
 
 mod constraints;
 mod expert_all_to_all;
@@ -18,23 +18,23 @@ use ir::{Builder, DType, Error, Graph, GraphBuilder, Mesh, MeshAxis, Op, Result,
 use layout::{ShardedValue, local_type, replicated, to_spec, used_axes};
 use std::collections::BTreeMap;
 
-/// How an input is cut.
+/// The sharding of an input.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sharding {
-    /// How it is used.
+    /// The sharding with which it is used.
     pub spec: PartitionSpec,
-    /// An axis along which it is stored in parts, over axes of the mesh, and gathered where it is used first: the parameters of
-    /// fully sharded data parallelism. The gradient comes summed and in parts.
+    /// An axis along which it is stored in shards, over axes of the mesh; it is all-gathered before its first use. These are the
+    /// parameters of fully sharded data parallelism (FSDP). The gradient is reduce-scattered.
     pub storage_sharding: Option<(usize, Vec<MeshAxis>)>,
 }
 
 impl Sharding {
-    /// As a sharding says.
+    /// Converts from a `Spec`.
     pub fn from_spec(mesh: &Mesh, spec: &Spec, rank: usize) -> Sharding {
         Sharding { spec: layout::of_spec(mesh, spec, rank), storage_sharding: None }
     }
 
-    /// The type of what a rank holds.
+    /// The type of a rank's shard.
     pub fn local_type(&self, mesh: &Mesh, ty: &Type) -> Type {
         let mut ty = local_type(mesh, ty, &self.spec);
         if let Some((dim, axes)) = &self.storage_sharding {
@@ -43,14 +43,14 @@ impl Sharding {
         ty
     }
 
-    /// The axes over which it varies, and those over which it is stored.
+    /// The mesh axes over which it varies, including those over which it is stored.
     pub fn axes(&self, mesh: &Mesh) -> Result<ir::AxisSet> {
         let stored = self.storage_sharding.iter().flat_map(|(_, axes)| axes.clone()).collect::<Vec<_>>();
         let stored = mesh.set(&stored).map_err(|p| Error::Invalid(p.to_string()))?;
         Ok(used_axes(&self.spec).union(stored))
     }
 
-    /// Whether a tensor can be cut so, into equal parts.
+    /// Whether a tensor can be divided into equal shards this way.
     pub fn divides_evenly(&self, mesh: &Mesh, ty: &Type) -> bool {
         let cut = ty.shape.iter().zip(&self.spec).all(|(n, c)| c.is_replicated() || c.divides(mesh, *n));
         cut && self.storage_sharding.as_ref().is_none_or(|(dim, axes)| {
@@ -60,16 +60,16 @@ impl Sharding {
     }
 }
 
-/// A graph for one rank.
+/// The graph of one rank.
 #[derive(Clone, Debug)]
 pub struct Partitioned {
-    /// From parts of the inputs to parts of the outputs; `pvary` is not yet in it (see `ir::vary`).
+    /// Maps shards of the inputs to shards of the outputs; `pvary` ops are added later (see `ir::varying_axes`).
     pub graph: Graph,
-    /// How each output is cut.
+    /// The sharding of each output.
     pub outs: Vec<Spec>,
 }
 
-/// Divides a graph. Outputs are cut as `outs` says where it says so, else as they come.
+/// Partitions a graph. Outputs are sharded as `outs` requests; without a request they keep their sharding.
 pub fn partition(graph: &Graph, mesh: &Mesh, ins: &[Sharding], outs: &[Option<Spec>]) -> Result<Partitioned> {
     let types = graph.input_types();
     if ins.len() != types.len() || outs.len() != graph.outputs().len() {
@@ -95,7 +95,7 @@ pub fn partition(graph: &Graph, mesh: &Mesh, ins: &[Sharding], outs: &[Option<Sp
     for (x, want) in found.iter().zip(outs) {
         results.push(match want {
             Some(spec) => p.reshard(x, &layout::of_spec(mesh, spec, x.ty.rank()))?,
-            // Segments are nobody's business outside.
+            // Segments are only used inside the partitioner.
             None => {
                 let plain =
                     x.spec.iter().map(|c| if c.segments.is_empty() { c.clone() } else { DimSharding::default() });
@@ -111,26 +111,26 @@ pub fn partition(graph: &Graph, mesh: &Mesh, ins: &[Sharding], outs: &[Option<Sp
 struct Partitioner<'m> {
     mesh: &'m Mesh,
     b: Builder,
-    /// Whether ranks had to ask for anything that is not theirs.
+    /// Whether any communication was inserted.
     communicated: bool,
-    /// Inputs that are stored in parts, until they are gathered.
+    /// Inputs that are stored in shards, until they are gathered.
     stored: BTreeMap<Value, (usize, Vec<MeshAxis>)>,
     gathered: BTreeMap<Value, Value>,
-    /// Values that can be made cut at no cost.
+    /// Values that can be recomputed in shards without communication.
     rematerializable: BTreeMap<Value, ShardableSource>,
-    /// Sums over ranks, with what each rank adds: who needs a part of one gets its part alone.
+    /// Sums over ranks with the summand of each rank: a consumer that needs a shard uses a reduce-scatter.
     partial_sums: BTreeMap<Value, (Value, Vec<MeshAxis>)>,
-    /// Values of which a rank's own rows are at hand.
+    /// Values of which each rank has its own rows.
     rows: BTreeMap<Value, partial::OwnedRows>,
-    /// Rows that were taken of a value that ranks share by rows.
+    /// Rows that were gathered from a value whose rows are sharded.
     gathered_rows: BTreeMap<Value, expert_all_to_all::GatheredRows>,
-    /// Where what ranks add to a sum is not zero.
+    /// The nonzero rows of summands of sums over ranks.
     nonzero_rows: BTreeMap<Value, expert_all_to_all::NonzeroRows>,
-    /// Parts of sums over ranks that may be summed further first.
+    /// Summands of sums over ranks that may be reduced further before communication.
     scattered_sums: BTreeMap<Value, expert_all_to_all::ScatteredSum>,
 }
 
-/// How a value was made that can be made again in parts.
+/// The origin of a value that can be recomputed in shards.
 #[derive(Clone)]
 enum ShardableSource {
     Broadcast(Broadcast, ShardedValue),
@@ -154,7 +154,7 @@ impl<'m> Partitioner<'m> {
         }
     }
 
-    /// Writes a graph; gives its outputs.
+    /// Partitions a graph and returns its outputs.
     fn graph(&mut self, graph: &Graph, inputs: Vec<ShardedValue>) -> Result<Vec<ShardedValue>> {
         let mut slots: Vec<Option<ShardedValue>> = vec![None; graph.num_values()];
         for (&v, x) in graph.inputs().iter().zip(inputs) {
@@ -185,7 +185,7 @@ impl<'m> Partitioner<'m> {
         Ok(outs)
     }
 
-    /// What is stored in parts is gathered where it is used first.
+    /// Gathers a value that is stored in shards, before its first use.
     fn gather_stored(&mut self, mut x: ShardedValue) -> Result<ShardedValue> {
         if let Some((dim, axes)) = self.stored.get(&x.value).cloned() {
             x.value = match self.gathered.get(&x.value) {
@@ -201,7 +201,7 @@ impl<'m> Partitioner<'m> {
         Ok(x)
     }
 
-    /// The value cut in another way.
+    /// Reshards a value.
     fn reshard(&mut self, x: &ShardedValue, want: &[DimSharding]) -> Result<ShardedValue> {
         let want: PartitionSpec = want
             .iter()
@@ -238,14 +238,14 @@ impl<'m> Partitioner<'m> {
         Ok(x)
     }
 
-    /// Whether the cut of one axis is wanted along another, and nothing else of both: parts then change hands at once.
+    /// Whether only the sharding of one axis moves to another axis, so that one all-to-all suffices.
     fn is_axis_move(&self, x: &ShardedValue, from: usize, to: usize, want: &[DimSharding]) -> bool {
         let cut = &x.spec[from];
         let plain = cut.segments.is_empty() && x.spec[to].is_replicated() && want[from].is_replicated();
         from != to && plain && want[to] == *cut
     }
 
-    /// Cut along another axis instead.
+    /// Moves a sharding from one axis to another.
     fn move_sharded_axis(&mut self, x: &ShardedValue, from: usize, to: usize) -> Result<ShardedValue> {
         let axes = x.spec[from].mesh_axes(self.mesh);
         self.communicated = true;
@@ -255,7 +255,7 @@ impl<'m> Partitioner<'m> {
         Ok(ShardedValue { value, ty: x.ty.clone(), spec: layout })
     }
 
-    /// Whole along an axis.
+    /// All-gathers along an axis.
     fn gather(&mut self, x: &ShardedValue, dim: usize) -> Result<ShardedValue> {
         let cut = x.spec[dim].clone();
         let axes = cut.mesh_axes(self.mesh);
@@ -263,7 +263,7 @@ impl<'m> Partitioner<'m> {
         let kind = CollectiveKind::AllGather { dim, same: true, turn: 0 };
         let mut value = self.b.collective(kind, x.value, &axes)?;
         if !cut.segments.is_empty() {
-            // Ranks lie side by side, each with a part of all segments: bring each segment's together.
+            // The gathered shards each contain a part of all segments: put the parts of each segment together.
             let parts = cut.num_shards(self.mesh);
             let (each, mut pieces) = (x.ty.shape[dim] / parts, Vec::new());
             let mut start = 0;
@@ -280,7 +280,7 @@ impl<'m> Partitioner<'m> {
         Ok(ShardedValue { value, ty: x.ty.clone(), spec: layout })
     }
 
-    /// A rank's part along an axis that is whole.
+    /// Slices a rank's shard along a replicated axis.
     fn slice_shard(&mut self, x: &ShardedValue, dim: usize, cut: &DimSharding) -> Result<ShardedValue> {
         let axes = cut.mesh_axes(self.mesh);
         self.communicated = true;
@@ -303,7 +303,7 @@ impl<'m> Partitioner<'m> {
         Ok(ShardedValue { value, ty: x.ty.clone(), spec: layout })
     }
 
-    /// A value made again, in parts.
+    /// Recomputes a value in shards.
     fn materialize_shard(&mut self, made: &ShardableSource, ty: &Type, want: &[DimSharding]) -> Result<ShardedValue> {
         let shape = local_type(self.mesh, ty, want).shape;
         let value = match made {
@@ -348,7 +348,7 @@ impl<'m> Partitioner<'m> {
         Ok(x)
     }
 
-    /// An op on whole operands.
+    /// Applies an op to whole operands.
     fn run_replicated(&mut self, op: &Op, args: Vec<ShardedValue>, types: &[Type]) -> Result<Vec<ShardedValue>> {
         let mut values = Vec::new();
         for x in &args {

@@ -1,10 +1,11 @@
-//! Partial values: what a rank has of a value before it is summed or gathered, which a later op may rather take. Both are written; what
-//! nobody takes is dead.
+//! Partial values: what a rank has of a value before it is summed or gathered, which a later op may use instead. Both forms are
+//! computed; the unused one is dead code.
 //!
-//! - A *sum* over ranks has the summand of each. Ops that are linear go on with the summand, so that who needs a part of the
-//!   result sums and cuts it in one (`cut`), as far down as that is.
-//! - *Rows* of groups that ranks share: each rank has those of its own groups. Ops that look at rows one by one go on with
-//!   them, and a product of the same groups takes them: nothing is sent between the products of an expert.
+//! - A *sum* over ranks has the summand of each rank. Linear ops also compute the summand, so that a consumer that needs a shard
+//!   of the
+//!   result uses one reduce-scatter (`slice_shard`), even after several ops.
+//! - *Rows* of sharded groups: each rank has those of its own groups. Row-wise ops also compute them, and a product of the
+//!   same groups uses them: nothing is sent between the products of an expert.
 
 use super::Partitioner;
 use super::layout::{DimSharding, ShardedValue, used_axes};
@@ -14,18 +15,18 @@ use ir::{Binary, Graph, GraphBuilder, MeshAxis, Op, Result, Semantics, Type, Una
 /// A rank's own rows of a value.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct OwnedRows {
-    /// Where its own rows are right; others are anything.
+    /// A value that is valid for the rank's own rows; other rows are undefined.
     pub(super) own: Value,
-    /// Which rows those are: where groups begin.
+    /// The offsets of groups, which determine the rows.
     pub(super) offsets: Value,
-    /// The axes of the mesh that share the groups.
+    /// The mesh axes over which the groups are sharded.
     pub(super) axes: Vec<usize>,
-    /// The axis of the tensor along which rows lie.
+    /// The row axis of the tensor.
     pub(super) row_axis: usize,
 }
 
 impl Partitioner<'_> {
-    /// A sum over ranks of what each has.
+    /// All-reduces a summand.
     pub(super) fn all_reduce(&mut self, part: Value, axes: &[MeshAxis]) -> Result<Value> {
         self.communicated = true;
         let value = self.b.psum(part, axes)?;
@@ -33,7 +34,7 @@ impl Partitioner<'_> {
         Ok(value)
     }
 
-    /// Writes what follows from the other forms of an op's operands.
+    /// Propagates partial forms of an op's operands to its results.
     pub(super) fn propagate(
         &mut self,
         op: &Op,
@@ -112,7 +113,7 @@ impl Partitioner<'_> {
     }
 }
 
-/// Whether an op is linear in an operand while the others stay.
+/// Whether an op is linear in one operand with the others fixed.
 fn is_linear_in(op: &Op, k: usize) -> bool {
     match op {
         Op::Reshape(_) | Op::Permute(_) | Op::Slice(_) | Op::Broadcast(_) => true,
@@ -124,7 +125,7 @@ fn is_linear_in(op: &Op, k: usize) -> bool {
     }
 }
 
-/// Whether each row of the results needs the same row of the operands alone.
+/// Whether each row of the results depends only on the same row of the operands.
 fn is_rowwise<'t>(op: &Op, at: usize, mut types: impl Iterator<Item = &'t Type>) -> bool {
     let within = |body: &Graph| {
         body.nodes().iter().all(|n| {
@@ -138,7 +139,7 @@ fn is_rowwise<'t>(op: &Op, at: usize, mut types: impl Iterator<Item = &'t Type>)
             let whole = |ty: &Type| s.start[at] == 0 && s.stride[at] == 1 && s.limit[at] == ty.shape[at];
             types.all(|ty| ty.rank() > at && whole(ty))
         }
-        // A number for all, or what lies along other axes.
+        // Broadcasts of a scalar, or along other axes.
         Op::Broadcast(b) => b.dims.iter().enumerate().all(|(i, &d)| d != at || i == at),
         Op::Composite(c) => within(&c.body),
         op => matches!(op.semantics(), Semantics::Elementwise(_)),

@@ -1,4 +1,4 @@
-//! How cuts go through each op.
+//! The sharding propagation rules of the ops.
 
 use super::constraints;
 use super::layout::{DimSharding, PartitionSpec, ShardedValue, has_free_axes, local_type, replicated, used_axes};
@@ -18,7 +18,7 @@ impl Partitioner<'_> {
         Ok(outs)
     }
 
-    /// How cuts go through an op.
+    /// Partitions an op.
     pub(super) fn partition_op(
         &mut self,
         op: &Op,
@@ -71,7 +71,7 @@ impl Partitioner<'_> {
         }
     }
 
-    /// The layout on which operands of one shape meet, of the axes that may be cut.
+    /// The common sharding for operands of one shape, over the axes that `may` allows.
     fn common_spec(&self, args: &[ShardedValue], may: &dyn Fn(usize) -> bool) -> PartitionSpec {
         let rank = args.first().map_or(0, |x| x.ty.rank());
         let mut want = replicated(rank);
@@ -85,7 +85,7 @@ impl Partitioner<'_> {
         want
     }
 
-    /// An op whose operands and results have the same axes, and which looks along those alone that `may` refuses.
+    /// Partitions an op whose operands and results have the same axes, and which works along the axes that `may` rejects.
     fn elementwise_rule(
         &mut self,
         op: &Op,
@@ -125,7 +125,7 @@ impl Partitioner<'_> {
         Ok(vec![ShardedValue { value, ty: ty.clone(), spec: layout }])
     }
 
-    /// A cut goes through a reshape if its axis stays, or is the outermost of those that are merged or split.
+    /// A sharding propagates through a reshape if its axis is unchanged, or is the outermost of merged or split axes.
     fn reshape(&mut self, r: &Reshape, x: &ShardedValue, ty: &Type) -> Result<Vec<ShardedValue>> {
         let (from, to) = (&x.ty.shape, &r.shape);
         let (mut kept, mut layout) = (replicated(from.len()), replicated(to.len()));
@@ -134,7 +134,7 @@ impl Partitioner<'_> {
             while i < from.len() || j < to.len() {
                 let (first_i, first_j) = (i, j);
                 let (mut a, mut b) = (1, 1);
-                // The shortest runs of axes with one product.
+                // The shortest groups of axes with equal products.
                 loop {
                     if a < b || (a == b && a == 1 && i < from.len()) {
                         a *= from[i];
@@ -153,7 +153,7 @@ impl Partitioner<'_> {
                 let (of, into) = (long(from, first_i..i), long(to, first_j..j));
                 let (Some(&d), Some(&e)) = (of.first(), into.first()) else { continue };
                 let cut = &x.spec[d];
-                // One axis as several: an outer one that gets a part for each of its places leaves the rest to the next.
+                // Split axis: if the outer axis gets one shard per index, the remaining sharding goes to the next axis.
                 if let ([_], [_, next, ..], true) = (&of[..], &into[..], cut.segments.is_empty())
                     && let Some((outer, inner)) = self.repartition_reshaped_axis(cut, to[e])
                     && inner.divides(self.mesh, to[*next])
@@ -162,7 +162,7 @@ impl Partitioner<'_> {
                     (layout[e], layout[*next]) = (outer, inner);
                     continue;
                 }
-                // And several as one.
+                // Merged axes, the reverse case.
                 if let ([_, next, ..], [_]) = (&of[..], &into[..])
                     && !x.spec[*next].is_replicated()
                     && cut.num_shards(self.mesh) == from[d]
@@ -200,7 +200,7 @@ impl Partitioner<'_> {
                 limit[d] = n / parts;
                 continue;
             }
-            // Whole segments: a rank has its part of each.
+            // Whole segments: each rank has its shard of each segment.
             let mut at = 0;
             let bounds: Vec<usize> = std::iter::once(0)
                 .chain(cut.segments.iter().map(|size| {
@@ -237,7 +237,7 @@ impl Partitioner<'_> {
         Ok(vec![ShardedValue { value, ty: ty.clone(), spec: layout }])
     }
 
-    /// Each rank reduces its part; then ranks along what was cut reduce together.
+    /// Each rank reduces its shard; then ranks all-reduce over the sharded axes.
     fn reduce(&mut self, r: &Reduce, x: &ShardedValue, ty: &Type) -> Result<Vec<ShardedValue>> {
         if let Some(found) = self.sum_before_reduce(r, x, ty)? {
             return Ok(vec![found]);
@@ -270,7 +270,7 @@ impl Partitioner<'_> {
     fn dot(&mut self, dot: &Dot, args: &[ShardedValue], ty: &Type) -> Result<Vec<ShardedValue>> {
         let (a, b) = (&args[0], &args[1]);
         let (mut la, mut lb) = (a.spec.clone(), b.spec.clone());
-        // Axes that go along with each other are cut alike; one that the other operand uses elsewhere gives way.
+        // Corresponding axes get the same sharding; a mesh axis that the other operand uses elsewhere is dropped.
         let batch = dot.lhs_batch.iter().zip(&dot.rhs_batch);
         for (&i, &j) in batch.chain(dot.lhs_contract.iter().zip(&dot.rhs_contract)) {
             if la[i] == lb[j] {
@@ -286,7 +286,7 @@ impl Partitioner<'_> {
             }
         }
         let (fa, fb) = (dot.lhs_free(a.ty.rank()), dot.rhs_free(b.ty.rank()));
-        // A mesh axis cuts one place of the result; the larger operand keeps it.
+        // A mesh axis shards one axis of the result; the larger operand keeps it.
         for (j, i) in fb.iter().flat_map(|j| fa.iter().map(move |i| (*j, *i))) {
             if !has_free_axes(&lb[j], used_axes(&la[i..=i])) {
                 match a.ty.numel() >= b.ty.numel() {
@@ -319,7 +319,7 @@ impl Partitioner<'_> {
         Ok(vec![ShardedValue { value, ty: ty.clone(), spec: layout }])
     }
 
-    /// Groups that ranks share: each has the rows of its own, and zeros for the others, so that the sum has all.
+    /// Sharded groups: each rank computes the rows of its own groups, with zeros for the others, so that the sum has all rows.
     fn ragged_dot(&mut self, dot: &RaggedDot, args: &[ShardedValue], ty: &Type) -> Result<Vec<ShardedValue>> {
         let n = dot.batch;
         let mut wants: Vec<PartitionSpec> = args.iter().map(|x| replicated(x.ty.rank())).collect();
@@ -358,7 +358,7 @@ impl Partitioner<'_> {
             layout[n + 1] = across;
         }
         let (mut a, b) = (self.reshard(&args[0], &wants[0])?, self.reshard(&args[1], &wants[1])?);
-        // Between products of the same groups a rank needs its own rows alone.
+        // Between products of the same groups a rank needs only its own rows.
         let rows = self.rows.get(&args[0].value).filter(|rows| {
             by_groups
                 && (rows.offsets, &rows.axes, rows.row_axis) == (args[2].value, &groups.axes, n)
@@ -370,9 +370,9 @@ impl Partitioner<'_> {
         let mut offsets = self.reshard(&args[2], &wants[2])?.value;
         let mut read = None;
         if by_groups {
-            // A rank's groups begin and end where they do among all.
+            // The range of a rank's groups among all groups.
             let (count, axes) = (args[1].ty.shape[n], groups.mesh_axes(self.mesh));
-            // Offsets that fall are made to rise, and a rank sees some of them.
+            // Descending offsets are made ascending, and a rank reads a part of them.
             offsets = self.b.cumulative(ReduceKind::Max, offsets, n, false)?;
             if over == groups.axes {
                 let support = self.rows_read_by_rank(offsets, args[0].ty.shape[n], groups.num_shards(self.mesh))?;
@@ -404,7 +404,7 @@ impl Partitioner<'_> {
         Ok(vec![ShardedValue { value, ty: ty.clone(), spec: layout }])
     }
 
-    /// A cut as one of an axis of `size`, each place of which is a part, and one of what is inside.
+    /// Splits the sharding of an axis of `size` into one shard per index and the remaining sharding of the inner axis.
     fn repartition_reshaped_axis(&self, cut: &DimSharding, size: usize) -> Option<(DimSharding, DimSharding)> {
         let (mut parts, mut at) = (1, 0);
         while parts < size && at < cut.axes.len() {
@@ -422,7 +422,7 @@ impl Partitioner<'_> {
         *of_indices.last_mut().expect("indices have a last axis") = DimSharding::default();
         let mut of_x = replicated(x.ty.rank());
         let mut layout = replicated(ty.rank());
-        // Axes that go along with each other.
+        // Corresponding batch axes.
         for (&a, &i) in g.dims.operand_batch.iter().zip(&g.dims.index_batch) {
             if of_indices[i].is_replicated() && has_free_axes(&x.spec[a], used_axes(&of_indices)) {
                 of_indices[i] = x.spec[a].clone();
@@ -433,7 +433,7 @@ impl Partitioner<'_> {
         for (&d, cut) in batch.iter().zip(&of_indices) {
             layout[d] = cut.clone();
         }
-        // Axes of which a slice has all.
+        // Axes that are complete in every slice.
         let absent = |a: &usize| g.dims.collapsed.contains(a) || g.dims.operand_batch.contains(a);
         let mut sizes: Shape = g.slice_sizes.clone();
         for (&d, a) in g.dims.offset.iter().zip((0..x.ty.rank()).filter(|a| !absent(a))) {
@@ -452,7 +452,7 @@ impl Partitioner<'_> {
         Ok(vec![ShardedValue { value, ty: ty.clone(), spec: layout }])
     }
 
-    /// A body on parts; what it would gather of an operand that is stored in parts is gathered before.
+    /// Partitions a body; an operand that is stored in shards and would be gathered inside is gathered before.
     fn inner(&self, body: &Graph, args: &[ShardedValue]) -> Result<(Graph, Vec<ShardedValue>, bool)> {
         let mut p = Partitioner::new(self.mesh);
         let mut inputs = Vec::new();
@@ -478,7 +478,7 @@ impl Partitioner<'_> {
         Ok(results.into_iter().zip(outs).map(|(value, x)| ShardedValue { value, ..x }).collect())
     }
 
-    /// A composite stays one if its body needs nobody else and it can be built for the parts; else its body takes its place.
+    /// A composite stays one if its body needs no communication and it can be built for the shards; otherwise it is inlined.
     fn composite(&mut self, c: &Composite, args: Vec<ShardedValue>) -> Result<Vec<ShardedValue>> {
         let values: Vec<Value> = args.iter().map(|x| x.value).collect();
         if args.iter().all(|x| x.spec.iter().all(DimSharding::is_replicated)) {
@@ -487,7 +487,7 @@ impl Partitioner<'_> {
         }
         let (graph, outs, talked) = self.inner(&c.body, &args)?;
         let types: Vec<Type> = values.iter().map(|&v| self.b.ty(v)).collect();
-        // A result that varies over less than the operands is seen as such only in the body.
+        // A result that varies over fewer axes than the operands is only detected in the body.
         let over = args.iter().fold(AxisSet::default(), |s, x| s.union(used_axes(&x.spec)));
         if !talked
             && outs.iter().all(|x| used_axes(&x.spec) == over)
@@ -502,7 +502,7 @@ impl Partitioner<'_> {
         Ok(results.into_iter().zip(outs).map(|(value, x)| ShardedValue { value, ..x }).collect())
     }
 
-    /// A loop: what it carries stays cut as it was given.
+    /// Partitions a scan: its carries keep the sharding of their initial values.
     fn scan(&mut self, s: &Scan, args: Vec<ShardedValue>, types: &[Type]) -> Result<Vec<ShardedValue>> {
         let first = s.bounded as usize;
         let (mut operands, mut inputs) = (Vec::new(), Vec::new());

@@ -1,11 +1,11 @@
-//! Weights that hold several side by side (queries, keys and values; gate and up): a graph shows it by slicing what comes of
-//! them. Each of such segments is cut by itself, so that a rank has its part of all.
+//! Fused weights that hold several side by side (queries, keys and values; gate and up): the graph slices their
+//! products. Each such segment is sharded separately, so that every rank has its shard of all segments.
 
 use ir::ops::{Call, Composite, Remat, Scan};
 use ir::{Graph, Op, Semantics, Value};
 use std::collections::BTreeSet;
 
-/// The segments of an axis of an input, as the graph slices it; none if it does not.
+/// The sizes of the segments of an input's axis, as the graph slices it; empty if it does not.
 pub fn segments(graph: &Graph, input: usize, dim: usize) -> Vec<usize> {
     let mut bounds = BTreeSet::new();
     let mut dims = vec![None; graph.inputs().len()];
@@ -20,7 +20,7 @@ pub fn segments(graph: &Graph, input: usize, dim: usize) -> Vec<usize> {
     ends.iter().scan(0, |at, &end| Some(end - std::mem::replace(at, end))).collect()
 }
 
-/// Follows axes from inputs to outputs; notes where they are sliced on the way.
+/// Follows axes from inputs to outputs, and records where they are sliced.
 fn trace(graph: &Graph, inputs: &[Option<usize>], bounds: &mut BTreeSet<usize>) -> Vec<Option<usize>> {
     let mut dims: Vec<Option<usize>> = vec![None; graph.num_values()];
     for (v, d) in graph.inputs().iter().zip(inputs) {
@@ -81,7 +81,7 @@ fn trace(graph: &Graph, inputs: &[Option<usize>], bounds: &mut BTreeSet<usize>) 
     graph.outputs().iter().map(|v: &Value| dims[v.0 as usize]).collect()
 }
 
-/// Where an axis is after a reshape that leaves it alone.
+/// The position of an axis after a reshape that does not change it.
 fn same_place(from: &[usize], to: &[usize], dim: usize) -> Option<usize> {
     let before: usize = from[..dim].iter().product();
     let mut product = 1;

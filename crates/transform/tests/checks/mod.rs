@@ -1,5 +1,5 @@
-//! What every op must pass: derivatives against finite differences, both modes against each other, batches against a
-//! loop, text against itself.
+//! Checks for every op: derivatives against finite differences, both modes against each other, batches against a
+//! loop, and the text round trip.
 #![allow(dead_code, reason = "each test file uses some of the checks")]
 
 use ir::{Builder, DType, Graph, GraphBuilder, Literal, Scalar, Type, Value, interp, text, verify};
@@ -56,7 +56,7 @@ pub(crate) fn gives(g: &Graph, x: &[Literal], expected: &[Literal]) {
     }
 }
 
-/// Σ w·(y + y²) over the float outputs, with weights that tell elements apart.
+/// Σ w·(y + y²) over the float outputs, with a different weight for each element.
 pub(crate) fn loss(g: &Graph) -> Graph {
     let mut b = Builder::new();
     let ins: Vec<Value> = g.input_types().into_iter().map(|t| b.graph.input(t)).collect();
@@ -94,7 +94,7 @@ fn finite_difference(g: &Graph, x: &[Literal], wrt: usize) -> Literal {
     })
 }
 
-/// Gradients, gradients of gradients and both modes, with respect to the float inputs in `wrt`; then the text form.
+/// Checks gradients, second-order gradients and both modes, with respect to the float inputs in `wrt`; then the text form.
 #[track_caller]
 pub(crate) fn check_grads(g: &Graph, x: &[Literal], wrt: &[usize], tol: f64) {
     let f = loss(g);
@@ -117,7 +117,7 @@ pub(crate) fn check_grads(g: &Graph, x: &[Literal], wrt: &[usize], tol: f64) {
     }
 }
 
-/// `⟨ct, jvp(dx)⟩ = ⟨vjp(ct), dx⟩`, and forward mode agrees with finite differences along `dx`.
+/// Checks `⟨ct, jvp(dx)⟩ = ⟨vjp(ct), dx⟩`, and forward mode against finite differences along `dx`.
 #[track_caller]
 pub(crate) fn check_modes(g: &Graph, x: &[Literal], wrt: &[usize]) {
     let active: Vec<bool> = (0..x.len()).map(|i| wrt.contains(&i)).collect();
@@ -139,7 +139,7 @@ pub(crate) fn check_modes(g: &Graph, x: &[Literal], wrt: &[usize]) {
     assert!((forward - backward).abs() <= 1e-9 * (1.0 + forward.abs()), "{forward} {backward}");
 }
 
-/// Forward mode against finite differences along one direction, for what has no reverse mode.
+/// Checks forward mode against finite differences along one direction, for ops without reverse mode.
 #[track_caller]
 pub(crate) fn check_jvp(g: &Graph, x: &[Literal], wrt: &[usize], tol: f64) {
     let active: Vec<bool> = (0..x.len()).map(|i| wrt.contains(&i)).collect();
@@ -181,7 +181,7 @@ fn stack(xs: &[&Literal]) -> Literal {
     Literal::from_bytes(xs[0].ty().batched(xs.len()), &bytes).unwrap()
 }
 
-/// `vmap` against a loop for every mix of batched operands; `rows[k]` are the operands of the k-th element.
+/// Checks `vmap` against a loop for every combination of batched operands; `rows[k]` are the operands of the k-th element.
 #[track_caller]
 pub(crate) fn check_vmap(g: &Graph, rows: &[Vec<Literal>]) {
     let n = g.inputs().len();

@@ -259,7 +259,7 @@ fn gradients_equal_pytorch() {
     }
 }
 
-/// Every option, alone or with those it is used with, on q [2, 2, 2, 3], k [2, 1, 3, 3], v [2, 1, 3, 2].
+/// Every option, alone or with the options it is used with, on q [2, 2, 2, 3], k [2, 1, 3, 3], v [2, 1, 3, 2].
 fn options() -> Vec<(AttentionOptions, Vec<Literal>)> {
     let mut n = Numbers::new(20);
     let ty = |l: &Literal| Some(l.ty().clone());
@@ -340,7 +340,7 @@ fn a_row_that_sees_nothing_gives_zero_and_gradient_zero() {
     assert!(lse[0] == f64::NEG_INFINITY && lse[3..].iter().all(|&v| v == f64::NEG_INFINITY));
     assert!(lse[1..3].iter().all(|v| v.is_finite()));
     check_grads(&c, &x);
-    // The same by a mask of -inf.
+    // The same with a mask of -inf.
     let inf = f64::NEG_INFINITY;
     let mask = Literal::new(&[2, 1, 3, 2], &[inf, inf, 0.0, inf, 0.0, 0.0, inf, inf, inf, inf, inf, inf]);
     let y = [x[0].clone(), x[1].clone(), x[2].clone(), mask];

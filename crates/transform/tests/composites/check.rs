@@ -1,4 +1,4 @@
-//! The checks that every composite goes through.
+//! The checks for every composite.
 
 use ir::ops::{Composite, Derivative};
 use ir::{Builder, DType, Graph, GraphBuilder, Literal, Op, Scalar, Type, Value, composites, interp, text, verify};
@@ -23,8 +23,8 @@ impl Numbers {
     }
 }
 
-/// The f64 literal with `value(i)` at place `i`: what the expected values were computed from, on the other side as
-/// well.
+/// The f64 literal with `value(i)` at position `i`: the expected values were computed from the same formula in the reference
+/// framework.
 pub(crate) fn wave(shape: &[usize], step: f64) -> Literal {
     Literal::from_fn(Type::new(F, shape), |i| Scalar::from_f64(F, (i as f64 * step + step).sin() * 2.0))
 }
@@ -33,7 +33,7 @@ pub(crate) fn types(x: &[Literal]) -> Vec<Type> {
     x.iter().map(|l| l.ty().clone()).collect()
 }
 
-/// A graph that is one composite, with its public results.
+/// A graph of one composite, with its public results.
 pub(crate) fn graph_of(c: &Composite) -> Graph {
     let mut b = Builder::new();
     let args: Vec<Value> = c.body.input_types().into_iter().map(|t| b.graph.input(t)).collect();
@@ -62,8 +62,8 @@ pub(crate) fn close_to(a: &Literal, b: &[f64], tol: f64) {
     }
 }
 
-/// `Σ w·y + y²` over the public float results, with fixed weights: a scalar whose second derivatives see the
-/// composite's. Infinite results take no part.
+/// `Σ w·y + y²` over the public float results, with fixed weights: a scalar whose second derivatives depend on those of the
+/// composite. Infinite results are excluded.
 fn loss_of(c: &Composite) -> Graph {
     let mut numbers = Numbers::new(7);
     let mut b = Builder::new();
@@ -108,7 +108,7 @@ fn finite_difference(graph: &Graph, x: &[Literal], wrt: usize) -> Literal {
             f(&y)
         };
         let slope = (bump(eps) - bump(-eps)) / (2.0 * eps);
-        // A masking -inf stays one when bumped.
+        // A -inf of a mask is not perturbed.
         Scalar::from_f64(F, if x[wrt].get(i).to_f64().is_finite() { slope } else { 0.0 })
     })
 }
@@ -134,7 +134,7 @@ fn round_trips(g: &Graph) {
     assert_eq!(parsed.structural_hash(), g.structural_hash());
 }
 
-/// First and second derivatives, forward mode against reverse mode, and the text form.
+/// Checks first and second derivatives, forward mode against reverse mode, and the text form.
 pub(crate) fn check_grads(c: &Composite, x: &[Literal]) {
     let f = loss_of(c);
     let wrt = float_inputs(&f);
@@ -170,7 +170,7 @@ pub(crate) fn check_grads(c: &Composite, x: &[Literal]) {
     assert!((dy - dot).abs() <= 1e-10 * (1.0 + dot.abs()), "jvp {dy}, vjp {dot}");
 }
 
-/// Whether a composite of this name stands in the graph itself, where a backend can claim it.
+/// Whether the graph itself contains a composite with this name, where a backend can match it.
 pub(crate) fn holds(g: &Graph, name: &str) -> bool {
     g.nodes().iter().any(|n| matches!(&n.op, Op::Composite(c) if c.name == name))
 }
@@ -180,7 +180,7 @@ fn part(x: &Literal, k: usize) -> Literal {
     Literal::from_bytes(t.clone(), &x.bytes()[k * t.bytes()..(k + 1) * t.bytes()]).unwrap()
 }
 
-/// A batch of `x`: scaled copies, so that every entry differs and integers stay in their range.
+/// A batch of `x`: scaled copies, so that all entries differ and integers stay in their range.
 fn stacked(x: &Literal, size: usize) -> Literal {
     let n = x.ty().numel();
     Literal::from_fn(x.ty().batched(size), |i| {
@@ -188,13 +188,13 @@ fn stacked(x: &Literal, size: usize) -> Literal {
         if s.dtype().is_float() {
             Scalar::from_f64(s.dtype(), s.to_f64() * (1.0 - 0.25 * k as f64))
         } else {
-            // Another row's integer.
+            // The integer of another row.
             x.get((i + k) % n.max(1))
         }
     })
 }
 
-/// `vmap` of the composite and of its gradient, for every choice of batched operands, against a loop.
+/// Checks `vmap` of the composite and of its gradient against a loop, for every choice of batched operands.
 pub(crate) fn check_vmap(c: &Composite, x: &[Literal], shared: &[usize]) {
     let f = graph_of(c);
     let loss = loss_of(c);
@@ -202,7 +202,7 @@ pub(crate) fn check_vmap(c: &Composite, x: &[Literal], shared: &[usize]) {
     let n = x.len();
     let size = 2;
     for mask in 1..1u32 << n {
-        // All choices for a few operands; for many, those with one or two batched, or one or two not.
+        // All combinations for a few operands; for many operands those with one or two batched, or one or two not batched.
         let ones = mask.count_ones() as usize;
         if n > 5 && ones > 2 && ones < n - 1 {
             continue;
@@ -230,7 +230,7 @@ pub(crate) fn check_vmap(c: &Composite, x: &[Literal], shared: &[usize]) {
     }
 }
 
-/// bf16 operands against f64 of the same values: results and gradients to within bf16's rounding.
+/// Checks bf16 operands against f64 of the same values: results and gradients within the rounding error of bf16.
 pub(crate) fn check_bf16(c: &Composite, x: &[Literal], tol: f64) {
     let cast = |x: &Literal, to: DType| {
         if x.ty().dtype.is_float() { Literal::from_fn(x.ty().with_dtype(to), |i| x.get(i).cast(to)) } else { x.clone() }
@@ -257,14 +257,14 @@ pub(crate) fn check_bf16(c: &Composite, x: &[Literal], tol: f64) {
     }
 }
 
-/// Everything.
+/// Runs all checks.
 pub(crate) fn check_all(c: &Composite, x: &[Literal], shared: &[usize]) {
     check_grads(c, x);
     check_vmap(c, x, shared);
     check_bf16(c, x, 0.02);
 }
 
-/// Types of what is kept for backward of the first operand.
+/// The types of the residuals for the gradient of the first operand.
 pub(crate) fn kept(c: &Composite) -> Vec<String> {
     let wrt: Vec<bool> = (0..c.body.inputs().len()).map(|i| i == 0).collect();
     let l = transform::linearize(&graph_of(c), &wrt).unwrap();

@@ -39,7 +39,7 @@ fn the_padding_row_has_no_gradient() {
         let outs = interp::run(&g, &[table.clone(), ids.clone(), ct]).unwrap();
         close_to(&outs[1], &expected, 0.0);
     }
-    // A row beyond what the ids' dtype can name is never padding.
+    // A row index outside the range of the index dtype is never padding.
     let c = embedding(&Type::new(F, &[300, 1]), &Type::new(DType::U8, &[2]), Some(299)).unwrap();
     let table = Numbers::new(32).fill(&[300, 1]);
     let ids = Literal::new(&[2], &[255u8, 43]);

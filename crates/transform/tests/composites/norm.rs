@@ -1,4 +1,4 @@
-//! Normalisations. Expected values are `torch.nn.functional`'s in f64.
+//! Normalizations. Expected values are `torch.nn.functional`'s in f64.
 
 use super::check::*;
 use ir::composites::norm::*;

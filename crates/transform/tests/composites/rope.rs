@@ -61,7 +61,7 @@ fn forward_equals_the_reference_models() {
     for (options, expected) in [(HALF, HALVES), (INTER, INTERLEAVED)] {
         let c = rope(x.ty(), cos.ty(), sin.ty(), options).unwrap();
         close_to(&run(&c, &[x.clone(), cos.clone(), sin.clone()])[0], &expected, 1e-12);
-        // One head between positions and features.
+        // An axis of heads between positions and features.
         let heads = x.reshaped(&[3, 1, 6]);
         let c = rope(heads.ty(), cos.ty(), sin.ty(), inside(options)).unwrap();
         close_to(&run(&c, &[heads, cos.clone(), sin.clone()])[0], &expected, 1e-12);
@@ -77,7 +77,7 @@ fn derivatives_batching_text_and_bf16() {
         let c = rope(x.ty(), cos.ty(), sin.ty(), options).unwrap();
         check_all(&c, &[x.clone(), cos.clone(), sin.clone()], &[]);
     }
-    // Positions of their own for each sequence.
+    // Separate positions for each sequence.
     let (cos, sin) = (n.fill(&[2, 2, 2]), n.fill(&[2, 2, 2]));
     let c = rope(flat.ty(), cos.ty(), sin.ty(), HALF).unwrap();
     check_all(&c, &[flat, cos, sin], &[]);
@@ -89,7 +89,7 @@ fn backward_is_the_composite_itself_with_angles_reversed() {
     let c = rope(&x, &t, &t, HALF).unwrap();
     let g = transform::vjp(&graph_of(&c), &[0]).unwrap();
     assert!(holds(&g, "rope"), "{g}");
-    // A rotation keeps lengths: going forth and back is the identity.
+    // A rotation preserves lengths, and the rotation by the negative angle inverts it.
     let mut n = Numbers::new(11);
     let (v, angles) = (n.fill(&[2, 3, 4]), n.fill(&[3, 2]));
     let of = |f: fn(f64) -> f64| Literal::from_fn(t.clone(), |i| ir::Scalar::from_f64(F, f(angles.get(i).to_f64())));

@@ -67,7 +67,7 @@ fn misfits_name_what_was_found() {
 
 #[test]
 fn backward_keeps_what_it_reads() {
-    // The operand too, for forward mode through the body.
+    // The operand is also saved, for forward mode through the body.
     let x = Type::new(F, &[2, 4]);
     assert_eq!(kept(&softmax(&x).unwrap()), ["f64[2,4]", "f64[2,4]"]);
     assert_eq!(kept(&logsumexp(&x).unwrap()), ["f64[2,4]", "f64[2]", "f64[2]"]);

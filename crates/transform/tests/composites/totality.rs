@@ -1,4 +1,4 @@
-//! Any operands and parameters give a composite that runs, or an error: never a panic.
+//! Random operands and parameters give a composite that runs, or an error: never a panic.
 
 use super::check::*;
 use ir::attr::Attr;
@@ -44,7 +44,7 @@ fn params(dice: &mut Dice) -> Vec<(String, Attr)> {
         ("slopes", Attr::Bool(true)),
         ("heads_inside", Attr::Bool(true)),
     ];
-    // The rarer the optional operands, the more often the rest fits.
+    // Optional operands are rare, so that the others are valid more often.
     all.into_iter()
         .enumerate()
         .filter(|(i, _)| dice.below(4) < if *i < 14 { 3 } else { 1 })
@@ -61,7 +61,7 @@ fn random_operands_never_panic() {
         let params = params(&mut dice);
         let dtypes =
             [DType::F32, DType::F32, DType::F32, DType::BF16, DType::F8E4M3, DType::I32, DType::U32, DType::Bool];
-        // Most operands share a base shape or a part of it, or nothing would ever fit.
+        // Most operands share a base shape or a part of it; otherwise they would almost never be valid.
         let base: Vec<usize> = (0..2 + dice.below(3)).map(|_| dice.pick(&[0, 1, 2, 2, 2, 2])).collect();
         let float = dice.pick(&[DType::F32, DType::BF16, DType::F16]);
         let mut types: Vec<Type> = (0..1 + dice.below(8))
@@ -73,7 +73,7 @@ fn random_operands_never_panic() {
                 _ => Type::new(float, &base),
             })
             .collect();
-        // Codes are of one dtype, which would hardly ever come first.
+        // Codes have one dtype, which a random choice would rarely pick.
         if family.name == "dequantize" {
             types[0].dtype = DType::F8E4M3;
         }

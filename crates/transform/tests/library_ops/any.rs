@@ -1,4 +1,4 @@
-//! Any attributes and any operands: inference answers, and what it accepts keeps every law.
+//! Random attributes and operands: type inference never panics, and ops that it accepts pass every check.
 
 use crate::check::{check, graph, random, run};
 use ir::ops::*;
@@ -16,7 +16,7 @@ impl Rng {
         from[self.below(from.len())].clone()
     }
 
-    /// A size that is often small, sometimes absurd.
+    /// A size that is often small, and sometimes very large.
     fn wild(&mut self) -> usize {
         self.pick(&[0, 1, 1, 2, 3, 4, 7, 1 << 31, 1 << 62, usize::MAX >> 1, usize::MAX])
     }
@@ -36,7 +36,7 @@ impl Rng {
 
     fn wild_type(&mut self) -> Type {
         let dtype = self.pick(&[DType::F32, DType::F64, DType::I32, DType::I64, DType::U64, DType::Bool]);
-        // Types in a graph are always checked.
+        // The types in a graph are always valid.
         let shape = self.wild_shape();
         Type::checked(dtype, &shape).unwrap_or(Type::new(dtype, &[2, 2]))
     }
@@ -112,7 +112,7 @@ impl Rng {
         }
     }
 
-    /// Some of these, in order.
+    /// A random subset of these axes, in order.
     fn some(&mut self, from: &[usize]) -> Shape {
         from.iter().copied().filter(|_| self.below(3) == 0).collect()
     }
@@ -130,7 +130,7 @@ fn inference_always_answers() {
     assert!(accepted > 100, "{accepted} accepted");
 }
 
-/// Runs every check on an op if it accepts these operands and gives finite numbers.
+/// Runs every check on an op if it accepts these operands and returns finite numbers.
 fn check_if_valid(op: Op, inputs: &[Literal]) -> bool {
     let types: Vec<Type> = inputs.iter().map(|x| x.ty().clone()).collect();
     let fits = op.infer(&types).is_ok_and(|t| t[0].numel() <= 200);
@@ -173,7 +173,7 @@ fn any_gather_and_scatter_keeps_every_law() {
     let mut rng = Rng(3);
     let (mut gathers, mut scatters) = (0, 0);
     for seed in 0..300 {
-        // Operand axes are shared with the indices, collapsed, or walked.
+        // Operand axes are batch axes, collapsed, or sliced.
         let rank = rng.below(4);
         let all: Vec<usize> = (0..rank).collect();
         let operand_batch = rng.some(&all);

@@ -1,11 +1,11 @@
-//! What every op must pass: text round trip, gradients of first and second order against finite differences, forward
-//! against reverse mode, and every mix of batched operands against a loop.
+//! Checks for every op: text round trip, gradients of first and second order against finite differences, forward
+//! against reverse mode, and every combination of batched operands against a loop.
 
 use ir::{Builder, DType, Graph, GraphBuilder, Literal, Scalar, Type, Unary, Value, interp, text, verify};
 
 const F: DType = DType::F64;
 
-/// A graph of one function of `inputs`, written by `f`.
+/// A graph of one function of `inputs`, built by `f`.
 pub(crate) fn graph(inputs: &[Literal], f: impl FnOnce(&mut Builder, &[Value]) -> ir::Result<Value>) -> Graph {
     let mut b = Builder::new();
     let x: Vec<Value> = inputs.iter().map(|l| b.graph.input(l.ty().clone())).collect();
@@ -13,7 +13,7 @@ pub(crate) fn graph(inputs: &[Literal], f: impl FnOnce(&mut Builder, &[Value]) -
     b.finish(&[y])
 }
 
-/// Numbers between -1 and 1 without structure; `seed` makes them differ.
+/// Pseudo-random numbers between -1 and 1, different for each `seed`.
 pub(crate) fn random(shape: &[usize], seed: u64) -> Literal {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     Literal::from_fn(Type::new(F, shape), |_| {
@@ -42,7 +42,7 @@ pub(crate) fn close(what: &str, a: &Literal, b: &Literal, tol: f64) {
     }
 }
 
-/// All checks of one function. Inputs of floats must be f64 and at a point where the function is smooth.
+/// Runs all checks of one function. Float inputs must be f64, at a point where the function is smooth.
 pub(crate) fn check(
     what: &str,
     inputs: &[Literal],
@@ -75,7 +75,7 @@ fn round_trips(what: &str, g: &Graph) {
     assert_eq!(&parsed, g, "{what}");
 }
 
-/// A weighted sum of a function of all outputs, so that linear ops have a second derivative too.
+/// A weighted sum of a nonlinear function of all outputs, so that linear ops have a second derivative too.
 fn summed(g: &Graph, of: Unary) -> Graph {
     let mut b = Builder::new();
     let x: Vec<Value> = g.input_types().into_iter().map(|t| b.graph.input(t)).collect();
@@ -125,7 +125,7 @@ fn forward_equals_reverse(what: &str, f: &Graph, grads: &Graph, x: &[Literal], w
     );
 }
 
-/// One input of a batch: floats move, integers rotate and count up.
+/// One input of a batch: floats are perturbed, integers rotate and increase.
 fn variant(x: &Literal, k: usize) -> Literal {
     let n = x.ty().numel().max(1);
     let noise = random(&x.ty().shape, 100 + k as u64);

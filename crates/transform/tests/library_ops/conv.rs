@@ -14,7 +14,7 @@ struct Case {
     dilation: &'static [usize],
     groups: (usize, usize),
     shape: &'static [usize],
-    /// Of `lax.conv_general_dilated`, for the operands of `ramp`.
+    /// The results of `lax.conv_general_dilated`, for the operands of `ramp`.
     values: &'static [i32],
 }
 
@@ -133,7 +133,7 @@ fn every_law_holds() {
     for c in &CASES {
         check(c.name, &[random(c.x, 1), random(c.kernel, 2)], |b, v| b.one(c.conv(DType::F64).into(), v));
     }
-    // Depthwise, two outputs a channel; features that a stride leaves unread; more windows than batches.
+    // Depthwise with two outputs per channel; elements that a stride skips; more windows than batches.
     let rows: [(&[usize], &[usize], WindowConfig, usize); 6] = [
         (&[2, 3, 4], &[6, 1, 2], WindowConfig::strided(&[1], &[1]), 3),
         (&[1, 2, 6, 5], &[2, 2, 2, 2], WindowConfig::strided(&[3, 4], &[0, 0]), 1),

@@ -54,7 +54,7 @@ fn gather_reads_what_jax_reads() {
 
 #[test]
 fn index_tensors_of_leading_axes_pick_as_numpy_does() {
-    // x[[0, 1], [2, 0]] of an x with one more axis; negative indices are outside until someone adds the size.
+    // x[[0, 1], [2, 0]] of an x with one more axis; negative indices are out of bounds unless the size is added.
     let at = Literal::new(&[2, 2], &[0i32, 2, 1, 0]);
     let op = Gather {
         dims: SliceDims::leading(3, 2, 1),
@@ -122,7 +122,7 @@ fn scatter_keeps_every_law() {
     for kind in ScatterKind::ALL {
         for mode in [ScatterMode::Clip, ScatterMode::Drop] {
             let name = format!("{} {mode:?}", kind.name());
-            // Repeated, outside, and overlapping after a clip.
+            // Repeated, out of bounds, and overlapping after clamping.
             let at = Literal::new(&[4, 2], &[0i32, 2, 2, 5, -1, 1, 0, 2]);
             let inputs = [random(&[3, 4], 1), at, random(&[4, 2], 2)];
             check(&name, &inputs, |b, v| b.scatter(kind, dims(&[1], &[0], &[0, 1]), mode, v[0], v[1], v[2]));
@@ -144,7 +144,7 @@ fn scatter_keeps_every_law() {
 
 #[test]
 fn scatter_mul_has_the_right_slope_at_zeros() {
-    // x·u₀·u₁ with u₀ = 0: only u₀'s slope is not 0, and it is x·u₁.
+    // x·u₀·u₁ with u₀ = 0: only the derivative with respect to u₀ is not 0, and it is x·u₁.
     let inputs = [Literal::new(&[1], &[3.0f64]), Literal::new(&[2, 1], &[0i32, 0]), Literal::new(&[2], &[0.0f64, 5.0])];
     let g = crate::check::graph(&inputs, |b, v| {
         let dims = SliceDims::take(1, 0, 1);

@@ -1,4 +1,4 @@
-//! The ops that backends implement as such: their values against JAX, NumPy and PyTorch, and the laws of their rules.
+//! The opaque ops, which backends implement directly: values against JAX, NumPy and PyTorch, and the laws of their rules.
 
 mod any;
 mod check;

@@ -1,4 +1,4 @@
-//! Products in groups of rows.
+//! Grouped matrix products (`ragged_dot`).
 
 use crate::check::{check, close, random, value};
 use ir::ops::{RaggedDot, RaggedMode};
@@ -12,11 +12,11 @@ fn ramp(shape: &[usize], from: f64) -> Literal {
 #[test]
 fn rows_meet_their_groups_matrix() {
     let (lhs, rhs) = (ramp(&[5, 2], -3.0), ramp(&[3, 2, 2], -4.0));
-    // Of `lax.ragged_dot` with group sizes 2, 0, 2.
+    // The results of `lax.ragged_dot` with group sizes 2, 0, 2.
     let all = [16.0, 11.0, 4.0, 3.0, 16.0, 19.0, 36.0, 43.0];
     let rows: [([i32; 4], usize, usize); 4] = [
         ([0, 2, 2, 4], 0, 4),
-        // Rows before the first offset are in no group; nor are those after the last.
+        // Rows before the first offset and after the last are in no group.
         ([1, 2, 2, 3], 1, 3),
         ([-7, 2, 1, 4], 0, 4),
         ([i32::MIN, 2, 2, 4], 0, 4),
@@ -29,7 +29,7 @@ fn rows_meet_their_groups_matrix() {
     }
     let far = [lhs, rhs, Literal::new(&[4], &[0i32, i32::MAX, 2, 4])];
     let y = value(&far, |b, v| b.ragged_dot(v[0], v[1], v[2])).to_vec::<f64>();
-    // All rows are the first group's: the last is (5, 6) by ((-4, -3), (-2, -1)).
+    // All rows are in the first group: the last is (5, 6) times ((-4, -3), (-2, -1)).
     assert_eq!(y[8..], [-32.0, -21.0]);
 }
 

@@ -1,4 +1,4 @@
-//! The random generator as an op.
+//! The random generator op.
 
 use crate::check::check;
 use ir::{Binary, GraphBuilder, Literal};

@@ -1,4 +1,4 @@
-//! Pooling, running reductions and the indices of extrema.
+//! Pooling, cumulative reductions and argmax/argmin.
 
 use crate::check::{check, close, random, value};
 use ir::ops::{ReduceKind, WindowConfig};
@@ -86,7 +86,7 @@ fn windows_reduce_as_in_jax_and_keep_every_law() {
     ];
     for (shape, window, w) in rows {
         for kind in KINDS {
-            // A window of padding alone is infinite, and an infinite loss has no finite differences.
+            // A window of only padding is infinite, and an infinite loss has no finite differences.
             let infinite = matches!(kind, Max | Min) && (shape.contains(&0) || window.contains(&0));
             if !infinite {
                 check(&format!("{kind:?} {shape:?}"), &[random(shape, 4)], |b, v| {
@@ -116,7 +116,7 @@ fn ties_go_where_jax_and_pytorch_send_them() {
     let x = Literal::new(&[6], &[1.0f64, 3.0, 3.0, 2.0, 2.0, 2.0]);
     let pooled = weighted_grad(&x, |b, v| b.reduce_window(Max, v, &[3], WindowConfig::unit_stride(1)));
     assert_eq!(pooled, [0.0, 3.0, 3.0, 4.0, 0.0, 0.0]);
-    // torch.cummax and torch.cummin: the later of equal elements.
+    // As in torch.cummax and torch.cummin, the gradient goes to the later of equal elements.
     let running = weighted_grad(&x, |b, v| b.cumulative(Max, v, 0, false));
     assert_eq!(running, [1.0, 2.0, 18.0, 0.0, 0.0, 0.0]);
     let running = weighted_grad(&x, |b, v| b.cumulative(Min, v, 0, true));

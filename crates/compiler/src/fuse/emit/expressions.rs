@@ -1,4 +1,4 @@
-//! Expressions in the loops that are open: each is computed once, in the outermost loop that has what it needs.
+//! Emits expressions in the open loops: each is computed once, in the outermost loop where its operands are available.
 
 use super::{Bind, Emitter};
 use crate::fuse::expr::{ExprId, KernelExpr};
@@ -17,9 +17,9 @@ impl Emitter<'_> {
         self.scopes.iter().rev().find_map(|s| s.regs.get(&e).copied())
     }
 
-    /// Computes what the open loops need but don't change, before they open.
+    /// Emits the loop invariants that the next loops need, before they open.
     pub(in crate::fuse) fn hoist_all(&mut self) {
-        // Where rows have no elements, what would be computed of them must not be computed before them: it may not be there.
+        // Where rows have no elements, expressions over their elements must not be hoisted: the memory may not exist.
         let empty = self.shape.cols.iter().any(|&v| self.shape.extents[v] == 0);
         let stores = self.stores.iter().filter(|s| !(empty && s.1 == ValueRole::Full));
         let mut targets: Vec<ExprId> = stores.map(|s| s.2).collect();

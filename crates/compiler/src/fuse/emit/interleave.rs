@@ -1,13 +1,14 @@
-//! Short rows side by side.
+//! Processes short rows side by side, one per SIMD lane.
 //!
-//! A vector that runs along a short row computes more for the lanes it leaves empty, and for the end of each loop, than for
-//! the row. So each row gets a lane. Lanes that are a row apart in memory load slowly; a block of rows is therefore turned
-//! column by column into scratch first, everything is computed there, and results are turned back. The turning is written as
-//! plain loops that only copy, which a code generator may know and do better.
+//! A vector along a short row wastes more work on unused lanes and on loop ends than on the row itself, so each row gets a
+//! lane. Lanes that are a row apart in memory load slowly; therefore a block of rows is first transposed column by column into
+//! scratch, everything is computed there, and results are transposed back. The transposes are emitted as plain copy loops,
+//! which a code generator may recognize and optimize.
 //!
-//! Float sums and products have one order, whichever way a row is taken: that of a vector which runs along it. There, lane `k` has elements `k`,
-//! `k + lanes`, .., and lanes are joined by halves. Programs compute one sum in several kernels, and differences of such sums
-//! are zero or noise.
+//! Float sums and products have one order, whichever layout is used: the order of a vector along the row. There, lane `k` has
+//! elements
+//! `k`, `k + lanes`, .., and lanes are combined by halving. Programs compute the same sum in several kernels, and differences of
+//! such sums are either zero or rounding noise.
 
 use super::{Bind, Emitter, Scope};
 use crate::fuse::expr::{ExprId, KernelExpr};
@@ -19,22 +20,22 @@ use crate::target::CpuSchedule;
 use ir::ops::ReduceKind;
 use ir::{Binary, DType, Scalar, Value};
 
-/// Rows of a block are a multiple of this.
+/// The rows of a block are a multiple of this number.
 const ROW_MULTIPLE: i64 = 64;
 
-/// Operands and results of a kernel, at most.
+/// The maximum number of operands and results of a kernel.
 const MAX_BUFFERS: usize = 10;
 
-/// Rows that run side by side.
+/// Rows that are processed side by side.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::fuse) struct InterleavedRows {
-    /// Rows of a block.
+    /// The number of rows of a block.
     pub(in crate::fuse) rows: i64,
-    /// Lanes of the vector that would run along a row.
+    /// The number of lanes of the vector that would run along a row.
     lanes: i64,
 }
 
-/// The lanes of a vector along the rows: those of eight bytes are half as many, as soon as a value is one.
+/// The number of lanes of a vector across the rows: half as many as soon as one value has eight bytes.
 fn lanes(g: &Generator<'_>, column: usize, w: CpuSchedule) -> i64 {
     let wide = |e: usize| {
         let info = g.exprs.info(e as ExprId);
@@ -43,14 +44,14 @@ fn lanes(g: &Generator<'_>, column: usize, w: CpuSchedule) -> i64 {
     if (0..g.exprs.iter().count()).any(wide) { w.vector_width / 2 } else { w.vector_width }
 }
 
-/// How a form runs over rows and columns.
+/// How an access varies with rows and columns.
 #[derive(PartialEq)]
 enum AccessPattern {
-    /// Row after row without gaps.
+    /// Contiguous, row after row.
     Dense,
-    /// With the columns alone, or with neither.
+    /// Varies only with the columns, or is constant.
     Columns,
-    /// One element a row, one after the other.
+    /// One element per row, contiguous.
     Rows,
     Irregular,
 }
@@ -80,8 +81,8 @@ fn access_pattern(
     }
 }
 
-/// How rows run side by side, if they are short, many, and lie as they must; they are reduced so many times one after the
-/// other, and give so many results.
+/// Decides whether rows are processed side by side: they must be short, many and in a supported layout. The arguments include
+/// the number of dependent reductions and the number of results.
 pub(in crate::fuse) fn plan_interleaving(
     g: &Generator<'_>,
     forms: &[&AffineIndex],
@@ -100,14 +101,14 @@ pub(in crate::fuse) fn plan_interleaving(
         };
         costs > 6 && g.exprs.info(e as ExprId).vars >> column & 1 == 1
     };
-    // Functions of elements are computed for empty lanes too; sums lose less, and rows that fill a vector hardly anything. Longer rows run through several
-    // vectors, whose number and order are the code generator's.
+    // Elementwise functions are computed for unused lanes too; sums waste less, and rows that fill a vector almost nothing.
+    // Longer rows run through several vectors, whose number and order the code generator chooses.
     let sums = || n <= lanes * levels as i64 - lanes / 2 && n != lanes;
     let wasteful = || (0..g.exprs.iter().count()).any(function) || sums();
     let pays = (2..2 * lanes).contains(&n)
         && wasteful()
         && extents[row] >= w.interleaved_rows.0
-        // Each has scratch of its own.
+        // Each of them needs its own scratch buffer.
         && loads().count() + results <= MAX_BUFFERS
         && forms.iter().all(|l| access_pattern(g, l, (row, column), extents) != AccessPattern::Irregular)
         && g.exprs.iter().all(|e| !matches!(e, KernelExpr::Load { mask: Some(_), .. }));
@@ -117,13 +118,13 @@ pub(in crate::fuse) fn plan_interleaving(
     })
 }
 
-/// An index so many elements further.
+/// Adds a number of elements to an index.
 fn offset_by(index: loops::Index, elements: i64) -> loops::Index {
     loops::Index { offset: index.offset + elements, ..index }
 }
 
 impl Emitter<'_> {
-    /// The kernel of rows that run side by side: in parallel blocks of so many, the last of which may have fewer.
+    /// Emits the kernel that processes rows side by side, in parallel blocks of `rows`; the last block may be smaller.
     pub(super) fn lower_interleaved(mut self, group: &Group, InterleavedRows { rows, .. }: InterleavedRows) -> Lowered {
         let (Some(v), &[column]) = (self.shape.vector, &self.shape.cols[..]) else {
             unreachable!("rows have one variable and their elements another")
@@ -188,7 +189,7 @@ impl Emitter<'_> {
         self.b.buffer(dtype, AccessMode::Scratch(elements as usize))
     }
 
-    /// A loop over a variable, from `start` on.
+    /// Emits a loop over a variable, from `start` on.
     fn looped(
         &mut self,
         v: usize,
@@ -209,7 +210,7 @@ impl Emitter<'_> {
         self.b.push(Stmt::Loop(loops::Loop { var, extent: extent.clone(), kind, carried: Vec::new(), body }));
     }
 
-    /// Copies the elements of a block, given where each is outside and in scratch.
+    /// Copies the elements of a block between memory and scratch, given the index in each.
     fn transpose_block(
         &mut self,
         here: &Extent,
@@ -226,14 +227,14 @@ impl Emitter<'_> {
         });
     }
 
-    /// Whether the order in which a reduction takes its elements shows in its result.
+    /// Whether the result of a reduction depends on the order of its elements.
     pub(super) fn depends_on_order(&self, reduction: usize) -> bool {
         let r = &self.reductions[reduction];
         r.acc.is_float() && matches!(r.kind, ReduceKind::Sum | ReduceKind::Prod)
     }
 
-    /// Reductions of rows side by side, in the order of a vector along each: partial results, one for each lane of that vector, are kept in scratch and
-    /// joined by halves. Those whose order does not show are carried along.
+    /// Emits reductions of rows side by side, in the order of a vector along each row: partial results, one for each lane of
+    /// that vector, are kept in scratch and combined by halving. Reductions that do not depend on the order use carried values.
     pub(super) fn reduce_in_order(
         &mut self,
         InterleavedRows { rows, lanes }: InterleavedRows,
@@ -251,7 +252,7 @@ impl Emitter<'_> {
         let mut outs: Vec<Reg> = accs.iter().map(|a| a.0).collect();
         let written = self.written.clone();
         for (start, count) in [(0, first), (first, n - first)].into_iter().filter(|p| p.1 > 0) {
-            // Each range keeps what later loops need itself.
+            // Each range recomputes the values that later loops need.
             self.written.clone_from(&written);
             let range = (count < n).then(|| (self.number(start), count));
             let carried = outs.iter().zip(&partial).filter(|(_, p)| p.is_none()).map(|(&r, _)| (r, None));
@@ -285,7 +286,8 @@ impl Emitter<'_> {
             partial.iter().zip(accs).filter_map(|(p, a)| p.map(|buf| (buf, a.1))).collect();
         let mut half = lanes / 2;
         while half > 1 {
-            // Lanes beyond the row's end have nothing to give; there is a loop for them all the same, so that rows of all lengths have the same form.
+            // Lanes beyond the end of the row contribute nothing; the loop is emitted anyway, so that rows of all lengths have
+            // the same structure.
             let count = (first - half).clamp(0, half);
             let var = self.b.var();
             self.b.begin();
@@ -311,7 +313,7 @@ impl Emitter<'_> {
         outs
     }
 
-    /// The variables of the row in its block and of the column in its range, while both are bound.
+    /// The variables of the row in its block and of the column in its range, if both are bound.
     fn lane(&self) -> Option<(Var, Var)> {
         let Bind::Block(_, row) = self.bind[self.shape.vector?] else { return None };
         match self.bind[self.shape.cols[0]] {
@@ -320,7 +322,7 @@ impl Emitter<'_> {
         }
     }
 
-    /// Loads that run over rows without gaps.
+    /// The loads that are contiguous over rows.
     fn dense_loads(&self, row: usize, column: usize) -> Vec<ExprId> {
         let mut stack: Vec<ExprId> = self.reductions.iter().map(|r| r.operand).collect();
         stack.extend(self.stores.iter().map(|s| s.2));

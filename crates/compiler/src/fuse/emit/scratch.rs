@@ -1,4 +1,4 @@
-//! Scratch between the loops of a row: costly values that a later loop needs again.
+//! Scratch memory between the loops of a row, for expensive values that a later loop needs again.
 
 use super::{Bind, Emitter};
 use crate::fuse::expr::ExprId;
@@ -7,7 +7,7 @@ use crate::loops::{self, AccessMode, Buf};
 use rustc_hash::FxHashMap;
 
 impl Emitter<'_> {
-    /// Costly expressions of the columns that more than one loop of a row needs.
+    /// Finds expensive expressions of the columns that more than one loop of a row needs.
     pub(in crate::fuse) fn plan_cache(&mut self, levels: u32) {
         let row: i64 = self.shape.cols.iter().map(|&v| self.shape.extents[v]).product();
         let in_row = self.shape.vector.is_some_and(|v| self.shape.cols.contains(&v));
@@ -36,7 +36,7 @@ impl Emitter<'_> {
                 }
                 seen.push(e);
                 match first.get(&e) {
-                    // Already computed by an earlier loop: a boundary between the two, not to be looked into.
+                    // An earlier loop has already computed this one, so its operands are not needed again.
                     Some(&q) if q < p => {
                         if self.g.exprs.info(e).cost >= 12 && !shared.contains(&e) {
                             shared.push(e);
@@ -75,7 +75,7 @@ impl Emitter<'_> {
         mask
     }
 
-    /// Stores what the loop just computed and later loops need.
+    /// Stores the values that the current loop has computed and later loops need.
     pub(in crate::fuse) fn write_cache(&mut self, _here: &[usize]) {
         let mut todo: Vec<(ExprId, Buf)> = self.cached.iter().map(|(e, b)| (*e, *b)).collect();
         todo.sort();
@@ -91,7 +91,7 @@ impl Emitter<'_> {
         }
     }
 
-    /// Where the innermost loop of a row is, as an index of its scratch.
+    /// The position of the innermost loop of a row, as an index into its scratch.
     pub(super) fn column(&self) -> Option<loops::Index> {
         let column = self.bind[*self.shape.cols.last()?];
         if let (Some(a), Some(v)) = (self.shape.interleaved_rows, self.shape.vector) {

@@ -1,4 +1,4 @@
-//! Allocated instructions to bytes: spilled operands, two-address forms, prologue and the helper trampoline.
+//! Emits allocated instructions as bytes: spilled operands, two-address forms, prologue and the helper trampoline.
 
 mod operands;
 mod sequences;
@@ -10,10 +10,10 @@ use super::inst::{Class, Inst, V};
 use super::pool::Pool;
 use super::regalloc::{Allocation, Files, Loc};
 
-/// Bytes at the bottom of the frame through which lanes travel to helpers and scalar loops.
+/// The bytes at the bottom of the frame that pass lanes to helpers and scalar loops.
 pub(crate) const AREA: u32 = 512;
 
-/// rax, rcx and rdx are left to the emitter.
+/// The allocatable general registers; rax, rcx and rdx are reserved for the emitter.
 const GPRS: [u8; 12] = [RDI, RSI, 8, 9, 10, 11, 3, RBP, 12, 13, 14, 15];
 const SAVED: [u8; 6] = [3, RBP, 12, 13, 14, 15];
 const LOW: [u8; 30] = {
@@ -25,10 +25,10 @@ const LOW: [u8; 30] = {
     }
     r
 };
-/// The mask register left to the emitter.
+/// The mask register that is reserved for the emitter.
 const K_SCRATCH: u8 = 7;
 
-/// The registers that may be given out on a target.
+/// Returns the allocatable registers of a target.
 pub(crate) fn files(t: Target) -> Files<'static> {
     match t {
         Target::Avx512 => Files { gpr: &GPRS, vec: &LOW, mask: &[1, 2, 3, 4, 5, 6], vec_bytes: 64 },
@@ -70,7 +70,7 @@ pub(crate) fn emit(
     e.asm.alu_imm(Alu::And, RSP, -64);
     let old_rsp = PMem::At { base: RSP, index: None, disp: frame as i32 - 64 };
     e.asm.store(RAX, old_rsp, 8);
-    // The four arguments arrive in rdi, rsi, rdx, rcx; the first instructions fetch them from the transfer area.
+    // The four arguments arrive in rdi, rsi, rdx, rcx; the first instructions load them from the transfer area.
     for (i, r) in [RDI, RSI, RDX, RCX].into_iter().enumerate() {
         e.asm.store(r, PMem::At { base: RSP, index: None, disp: 8 * i as i32 }, 8);
     }
@@ -183,7 +183,7 @@ impl Emitter<'_> {
                     let x = Evex { mask: K_SCRATCH, vsib: true, ..Evex::default() };
                     self.asm.vec(e, w, d, 0, rm, None, x);
                 } else {
-                    // The mask is used up, so it is a copy; if index and destination took both scratch registers, it
+                    // The gather clears its mask, so it uses a copy; if index and destination took both scratch registers, it
                     // borrows another one.
                     let m = match (index == s0, d == s1) {
                         (false, _) => s0,
@@ -216,7 +216,7 @@ impl Emitter<'_> {
                     _ => self.dst(dst, s1),
                 };
                 let index = self.vreg(index, s0);
-                // A spilled `b` is read where it is.
+                // A spilled `b` is read from memory directly.
                 let (rm, _) = self.rm(e, b, s0);
                 self.asm.vec(e, w, d, index, rm, None, Evex::default());
                 self.write_back(dst, d, slot);

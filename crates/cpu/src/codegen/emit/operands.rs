@@ -1,4 +1,4 @@
-//! Where operands are: registers, spill slots, the constant pool.
+//! Operand locations: registers, spill slots, the constant pool.
 
 use super::super::asm::{Evex, PMem, PRm, RAX, RCX, RSP, W};
 use super::super::enc::{self, Enc, Tuple};
@@ -15,7 +15,7 @@ impl Emitter<'_> {
         PMem::At { base: RSP, index: None, disp: (AREA + off) as i32 }
     }
 
-    /// A general register holding `v`; a spilled one is loaded into `scratch`.
+    /// Returns a general register that contains `v`; a spilled one is loaded into `scratch`.
     pub(super) fn gpr(&mut self, v: V, scratch: u8) -> u8 {
         match self.loc(v) {
             Loc::Reg(r) => r,
@@ -27,7 +27,7 @@ impl Emitter<'_> {
         }
     }
 
-    /// The register to write `v` into, and the slot to store it to afterwards.
+    /// Returns the register to write `v` into, and the slot to store it to afterwards.
     pub(super) fn dst(&self, v: V, scratch: u8) -> (u8, Option<u32>) {
         match self.loc(v) {
             Loc::Reg(r) => (r, None),
@@ -45,7 +45,7 @@ impl Emitter<'_> {
         }
     }
 
-    /// A vector or mask register holding `v`.
+    /// Returns a vector or mask register that contains `v`.
     pub(super) fn vreg(&mut self, v: V, scratch: u8) -> u8 {
         match self.loc(v) {
             Loc::Reg(r) => r,
@@ -81,7 +81,7 @@ impl Emitter<'_> {
         PMem::At { base, index, disp: m.disp }
     }
 
-    /// The operand and whether it is an element to broadcast.
+    /// Returns the operand and whether it is an element to broadcast.
     pub(super) fn rm(&mut self, e: &Enc, rm: Rm, scratch: u8) -> (PRm, bool) {
         match rm {
             Rm::M(m) => (PRm::M(self.mem(m)), false),

@@ -1,4 +1,4 @@
-//! Instructions that take more than one: fused multiply-adds by operand places, division, the helper's trampoline.
+//! Instructions that need a sequence: fused multiply-adds by operand locations, division, the helper's trampoline.
 
 use super::super::asm::{Alu, Cc, Evex, PMem, PRm, RAX, RBP, RCX, RDI, RDX, RSI, RSP, W};
 use super::super::enc;
@@ -36,7 +36,7 @@ impl Emitter<'_> {
             }
             (PRm::M(_), PRm::R(c)) if d == a && d != c => self.asm.vec(e132, w, d, c, b, None, x(b_broadcast)),
             (PRm::M(_), _) if d == a => {
-                // d is also a source: c waits in the scratch, which a does not use.
+                // d is also a source: c waits in the scratch register, which a does not use.
                 self.fill(w, s1, c, c_broadcast, wide);
                 self.asm.vec(e132, w, d, s1, b, None, x(b_broadcast));
             }
@@ -47,7 +47,7 @@ impl Emitter<'_> {
         }
     }
 
-    /// `x / 0 = -1`, `x % 0 = x`, and the quotient of the smallest integer by -1 wraps.
+    /// Divides with `x / 0 = -1` and `x % 0 = x`; the quotient of the smallest integer by -1 wraps.
     pub(super) fn divide(&mut self, dst: V, a: V, b: V, signed: bool, rem: bool) {
         let n = self.next_label;
         self.next_label += 3;
@@ -79,7 +79,7 @@ impl Emitter<'_> {
         self.write_back(dst, d, slot);
     }
 
-    /// Saves every register, calls the lane helper with the transfer area and the code in rax, restores.
+    /// Saves every register, calls the lane helper with the transfer area and the code in rax, and restores the registers.
     pub(super) fn trampoline(&mut self) {
         const CALLER_SAVED: [u8; 6] = [RSI, RDI, 8, 9, 10, 11];
         self.asm.bind(self.trampoline);

@@ -1,11 +1,11 @@
-//! Addresses: invariant parts in front of loops, multiples of loop variables by addition.
+//! Addresses: invariant parts before loops, multiples of loop variables by incremental addition.
 
 use super::super::asm::Alu;
 use super::super::inst::{Base, Inst, Mem, Src, V};
 use super::{LoopCx, Lower};
 use compiler::loops::{Atom, Buf, Index, Size};
 
-/// Identity of a partial address: buffer (or none for a plain index), its terms, arguments and large offset.
+/// The identity of a partial address: buffer (or none for a plain index), its terms, arguments and large offset.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub(crate) struct BaseKey {
     buf: Option<Buf>,
@@ -14,7 +14,7 @@ pub(crate) struct BaseKey {
     offset: i64,
 }
 
-/// Offsets up to this many bytes go into the instruction.
+/// Offsets up to this many bytes are encoded in the instruction.
 const SMALL: i64 = 1 << 28;
 
 impl Lower<'_> {
@@ -30,7 +30,7 @@ impl Lower<'_> {
         matches!(a, Atom::Reg(r) if self.varying[r.0 as usize])
     }
 
-    /// The address of lane 0, without the terms that are vectors.
+    /// Returns the address of lane 0, without the terms that vary by lane.
     pub(super) fn address(&mut self, buf: Option<Buf>, index: &Index) -> Mem {
         let esize = buf.map_or(1, |b| self.k.buffers[b.0 as usize].dtype.size());
         let cur = self.cur();
@@ -71,7 +71,7 @@ impl Lower<'_> {
         mem
     }
 
-    /// Buffer pointer plus what no loop changes.
+    /// Computes the buffer pointer plus everything that no loop changes.
     fn root(&mut self, buf: Option<Buf>, index: &Index, big: i64, esize: usize) -> V {
         let plain = index.offset_args.is_empty() && big == 0;
         let key = BaseKey { buf, terms: vec![], args: index.offset_args.clone(), offset: big };
@@ -105,7 +105,7 @@ impl Lower<'_> {
         v
     }
 
-    /// Buffer pointer plus all terms of levels up to `level`, made in front of the loop at `level + 1`.
+    /// Computes the buffer pointer plus all terms of levels up to `level`, before the loop at `level + 1`.
     fn base_at(&mut self, level: usize, buf: Option<Buf>, index: &Index, big: i64, esize: usize) -> V {
         let here = index
             .terms
@@ -145,7 +145,7 @@ impl Lower<'_> {
         v
     }
 
-    /// `sum += atom * stride * esize`.
+    /// Emits `sum += atom * stride * esize`.
     fn add_term(&mut self, sum: V, atom: Atom, stride: Size, esize: usize) {
         let x = match atom {
             Atom::Var(v) => self.loops[self.var_level[v.0 as usize] as usize].iv,
@@ -164,7 +164,7 @@ impl Lower<'_> {
         self.alu(Alu::Add, sum, Src::R(t));
     }
 
-    /// `x * stride * esize` in a fresh register.
+    /// Returns `x * stride * esize` in a fresh register.
     pub(super) fn scaled(&mut self, x: V, stride: Size, esize: usize) -> V {
         let t = self.gpr();
         self.mov(t, x);
@@ -189,7 +189,7 @@ impl Lower<'_> {
         }
     }
 
-    /// A size argument times an element size.
+    /// Returns a size argument times an element size.
     pub(super) fn size_arg(&mut self, a: u32, esize: usize) -> V {
         if let Some(&v) = self.sizes.get(&(a, esize)) {
             return v;
@@ -205,7 +205,7 @@ impl Lower<'_> {
         dst
     }
 
-    /// A running multiple of the variable of the loop at `level`, in bytes.
+    /// Returns a multiple, in bytes, of the variable of the loop at `level`, updated by addition.
     fn induction_multiple(&mut self, level: usize, stride: Size, esize: usize) -> V {
         if let Some(&(_, _, v)) = self.loops[level].derived.iter().find(|d| d.0 == stride && d.1 == esize) {
             return v;
@@ -222,7 +222,7 @@ impl Lower<'_> {
         v
     }
 
-    /// Moves the innermost loop's variable and its multiples on by `step`.
+    /// Advances the innermost loop's variable and its multiples by `step`.
     pub(super) fn advance(&mut self, step: i64) {
         let top = self.loops.len() - 1;
         let LoopCx { iv, derived, .. } = &self.loops[top];

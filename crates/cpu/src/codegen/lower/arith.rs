@@ -1,4 +1,4 @@
-//! Arithmetic on held values; what has no short inline form goes to the lane helper.
+//! Arithmetic on values in registers; ops without a short inline form call the lane helper.
 
 use super::super::enc;
 use super::super::helper;
@@ -8,7 +8,7 @@ use super::Lower;
 use compiler::loops::{Op, Reg};
 use ir::{Binary, Compare, DType, DTypeKind, Unary};
 
-/// How lanes of a dtype are held.
+/// The representation of lanes of a dtype.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum LaneRepr {
     Mask,
@@ -44,7 +44,7 @@ impl Lower<'_> {
                 if lane_repr(d) == LaneRepr::I64 && self.l == 1 && matches!(f, Binary::Div | Binary::Rem) {
                     return self.divide_scalar(dst, d, a, b, f == Binary::Rem);
                 }
-                // A constant goes second where that does not matter.
+                // Put a constant second where the order does not matter.
                 let swap = matches!(f, Binary::Add | Binary::Mul | Binary::And | Binary::Or | Binary::Xor)
                     && self.consts[a.0 as usize].is_some();
                 let (a, b) = if swap { (b, a) } else { (a, b) };
@@ -116,7 +116,7 @@ impl Lower<'_> {
                     Binary::Mul => pick(&enc::MULPS, &enc::MULPD),
                     Binary::Div => pick(&enc::DIVPS, &enc::DIVPD),
                     Binary::Max | Binary::Min => {
-                        // `a` where it is NaN; the instruction gives `b` where either is.
+                        // Select `a` where it is NaN; the instruction gives `b` where either is.
                         let max = op == Binary::Max;
                         let enc = if max { pick(&enc::MAXPS, &enc::MAXPD) } else { pick(&enc::MINPS, &enc::MINPD) };
                         let r = self.v3(enc, w, a, b);

@@ -1,4 +1,4 @@
-//! Conversions between dtypes and rounding to small floats.
+//! Conversions between dtypes and rounding to narrow floats.
 
 use super::super::asm::W;
 use super::super::enc;
@@ -9,7 +9,7 @@ use compiler::loops::{Op, Reg};
 use ir::{Compare, DType, DTypeKind, scalar::finite_max};
 
 impl Lower<'_> {
-    /// An f32 result rounded to what a small float can represent.
+    /// Rounds an f32 result to a number that a narrow float can represent.
     pub(crate) fn round_to(&mut self, d: DType, v: V) -> V {
         let w = self.w32();
         match d {
@@ -67,7 +67,7 @@ impl Lower<'_> {
                 }
             }
             (LaneRepr::I32, LaneRepr::F32) => {
-                // A 32-bit integer would round twice on its way to a small float.
+                // A 32-bit integer would be rounded twice in the conversion to a narrow float.
                 let v = if from == DType::I32 && to != DType::F32 { self.int_to_odd(v) } else { v };
                 let f = self.v2(&enc::CVTDQ2PS, self.w32(), v);
                 self.round_to(to, f)
@@ -92,7 +92,7 @@ impl Lower<'_> {
                 self.v2(if unsigned { &enc::CVTUQQ2PS } else { &enc::CVTQQ2PS }, self.w64(), v)
             }
             (LaneRepr::F32 | LaneRepr::F64, LaneRepr::I64) if self.wide_target() && to == DType::I64 => {
-                // Beyond the range the instruction gives the smallest integer.
+                // Outside of the range the instruction gives the smallest integer.
                 let wide = lane_repr(from) == LaneRepr::F64;
                 let enc = if wide { &enc::CVTTPD2QQ } else { &enc::CVTTPS2QQ };
                 let t = self.v2(enc, self.w64(), v);
@@ -122,10 +122,10 @@ impl Lower<'_> {
         }
     }
 
-    // What is rounded twice is rounded right if the first time is to odd: what is exact stays, and of the two neighbours of
-    // anything else the one whose last bit is set is taken, from which the second time sees on which side of a tie it was.
+    // Rounding twice is correct if the first rounding is to odd: exact results stay, and of the two neighbours of
+    // any other number the one whose last bit is set is taken, so the second rounding knows on which side of a tie the number was.
 
-    /// The last bits of each lane, of 64 bits or 32, become one: set if any of them is, in the place above them.
+    /// Combines the low bits `last` of each 64-bit or 32-bit lane: sets the bit above them if any of them is set, and clears them.
     fn odd_bits(&mut self, wide: bool, last: u32, v: V) -> V {
         let w = if wide { self.w64() } else { self.w32() };
         let (and, add, or) = match wide {
@@ -140,16 +140,18 @@ impl Lower<'_> {
         self.v3(and, w, t, high)
     }
 
-    /// f64 on its way to a small float, as f32: rounded to odd, of which the last 29 bits become one.
+    /// Converts f64 to f32 on the way to a narrow float, rounded to odd: the last 29 bits are combined into one.
     fn double_to_odd(&mut self, to: DType, v: V) -> V {
         let w = self.w64();
         let t = self.odd_bits(true, 0x1fff_ffff, v);
-        // A denormal of f32 has fewer bits, so the conversion would round too. That matters only where it is one of the small float's.
+        // A denormal f32 has fewer bits, so the conversion would round too.
+        // That only matters where it is a denormal of the narrow float.
         let t = if to == DType::BF16 { self.or_denormal(v, t) } else { t };
         self.v2(&enc::CVTPD2PS, w, t)
     }
 
-    /// f64 rounded to bf16 where that is a denormal, and `t` elsewhere: a sum whose last bit is worth as much as theirs rounds once.
+    /// Returns f64 rounded to bf16 where that is denormal, and `t` elsewhere:
+    /// adding a number with the same unit in the last place rounds once.
     fn or_denormal(&mut self, v: V, t: V) -> V {
         let w = self.w64();
         let (sum, also) = (self.c64((1.5 * 2f64.powi(-81)).to_bits()), self.c64((1.5 * 2f64.powi(-81)).to_bits()));
@@ -163,7 +165,7 @@ impl Lower<'_> {
         self.select(DType::F64, below, r, t)
     }
 
-    /// i32 rounded to odd numbers that are exact in f32: from 2^24 on, the last 8 bits become one.
+    /// Rounds i32 to odd, to numbers that are exact in f32: from 2^24 on, the last 8 bits are combined into one.
     fn int_to_odd(&mut self, v: V) -> V {
         let w = self.w32();
         let t = self.odd_bits(false, 0xff, v);
@@ -173,7 +175,7 @@ impl Lower<'_> {
         self.select(DType::I32, large, t, v)
     }
 
-    /// i64 rounded to odd numbers that are exact in f64: from 2^53 on, the last 11 bits become one.
+    /// Rounds i64 to odd, to numbers that are exact in f64: from 2^53 on, the last 11 bits are combined into one.
     fn long_to_odd(&mut self, v: V) -> V {
         let w = self.w64();
         let t = self.odd_bits(true, 0x7ff, v);
@@ -183,10 +185,10 @@ impl Lower<'_> {
         self.select(DType::I64, large, t, v)
     }
 
-    /// 64-bit integers as f64: both halves are exact behind the bits of a power of two, and the one sum of them rounds.
+    /// Converts 64-bit integers to f64: each half is exact as the low bits of a power of two, and only their sum rounds.
     fn long_to_double(&mut self, unsigned: bool, v: V) -> V {
         let w = self.w64();
-        // 2^84, whose last bit is worth 2^32; a signed half counts from -2^31.
+        // 2^84, whose last bit has the value 2^32; a signed half counts from -2^31.
         let (power, total) = match unsigned {
             true => (0x4530_0000_0000_0000, 0x4530_0000_0010_0000),
             false => (0x4530_0000_8000_0000, 0x4530_0000_8010_0000),
@@ -201,7 +203,7 @@ impl Lower<'_> {
         self.v3(&enc::ADDPD, w, high, low)
     }
 
-    /// f64 to i64 with AVX2, by halves: truncates, saturates, NaN gives 0.
+    /// Converts f64 to i64 with AVX2, by halves: truncates and saturates; NaN gives 0.
     fn double_to_long(&mut self, v: V) -> V {
         let w = self.w64();
         let (least, down, up) = (self.c64((-2f64.powi(63)).to_bits()), 2f64.powi(-32), 2f64.powi(32));
@@ -215,7 +217,7 @@ impl Lower<'_> {
         let high = self.v2(&enc::CVTTPD2DQ, w, high);
         let high = self.v2(&enc::PMOVSXDQ, w, high);
         let high = self.v2i(&enc::PSLLQ_I, w, high, 32);
-        // The bits of 2^52 and what is added to it end in the latter.
+        // Adding 2^52 leaves a half's integer in the low bits.
         let (power, half) = (self.c64(2f64.powi(52).to_bits()), self.c64(u32::MAX as u64));
         let low = self.v3(&enc::ADDPD, w, low, power);
         let low = self.v3(&enc::PANDQ, w, low, half);
@@ -229,7 +231,7 @@ impl Lower<'_> {
         self.select(DType::I64, nan, zero, t)
     }
 
-    /// The low 32 bits of 64-bit lanes.
+    /// Returns the low 32 bits of 64-bit lanes.
     fn low_halves(&mut self, v: V) -> V {
         if self.wide_target() {
             return self.v2(&enc::PMOVQD, self.w64(), v);
@@ -241,7 +243,7 @@ impl Lower<'_> {
         self.v3i(&enc::SHUFPS, W::X, v, high, 0x88)
     }
 
-    /// 1 where the mask is on.
+    /// Returns 1 where the mask is on, otherwise 0.
     fn mask_to_number(&mut self, to: DType, m: V) -> V {
         let wide = to.size() == 8;
         let w = self.w(to);
@@ -261,7 +263,7 @@ impl Lower<'_> {
         self.v3(&enc::PANDD, w, lanes, one)
     }
 
-    /// Truncates, saturates, NaN gives 0.
+    /// Converts to integers: truncates and saturates; NaN gives 0.
     fn float_to_int(&mut self, to: DType, v: V) -> V {
         let w = self.w32();
         match to {
@@ -317,7 +319,7 @@ impl Lower<'_> {
         if !inline {
             return self.call(&Op::Quantize(to, Reg(0)), from, to, &[v]);
         }
-        // The bound first: these give their second operand if either is NaN.
+        // The bound is the first operand: these instructions give the second operand if either is NaN.
         let max = finite_max(to) as f32;
         let (low, high) = (self.r32((-max).to_bits()), self.r32(max.to_bits()));
         let x = self.v3(&enc::MAXPS, self.w32(), low, v);
@@ -329,7 +331,7 @@ impl Lower<'_> {
         let w = self.w32();
         match (from, to) {
             _ if from.size() >= 4 || from == to => v,
-            // A bool's bits are those of 0 or 1.
+            // The bits of a bool are those of 0 or 1.
             (DType::Bool, _) => {
                 let number = self.mask_to_number(DType::U8, v);
                 self.bitcast(to, DType::U8, number)

@@ -1,7 +1,7 @@
-//! Integer division by lanes, through correctly rounded f64 division.
+//! Integer division on lanes, through correctly rounded f64 division.
 //!
-//! If |a| < 2⁵¹, truncating the rounded a / b gives the integer quotient: a quotient that is not whole is at least 1 / b
-//! away from the next whole number, and the rounding error is below a / b · 2⁻⁵³ < 1 / b.
+//! If |a| < 2⁵¹, truncating the rounded a / b gives the integer quotient: a quotient that is not an integer is at least 1 / b
+//! away from the next integer, and the rounding error is below a / b · 2⁻⁵³ < 1 / b.
 
 use super::super::asm::{Cc, W};
 use super::super::enc;
@@ -13,7 +13,7 @@ use ir::{Compare, DType};
 const MAGIC: f64 = 6_755_399_441_055_744.0;
 
 impl Lower<'_> {
-    /// XLA's division or remainder of integers held in 32 bits, or `None` for u32 with AVX2.
+    /// Division or remainder, with XLA's semantics, of integers stored in 32 bits; `None` for u32 with AVX2.
     pub(super) fn divide32(&mut self, d: DType, rem: bool, a: V, b: V) -> Option<V> {
         let unsigned = d == DType::U32;
         if unsigned && !self.wide_target() {
@@ -23,7 +23,7 @@ impl Lower<'_> {
         let q = if 8 * lanes <= self.full().bytes() {
             self.divide_half(unsigned, a, b)
         } else {
-            // Two halves, each as wide as the machine.
+            // Two halves, each in a full-width register.
             let (ah, bh) = (self.high_half(a), self.high_half(b));
             self.l = lanes / 2;
             let low = self.divide_half(unsigned, a, b);
@@ -52,21 +52,21 @@ impl Lower<'_> {
         self.v2(from, w, q)
     }
 
-    /// The upper half of 32-bit lanes that fill a register.
+    /// Returns the upper half of 32-bit lanes that fill a register.
     pub(crate) fn high_half(&mut self, v: V) -> V {
         let w = self.w32();
         let enc = if w == W::Z { &enc::EXTRACTF32X8 } else { &enc::EXTRACTF128 };
         self.v2i(enc, w, v, 1)
     }
 
-    /// Two half-wide registers as one.
+    /// Joins two half-width registers.
     pub(crate) fn join_halves(&mut self, low: V, high: V) -> V {
         let w = self.w32();
         let enc = if w == W::Z { &enc::INSERTF32X8 } else { &enc::INSERTF128 };
         self.v3i(enc, w, low, high, 1)
     }
 
-    /// Division or remainder of i64 lanes by a constant.
+    /// Computes division or remainder of i64 lanes by a constant.
     pub(super) fn divide64_const(&mut self, rem: bool, a: V, b: i64) -> Option<V> {
         if b == 0 || b.unsigned_abs() >= 1 << 51 {
             return None;
@@ -74,7 +74,7 @@ impl Lower<'_> {
         let w = self.w64();
         let out = self.vec();
         let (slow, done) = (self.label(), self.label());
-        // Lanes outside ±2⁵¹ take the slow road.
+        // Lanes outside ±2⁵¹ use the slow path.
         let offset = self.c64(1 << 51);
         let shifted = self.v3(&enc::PADDQ, w, a, offset);
         let limit = self.c64(1 << 52);
@@ -101,7 +101,7 @@ impl Lower<'_> {
         Some(out)
     }
 
-    /// Division of 64-bit lanes: through f64 where all are small and no divisor is 0, one after the other elsewhere.
+    /// Divides 64-bit lanes: through f64 where all are small and no divisor is 0, otherwise one after the other.
     pub(super) fn divide64(&mut self, signed: bool, rem: bool, a: V, b: V) -> V {
         let w = self.w64();
         let out = self.vec();
@@ -136,7 +136,7 @@ impl Lower<'_> {
         out
     }
 
-    /// Division of 64-bit lanes one after the other.
+    /// Divides 64-bit lanes one after the other.
     pub(super) fn divide64_by_lane(&mut self, signed: bool, rem: bool, a: V, b: V) -> V {
         let w = self.w64();
         for (v, at) in [(a, 0), (b, 64)] {

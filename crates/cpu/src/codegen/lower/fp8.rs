@@ -1,17 +1,17 @@
-//! The 8-bit floats: rounding in f32 and their bit patterns.
+//! The 8-bit floats: rounding in f32, and conversion of their bit patterns.
 
 use super::super::enc;
 use super::super::inst::V;
 use super::Lower;
 use ir::{Compare, DType};
 
-/// What tells the two formats apart.
+/// The parameters of the two formats.
 struct Format {
     mantissa: u32,
-    /// Exponent of the smallest normal number.
+    /// The exponent of the smallest normal number.
     least: i32,
     max: f32,
-    /// What a number beyond `max` rounds to.
+    /// The result of rounding a number above `max`.
     over: f32,
 }
 
@@ -23,7 +23,7 @@ fn format(d: DType) -> Format {
 }
 
 impl Format {
-    /// The factor that makes an f32's exponent field the small one's.
+    /// The factor that converts an f32's exponent field to that of the 8-bit format.
     fn rebias(&self) -> f32 {
         f32::from_bits(((1 - self.least) as u32) << 23)
     }
@@ -35,12 +35,12 @@ impl Format {
 }
 
 impl Lower<'_> {
-    /// An f32 rounded to the nearest 8-bit float, ties to even.
+    /// Rounds an f32 to the nearest 8-bit float, ties to even.
     pub(super) fn round_fp8(&mut self, d: DType, v: V) -> V {
         let (f, w) = (format(d), self.w32());
         let (magnitude, sign) = (self.c32(0x7fff_ffff), self.c32(0x8000_0000));
         let a = self.v3(&enc::PANDD, w, v, magnitude);
-        // Far beyond the range, so that nothing below overflows; NaN stays.
+        // Clamp far outside of the range, so that nothing below overflows; NaN stays.
         let limit = self.r32((4.0 * f.max).to_bits());
         let a = self.v3(&enc::MINPS, w, limit, a);
         // 1.5 · 2²³ times the spacing of 8-bit floats around a: adding and subtracting it rounds to that spacing.
@@ -56,14 +56,14 @@ impl Lower<'_> {
         let beyond = self.compare(Compare::Gt, DType::F32, r, max);
         let over = self.c32(f.over.to_bits());
         let r = self.select(DType::F32, beyond, over, r);
-        // The sum with a NaN's field may be an infinity: the input decides.
+        // The sum with a NaN's exponent field may be infinite, so the input decides.
         let nan = self.cmp_float(false, 3, v, v);
         let r = self.select(DType::F32, nan, v, r);
         let s = self.v3(&enc::PANDD, w, v, sign);
         self.v3(&enc::PORD, w, r, s)
     }
 
-    /// Bit patterns in 32-bit lanes to f32.
+    /// Converts bit patterns in 32-bit lanes to f32.
     pub(super) fn fp8_to_f32(&mut self, d: DType, bits: V) -> V {
         let (f, w) = (format(d), self.w32());
         let low = self.c32(0x7f);
@@ -71,7 +71,7 @@ impl Lower<'_> {
         let s = self.v3(&enc::PXORD, w, a, bits);
         let s = self.v2i(&enc::PSLLD_I, w, s, 24);
         let a = self.v2i(&enc::PSLLD_I, w, a, (23 - f.mantissa) as u8);
-        // As an f32 of that exponent field; subnormal ones become normal by the product.
+        // Reinterpret as an f32 with that exponent field; the product makes subnormal numbers normal.
         let scale = self.c32(f.unbias().to_bits());
         let x = self.v3(&enc::MULPS, w, a, scale);
         let max = self.c32(f.max.to_bits());
@@ -80,7 +80,7 @@ impl Lower<'_> {
             let nan = self.c32(f32::NAN.to_bits());
             self.select(DType::F32, special, nan, x)
         } else {
-            // 2¹⁶ stands for infinity, more for NaN: the f32 field all ones, the mantissa as it is.
+            // 2¹⁶ means infinity, larger values NaN: set the f32 exponent field to all ones and keep the mantissa.
             let ones = self.c32(0x7f80_0000);
             let y = self.v3(&enc::PORD, w, x, ones);
             self.select(DType::F32, special, y, x)
@@ -88,7 +88,7 @@ impl Lower<'_> {
         self.v3(&enc::PORD, w, x, s)
     }
 
-    /// An f32 that is an 8-bit float to its bit pattern in 32-bit lanes.
+    /// Converts an f32 that is an 8-bit float to its bit pattern in 32-bit lanes.
     pub(super) fn f32_to_fp8(&mut self, d: DType, v: V) -> V {
         let (f, w) = (format(d), self.w32());
         let magnitude = self.c32(0x7fff_ffff);

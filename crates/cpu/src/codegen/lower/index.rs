@@ -1,4 +1,4 @@
-//! `Op::Index`: an affine value, in a general register if uniform and in 64-bit lanes if not.
+//! `Op::Index`: an affine value, in a general register if uniform, otherwise in 64-bit lanes.
 
 use super::super::enc;
 use super::super::inst::V;
@@ -23,7 +23,7 @@ impl Lower<'_> {
         self.add_lane_offsets(all, index, u, 1)
     }
 
-    /// `base` plus the parts of an index that differ by lane, each times `esize`.
+    /// Adds to `base` the terms of an index that vary by lane, each times `esize`.
     pub(super) fn add_lane_offsets(&mut self, base: V, index: &Index, u: usize, esize: i64) -> V {
         let mut sum = base;
         for &(atom, stride) in &index.terms {
@@ -57,7 +57,7 @@ impl Lower<'_> {
         }
     }
 
-    /// Lane numbers of copy `u` as 64-bit lanes.
+    /// Returns the lane numbers of copy `u` as 64-bit lanes.
     pub(super) fn iota64(&mut self, u: usize) -> V {
         let mut b = [0u8; 64];
         for i in 0..8 {
@@ -66,7 +66,7 @@ impl Lower<'_> {
         self.const_reg(Const::Whole(b))
     }
 
-    /// `step` times the lane number as 32-bit lanes.
+    /// Returns `step` times the lane number as 32-bit lanes.
     pub(super) fn iota32(&mut self, step: i32) -> V {
         let mut b = [0u8; 64];
         for i in 0..16 {
@@ -75,7 +75,7 @@ impl Lower<'_> {
         self.const_reg(Const::Whole(b))
     }
 
-    /// AVX2 lanes that are all ones below `n`.
+    /// Returns AVX2 lanes that are all ones below `n`.
     pub(super) fn low_lanes(&mut self, n: usize) -> V {
         let mut b = [0u8; 64];
         b[..4 * n].fill(0xff);

@@ -69,7 +69,7 @@ impl Lower<'_> {
             Binary::Min => &enc::PMINSQ,
             Binary::Shr if self.wide_target() => &enc::PSRAVQ,
             Binary::Shr => {
-                // (x >>> n) with the sign bit moved along and spread: (y ^ m) - m.
+                // Arithmetic shift: (x >>> n) with the sign bit shifted along and extended, (y ^ m) - m.
                 let b = self.rm_reg(b, true);
                 let most = self.r64(63);
                 let over = self.cmp_int(true, true, Compare::Gt, b, most.into());
@@ -96,7 +96,7 @@ impl Lower<'_> {
         self.v3(enc, w, a, b)
     }
 
-    /// The low 64 bits of a product.
+    /// Returns the low 64 bits of a product.
     pub(crate) fn mul64(&mut self, a: V, b: Rm) -> V {
         let w = self.w64();
         if self.wide_target() {
@@ -113,7 +113,7 @@ impl Lower<'_> {
         self.v3(&enc::PADDQ, w, low, cross)
     }
 
-    /// Powers by squaring, until no lane has a bit of its exponent left.
+    /// Computes powers by squaring, until no lane has a bit of its exponent left.
     fn integer_pow(&mut self, d: DType, a: V, b: V) -> V {
         let wide = d.size() == 8;
         let held = if wide { DType::I64 } else { DType::I32 };
@@ -147,7 +147,7 @@ impl Lower<'_> {
         if d.kind() == DTypeKind::Unsigned {
             return if wide { result } else { self.wrap(d, result) };
         }
-        // Negative powers of anything but 1 and -1 are 0; those two only need the exponent's last bit.
+        // Negative powers of all numbers but 1 and -1 are 0; those two only depend on the exponent's last bit.
         let minus = if wide { self.c64(u64::MAX) } else { self.c32(u32::MAX) };
         let negative = self.cmp_int(wide, false, Compare::Lt, b, zero.into());
         let plus_one = self.cmp_int(wide, false, Compare::Ne, a, one.into());
@@ -158,7 +158,7 @@ impl Lower<'_> {
         if wide { r } else { self.wrap(d, r) }
     }
 
-    /// The number of bits that are on: sums of pairs, nibbles, bytes, then of the bytes.
+    /// Counts the bits that are on: sums of pairs, nibbles, bytes, then the sum of the bytes.
     fn count_bits(&mut self, d: DType, v: V) -> V {
         let wide = d.size() == 8;
         let w = self.w(d);
@@ -169,7 +169,7 @@ impl Lower<'_> {
         };
         let (shift, and) = (pick(&enc::PSRLD_I, &enc::PSRLQ_I), pick(&enc::PANDD, &enc::PANDQ));
         let (add, sub) = (pick(&enc::PADDD, &enc::PADDQ), pick(&enc::PSUBD, &enc::PSUBQ));
-        // Narrow integers are held with their sign spread.
+        // Narrow integers are stored sign-extended.
         let v = match d.size() {
             1 | 2 => {
                 let m = self.c32((1 << d.bits()) - 1);
@@ -197,7 +197,7 @@ impl Lower<'_> {
         self.v3(and, w, v, m)
     }
 
-    /// A 32-bit result brought back into a narrow integer's range.
+    /// Wraps a 32-bit result to a narrow integer's range.
     pub(crate) fn wrap(&mut self, d: DType, v: V) -> V {
         let w = self.w32();
         match d {

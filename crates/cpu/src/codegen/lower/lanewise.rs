@@ -1,4 +1,4 @@
-//! The lane loop: accesses that no vector instruction covers go element by element through the frame, in lane order.
+//! The lane loop: accesses that no vector instruction supports go element by element through the frame, in lane order.
 
 use super::super::asm::{Alu, Cc, W};
 use super::super::enc;
@@ -6,18 +6,18 @@ use super::super::inst::{Inst, Mem, Rm, Src, V};
 use super::Lower;
 use ir::DType;
 
-/// Frame offsets of the lane loop's data and of its byte offsets.
+/// The frame offsets of the lane loop's data and of its byte offsets.
 const DATA: i32 = 0;
 const OFFSETS: i32 = 256;
 
-/// How the lane loop walks through memory.
+/// The step of the lane loop in memory.
 #[derive(Clone, Copy)]
 pub(super) enum Step {
-    /// By this many bytes.
+    /// A constant number of bytes.
     Const(i64),
-    /// By this register's bytes.
+    /// The number of bytes in this register.
     Reg(V),
-    /// At these byte offsets.
+    /// The byte offsets in these lanes.
     Lanes(V),
 }
 
@@ -43,7 +43,7 @@ impl Lower<'_> {
         self.by_lane(d, p, step, bits, false);
     }
 
-    /// The first lanes from elements of 8 or 16 bits that lie so many bytes apart; the others are zero.
+    /// Loads the first lanes from strided elements of 8 or 16 bits; the other lanes are zero.
     pub(super) fn insert_lanes(&mut self, d: DType, p: V, step: i32, lanes: usize) -> V {
         let esize = d.size();
         let mut v = self.r64(0);
@@ -54,7 +54,7 @@ impl Lower<'_> {
         self.widened(d, v)
     }
 
-    /// The first lanes to elements that lie so many bytes apart.
+    /// Stores the first lanes to strided elements.
     pub(super) fn extract_lanes(&mut self, d: DType, v: V, p: V, step: i32, lanes: usize) {
         let esize = d.size();
         if esize >= 4 {

@@ -31,7 +31,7 @@ impl Lower<'_> {
                 }
                 self.alu(Alu::Cmp, n, Src::R(limit));
                 self.emit(Inst::Cmov { cc: Cc::G, dst: n, src: limit });
-                // A negative count is no iteration, as the loops' entry tests find.
+                // A negative count means no iterations, as the loops' entry tests find.
                 Count::Reg(n)
             }
         }
@@ -91,7 +91,7 @@ impl Lower<'_> {
         self.advance(1);
         self.compare_iv(iv, n, 0);
         self.branch(Cc::L, begin);
-        // Close: pre, entry test, body.
+        // Close the loop: pre, entry test, body.
         let Some(cx) = self.loops.pop() else { return };
         let first = match start {
             Some(src) => Inst::Mov { dst: iv, src },
@@ -117,7 +117,7 @@ impl Lower<'_> {
         }
     }
 
-    /// A fresh copy of a value, to be assigned again.
+    /// Returns a fresh copy of a value that can be assigned again.
     fn copy(&mut self, r: Reg, u: usize) -> V {
         let src = self.get(r, u);
         let class = self.classes[src.0 as usize];
@@ -126,7 +126,7 @@ impl Lower<'_> {
         dst
     }
 
-    /// `phi = next` for all carried values at once.
+    /// Emits `phi = next` for all carried values at once.
     pub(super) fn next(&mut self, carried: &[Carried]) {
         let mut moves = vec![];
         for c in carried {
@@ -140,7 +140,7 @@ impl Lower<'_> {
                 }
             }
         }
-        // A value that is itself a phi (or a conversion of one that does nothing) is saved before any move.
+        // A value that is itself a phi (or a no-op conversion of one) is saved before any move.
         let phis: Vec<V> = moves.iter().map(|m| m.0).collect();
         for m in &mut moves {
             if phis.contains(&m.1) {

@@ -7,13 +7,13 @@ use super::Lower;
 use ir::{Binary, Compare, DType};
 
 impl Lower<'_> {
-    /// A fresh register for a bool.
+    /// Returns a fresh register for a bool.
     pub(crate) fn fresh_mask(&mut self) -> V {
         let class = if self.wide_target() { Class::Mask } else { Class::Vec };
         self.fresh(class)
     }
 
-    /// One bit per lane in a general register (bits above the lanes are undefined).
+    /// Returns one bit per lane in a general register (bits above the lanes are undefined).
     pub(crate) fn mask_bits(&mut self, m: V) -> V {
         let g = self.gpr();
         let (enc, w) = if self.wide_target() { (&enc::KMOVW_TO, W::X) } else { (&enc::MOVMSKPS, self.w32()) };
@@ -21,19 +21,19 @@ impl Lower<'_> {
         g
     }
 
-    /// Not zero if the mask is on in any lane.
+    /// Returns a number that is not zero if the mask is on in any lane.
     pub(crate) fn any(&mut self, m: V) -> V {
         let bits = self.mask_bits(m);
         self.emit(Inst::Alu { op: Alu::And, dst: bits, src: Src::I((1 << self.l) - 1) });
         bits
     }
 
-    /// A mask as all-ones 32-bit lanes.
+    /// Converts a mask to all-ones 32-bit lanes.
     pub(crate) fn mask_to_lanes(&mut self, m: V) -> V {
         if self.wide_target() { self.v2(&enc::PMOVM2D, self.w32(), m) } else { m }
     }
 
-    /// 32-bit lanes that are zero or all ones as a mask.
+    /// Converts 32-bit lanes that are zero or all ones to a mask.
     pub(crate) fn lanes_to_mask(&mut self, v: V) -> V {
         if !self.wide_target() {
             return v;
@@ -43,12 +43,12 @@ impl Lower<'_> {
         m
     }
 
-    /// AVX2: a mask of 32-bit lanes for 64-bit data.
+    /// AVX2: converts a mask of 32-bit lanes to 64-bit lanes.
     pub(crate) fn widen_mask(&mut self, m: V) -> V {
         self.v2(&enc::PMOVSXDQ, self.w64(), m)
     }
 
-    /// AVX2: a mask of 64-bit lanes to the common form.
+    /// AVX2: converts a mask of 64-bit lanes to the common form.
     fn narrow_mask(&mut self, m: V) -> V {
         if self.w64() == W::X {
             return self.v2i(&enc::PSHUFD, W::X, m, 0x08);
@@ -57,7 +57,7 @@ impl Lower<'_> {
         self.v3i(&enc::SHUFPS, W::X, m, high, 0x88)
     }
 
-    /// Logic on masks.
+    /// Emits a logical operation on masks.
     pub(crate) fn mask_logic(&mut self, op: Binary, a: V, b: V) -> V {
         let dst = self.fresh_mask();
         let (enc, w) = match (op, self.wide_target()) {
@@ -83,7 +83,7 @@ impl Lower<'_> {
         dst
     }
 
-    /// `m ? a : b`, where `a` may be a constant.
+    /// Emits `m ? a : b`, where `a` may be a constant.
     pub(crate) fn select(&mut self, d: DType, m: V, a: impl Into<Rm>, b: V) -> V {
         let a = a.into();
         if d == DType::Bool {
@@ -166,7 +166,7 @@ impl Lower<'_> {
         }
     }
 
-    /// An operand in a register.
+    /// Returns an operand in a register.
     pub(crate) fn rm_reg(&mut self, x: Rm, wide: bool) -> V {
         match x {
             Rm::R(v) => v,

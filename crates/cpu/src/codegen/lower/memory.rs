@@ -1,8 +1,8 @@
-//! Loads and stores.
+//! Lowers loads and stores.
 //!
-//! Lanes that stand next to each other in memory move as vectors, 32- and 64-bit loads at other places by gathers. What
-//! is left (narrow types off the straight path, scatters) goes lane by lane through the frame, in lane order. Memory
-//! under a false mask is never touched.
+//! Lanes that are adjacent in memory are accessed as vectors, 32- and 64-bit loads with other layouts by gathers.
+//! All other accesses (narrow types that are not contiguous, scatters) go lane by lane through the frame, in lane order. Memory
+//! under a false mask is never accessed.
 
 use super::super::NEAR;
 use super::super::asm::{Alu, Cc, W};
@@ -16,14 +16,14 @@ use compiler::loops::lanes::index_varies;
 use compiler::loops::{Atom, Buf, Index, Reg, Size};
 use ir::{Binary, DType, Scalar};
 
-/// How the lanes of an access lie in memory.
+/// The layout of an access's lanes in memory.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Access {
-    /// Lane i at i times this many elements.
+    /// Lane i is at i times this many elements.
     Stride(i64),
-    /// As `Stride`, known at run time.
+    /// Like `Stride`, with a stride known at run time.
     Runtime(u32),
-    /// Each lane anywhere.
+    /// Each lane has its own address.
     Lanes,
 }
 
@@ -77,7 +77,7 @@ impl Lower<'_> {
         }
     }
 
-    /// The mask of an access in a vector loop.
+    /// Returns the mask of an access in a vector loop, combined with the tail's.
     fn with_tail(&mut self, user: Option<V>) -> Option<V> {
         match (user, self.tail) {
             (Some(a), Some(b)) => Some(self.mask_logic(Binary::And, a, b)),
@@ -94,7 +94,7 @@ impl Lower<'_> {
         skip
     }
 
-    /// Zero where the mask is off.
+    /// Loads lane by lane; zero where the mask is off.
     fn lane_load(&mut self, d: DType, buf: Buf, index: &Index, on: Option<V>, u: usize) -> V {
         let esize = d.size() as i32;
         let mem = self.address(Some(buf), index);
@@ -185,7 +185,7 @@ impl Lower<'_> {
         }
     }
 
-    /// Of an access that no vector instruction covers: how many bytes lanes are apart, and how many are on, if both are known.
+    /// For an access that no vector instruction supports: the stride in bytes and the number of active lanes, if both are known.
     fn known_lanes(&self, d: DType, access: Access, on: Option<V>) -> Option<(i64, usize)> {
         let Access::Stride(s) = access else { return None };
         let lanes = match on {
@@ -198,7 +198,7 @@ impl Lower<'_> {
         (!self.wide_target() && step.unsigned_abs() < 1 << 24).then_some((step, lanes))
     }
 
-    /// Whether lanes so many elements apart are picked from whole vectors, which beats gathering them.
+    /// Returns whether strided lanes are permuted from full vector loads, which is faster than gathering them.
     fn uses_permute(&self, d: DType, stride: i64) -> bool {
         let fills = match d.size() {
             1 => false,
@@ -208,7 +208,7 @@ impl Lower<'_> {
         self.wide_target() && fills && (stride == -1 || (2..=NEAR.min(self.l as i64)).contains(&stride))
     }
 
-    /// Lanes a few elements apart, from the vectors that hold them all; nothing beyond the last lane is read.
+    /// Loads lanes a few elements apart by permuting the vectors that contain them; nothing after the last lane is read.
     fn picked_load(&mut self, d: DType, p: V, stride: i64) -> V {
         let (lanes, esize) = (self.l as i64, d.size() as i64);
         let w = W::of_bytes(self.l * d.size());
@@ -218,7 +218,7 @@ impl Lower<'_> {
             _ => (&enc::MOVUPS, &enc::PERMT2PS),
         };
         let vectors = if stride < 0 { 2 } else { stride };
-        // The last vector ends with the last lane; backwards both are the one vector that ends at the first lane.
+        // The last vector ends with the last lane; for negative strides both are the one vector that ends at the first lane.
         let start = |k: i64| match () {
             _ if stride < 0 => 1 - lanes,
             _ if k + 1 == vectors => (lanes - 1) * (stride - 1),
@@ -359,7 +359,7 @@ impl Lower<'_> {
         dst
     }
 
-    /// Whether vector moves of this dtype can be masked.
+    /// Returns whether vector moves of this dtype can be masked.
     fn masks_natively(&self, d: DType) -> bool {
         self.wide_target() || d.size() >= 4
     }

@@ -1,11 +1,12 @@
-//! Kernels to instructions over virtual registers.
+//! Lowers kernels to instructions over virtual registers.
 //!
-//! A value that varies by lane takes one vector register per unrolled copy; a uniform value is a vector register of
-//! which lane 0 counts, made once and broadcast where lanes need it. Values are held wide: small floats as f32 that the
-//! dtype can represent, small integers extended to 32 bits, bool as a mask (AVX-512) or as all-ones 32-bit lanes (AVX2).
-//! The number of lanes is that of the widest dtype, so every value of a vector loop takes exactly one register.
+//! A value that varies by lane takes one vector register per unrolled copy. A uniform value is a vector register of which only
+//! lane 0 is used; it is computed once and broadcast where lanes need it. Values are stored in wider types: small floats as f32
+//! numbers that the dtype can represent, small integers extended to 32 bits, bool as a mask (AVX-512) or as all-ones 32-bit
+//! lanes (AVX2).
+//! The number of lanes follows from the widest dtype, so every value of a vector loop takes exactly one register.
 //!
-//! Each open loop has two lists of instructions, `pre` and `body`; addresses, constants and broadcasts that do not change
+//! Each open loop has two lists of instructions, `pre` and `body`. Addresses, constants and broadcasts that do not change
 //! inside a loop are put into its `pre`.
 
 mod address;
@@ -36,7 +37,7 @@ use compiler::loops::{Kernel, Op, Reg, Size, Stmt, Var};
 use ir::{DType, Scalar};
 use rustc_hash::FxHashMap;
 
-/// Most unrolled copies of a vector loop's body.
+/// The maximum number of unrolled copies of a vector loop's body.
 pub(crate) const MAX_UNROLL: usize = 8;
 
 /// The instructions of a kernel.
@@ -87,17 +88,17 @@ pub(crate) fn lower(k: &Kernel, target: Target) -> Code {
 /// A loop being lowered; the first is the kernel itself.
 struct LoopCx {
     iv: V,
-    /// Value of the variable at the start, 0 if absent.
+    /// The value of the variable at the start; 0 if absent.
     start: Option<V>,
     pre: Vec<Inst>,
     body: Vec<Inst>,
-    /// Multiples of the variable, in bytes, kept by addition.
+    /// Multiples of the variable in bytes, updated by addition.
     derived: Vec<(Size, usize, V)>,
     bases: FxHashMap<BaseKey, V>,
     consts: FxHashMap<Const, V>,
     /// Broadcasts and general-register copies of values from outside the loop.
     outer: Copies,
-    /// Those of values made in the loop's body.
+    /// Broadcasts and copies of values defined in the loop's body.
     local: Copies,
 }
 
@@ -138,21 +139,21 @@ pub(crate) struct Lower<'a> {
     pool: Pool,
     labels: u32,
     loops: Vec<LoopCx>,
-    /// Instructions go into this loop's `pre` instead of the innermost body.
+    /// The loop whose `pre` receives instructions, instead of the innermost body.
     pre: Option<usize>,
     vals: Vec<[V; MAX_UNROLL]>,
     consts: Vec<Option<Scalar>>,
     varying: Vec<bool>,
     reg_level: Vec<u32>,
     var_level: Vec<u32>,
-    /// Lanes and copies of the open vector loop, or 1.
+    /// The numbers of lanes and copies of the open vector loop, or 1.
     lanes: usize,
     unroll: usize,
-    /// Lanes of the op being lowered: `lanes`, or 1 for a uniform op.
+    /// The number of lanes of the op being lowered: `lanes`, or 1 for a uniform op.
     pub(crate) l: usize,
-    /// Which lanes are on in the loop's last, partial iteration.
+    /// The mask of active lanes in the loop's last, partial iteration.
     tail: Option<V>,
-    /// How many those are, if that is known.
+    /// The number of those lanes, if it is known.
     tail_lanes: Option<usize>,
     vector: Option<VectorCx>,
     /// `bufs`, `sizes`, `begin`, `end`.
@@ -183,7 +184,7 @@ impl Lower<'_> {
         self.target == Target::Avx512
     }
 
-    /// The level whose body new instructions belong to.
+    /// The level whose body receives new instructions.
     fn cur(&self) -> usize {
         self.pre.map_or(self.loops.len(), |p| p) - 1
     }
@@ -198,7 +199,7 @@ impl Lower<'_> {
         }
     }
 
-    /// Runs `f` with instructions going in front of the loop at `level`.
+    /// Runs `f`; its instructions are put before the loop at `level`.
     fn before_loop<R>(&mut self, level: usize, f: impl FnOnce(&mut Self) -> R) -> R {
         let old = self.pre.replace(level);
         let r = f(self);
@@ -271,9 +272,9 @@ impl Lower<'_> {
         }
     }
 
-    /// Puts the instructions of unrolled copies side by side, so that their dependency chains overlap even in a small
-    /// window. Pieces with branches, calls or stores into the frame stay as they are, and so do copies that use what an
-    /// earlier one made (an address, a broadcast). The marks are lengths of the body and numbers of registers.
+    /// Interleaves the instructions of unrolled copies, so that their dependency chains overlap even in a small out-of-order
+    /// window. Segments with branches, calls or stores into the frame stay unchanged, and so do copies that use a value that an
+    /// earlier copy defined (an address, a broadcast). The marks are lengths of the body and numbers of registers.
     fn interleave(&mut self, marks: &[(usize, u32)]) {
         let top = self.loops.len() - 1;
         let body = &mut self.loops[top].body;

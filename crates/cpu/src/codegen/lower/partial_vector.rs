@@ -1,6 +1,6 @@
-//! AVX2: fewer adjacent elements than lanes, where their number is known: the ends of rows, and rows shorter than a vector.
+//! AVX2: vectors with fewer adjacent elements than lanes, whose number is known: the ends of rows, and rows shorter than a vector.
 //!
-//! Masked moves know 32- and 64-bit lanes only, and their stores take many steps on some machines; so elements move in
+//! Masked moves only support 32- and 64-bit lanes, and masked stores are slow on some machines. So elements are moved in
 //! pieces of 8, 4, 2 and 1 bytes, of which two may overlap.
 
 use super::super::asm::{Alu, W};
@@ -9,18 +9,18 @@ use super::super::inst::{Inst, Mem, Src, V};
 use super::Lower;
 use ir::DType;
 
-/// The largest piece of so many bytes, fewer than 16.
+/// The largest piece of at most `bytes` bytes, where `bytes` is less than 16.
 fn piece(bytes: usize) -> usize {
     1 << bytes.ilog2().min(3)
 }
 
 impl Lower<'_> {
-    /// How many lanes are on, if that is known and they are those of the loop's last, partial iteration.
+    /// Returns the number of active lanes, if it is known and the mask is that of the loop's last, partial iteration.
     pub(super) fn active_lanes(&self, on: Option<V>) -> Option<usize> {
         self.tail_lanes.filter(|_| on.is_some() && on == self.tail && !self.wide_target())
     }
 
-    /// `n` adjacent elements of 1 or 2 bytes into lanes, zeros behind them.
+    /// Loads `n` adjacent elements of 1 or 2 bytes into lanes, with zeros after them.
     pub(super) fn load_partial(&mut self, d: DType, mem: Mem, n: usize) -> V {
         let bytes = n * d.size();
         let whole = piece(bytes);
@@ -30,7 +30,7 @@ impl Lower<'_> {
             let v = self.v2(&enc::MOVQ_FROM, W::X, low);
             return self.widened(d, v);
         }
-        // What is left ends where the elements do. Where it overlaps the first piece, both have the same bits.
+        // The remainder ends where the elements do. Where it overlaps the first piece, both have the same bits.
         let left = bytes - whole;
         let last = if whole == 8 { left.next_power_of_two() } else { whole };
         let high = self.gpr();
@@ -53,7 +53,7 @@ impl Lower<'_> {
         }
     }
 
-    /// The first `n` lanes to adjacent elements.
+    /// Stores the first `n` lanes to adjacent elements.
     pub(super) fn store_partial(&mut self, d: DType, v: V, mem: Mem, n: usize) {
         if d.size() >= 4 {
             return self.few_lanes(v, mem, n * d.size());
@@ -70,7 +70,7 @@ impl Lower<'_> {
         }
     }
 
-    /// Fewer than 8 bytes.
+    /// Stores fewer than 8 bytes.
     fn few_bytes(&mut self, v: V, mem: Mem, bytes: usize) {
         let g = self.gpr();
         self.to(g, &enc::MOVQ_TO, W::X, V::NONE, v);
@@ -82,7 +82,7 @@ impl Lower<'_> {
         }
     }
 
-    /// Lanes of 4 or 8 bytes, fewer bytes than a vector.
+    /// Stores lanes of 4 or 8 bytes, fewer than a vector.
     fn few_lanes(&mut self, mut v: V, mut mem: Mem, mut bytes: usize) {
         if bytes >= 16 {
             self.store_vec(&enc::MOVUPS_ST, W::X, v, mem);

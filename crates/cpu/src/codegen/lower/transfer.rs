@@ -1,4 +1,4 @@
-//! Adjacent elements to lanes and back: widening, narrowing, and the raw bits of small dtypes.
+//! Loads and stores of adjacent elements: upcasts, downcasts, and the raw bits of narrow dtypes.
 
 use super::super::asm::W;
 use super::super::enc;
@@ -6,7 +6,7 @@ use super::super::inst::{Class, Inst, Mem, V};
 use super::Lower;
 use ir::DType;
 
-/// The instruction that makes lanes of adjacent elements.
+/// Returns the instruction that expands adjacent elements to lanes.
 fn lanes_of(d: DType) -> &'static enc::Enc {
     match d {
         DType::F32 | DType::I32 | DType::U32 => &enc::MOVUPS,
@@ -20,7 +20,7 @@ fn lanes_of(d: DType) -> &'static enc::Enc {
 }
 
 impl Lower<'_> {
-    /// Adjacent elements into lanes; a mask only where `masks_natively`.
+    /// Loads adjacent elements into lanes; with a mask only where `masks_natively`.
     pub(super) fn unit_load(&mut self, d: DType, mem: Mem, on: Option<V>) -> V {
         let w = self.w(d);
         let enc = lanes_of(d);
@@ -40,13 +40,13 @@ impl Lower<'_> {
         self.unpack(d, v)
     }
 
-    /// 8- and 16-bit lanes, adjacent in the low part of a register, to the form in which values are held.
+    /// Converts 8- and 16-bit lanes, adjacent in the low part of a register, to the register representation.
     pub(super) fn widened(&mut self, d: DType, v: V) -> V {
         let v = self.v2(lanes_of(d), self.w32(), v);
         self.unpack(d, v)
     }
 
-    /// Raw bits in 32-bit lanes to the form in which values are held.
+    /// Converts raw bits in 32-bit lanes to the register representation.
     fn unpack(&mut self, d: DType, v: V) -> V {
         match d {
             DType::BF16 => self.v2i(&enc::PSLLD_I, self.w32(), v, 16),
@@ -84,7 +84,7 @@ impl Lower<'_> {
         }
     }
 
-    /// The form held in lanes to raw bits in 32-bit lanes.
+    /// Converts the register representation to raw bits in 32-bit lanes.
     fn pack(&mut self, d: DType, v: V) -> V {
         match d {
             DType::BF16 => self.v2i(&enc::PSRLD_I, self.w32(), v, 16),
@@ -147,7 +147,7 @@ impl Lower<'_> {
         store(self, enc, W::X, v, V::NONE, None);
     }
 
-    /// Raw bits in 32-bit lanes to adjacent elements of 8 or 16 bits, where there is no instruction for it.
+    /// Converts raw bits in 32-bit lanes to adjacent elements of 8 or 16 bits, where there is no single instruction for it.
     fn narrowed(&mut self, d: DType, v: V) -> V {
         // Gather the low bytes of each 128-bit half, then join the halves.
         let w = self.w(d);
@@ -170,7 +170,7 @@ impl Lower<'_> {
         }
     }
 
-    /// The form held in lanes to adjacent elements of 8 or 16 bits in the low part of a register.
+    /// Converts the register representation to adjacent elements of 8 or 16 bits in the low part of a register.
     pub(super) fn packed(&mut self, d: DType, v: V) -> V {
         if d == DType::F16 {
             return self.v2i(&enc::CVTPS2PH, self.w(d), v, 0);

@@ -1,6 +1,6 @@
-//! Loops that copy a block of rows column by column, or back: one call of the routine that transposes tiles.
+//! Loops that copy a block of rows column by column, or back, become one call of the routine that transposes tiles.
 //!
-//! They stand around kernels whose short rows have a lane each. Lane by lane they would take longer than what they are for.
+//! Such loops surround kernels with one short row per lane. Copying lane by lane would take longer than the kernel itself.
 
 use super::super::helper;
 use super::super::inst::{Inst, Mem, V};
@@ -8,11 +8,11 @@ use super::Lower;
 use super::loops::Count;
 use compiler::loops::{Atom, Buf, Extent, Index, Loop, LoopKind, Op, Size, Stmt, Var};
 
-/// A copy: where elements are read and written.
+/// A copy: its source and destination.
 struct Copy<'a> {
     from: (Buf, &'a Index),
     to: (Buf, &'a Index),
-    /// Of the rows, and of their elements.
+    /// The extents of the rows, and of their elements.
     extents: [&'a Extent; 2],
     vars: [Var; 2],
 }
@@ -31,7 +31,7 @@ fn copy(l: &Loop) -> Option<Copy<'_>> {
     plain.then_some(Copy { from: (*from, read), to: (*to, written), extents: [&l.extent, &inner.extent], vars })
 }
 
-/// The index without two variables, and their strides.
+/// Returns the index without two variables, and their strides.
 fn split_strides(index: &Index, vars: [Var; 2]) -> Option<(Index, [Size; 2])> {
     let (mut rest, mut strides) = (index.clone(), [None; 2]);
     rest.terms.retain(|(atom, _)| !vars.iter().any(|v| *atom == Atom::Var(*v)));
@@ -47,7 +47,7 @@ fn split_strides(index: &Index, vars: [Var; 2]) -> Option<(Index, [Size; 2])> {
 }
 
 impl Lower<'_> {
-    /// Emits the call for loops that only turn rows into columns or back; whether these are such loops.
+    /// Emits the call if the loops only transpose rows or transpose them back; returns whether they do.
     pub(super) fn lower_transpose(&mut self, l: &Loop) -> bool {
         let Some(copy) = copy(l) else { return false };
         let ends = (split_strides(copy.from.1, copy.vars), split_strides(copy.to.1, copy.vars));
@@ -96,7 +96,7 @@ impl Lower<'_> {
         }
     }
 
-    /// A word of the transfer area.
+    /// Stores a word in the transfer area.
     fn hand_over(&mut self, k: usize, v: V) {
         self.store_gpr(v, Mem::frame(8 * k as i32), 8);
     }

@@ -8,7 +8,7 @@ use super::Lower;
 use compiler::loops::Reg;
 use ir::{DType, DTypeKind as Kind, Scalar};
 
-/// The bits of a constant in a lane: narrow types as they are held in registers.
+/// Returns the bits of a constant in a lane, with narrow types in their register representation.
 pub(crate) fn lane_const(s: Scalar) -> Const {
     let d = s.dtype();
     if d.size() == 8 {
@@ -22,7 +22,7 @@ pub(crate) fn lane_const(s: Scalar) -> Const {
 }
 
 impl Lower<'_> {
-    /// The register of a value at `self.l` lanes.
+    /// Returns the register of a value at `self.l` lanes.
     pub(crate) fn get(&mut self, r: Reg, u: usize) -> V {
         if let Some(s) = self.consts[r.0 as usize] {
             return self.scalar_const(s);
@@ -34,7 +34,7 @@ impl Lower<'_> {
         if self.l == 1 { v } else { self.broadcast(r, v) }
     }
 
-    /// A value as the second source of an instruction.
+    /// Returns a value as the second source of an instruction.
     pub(crate) fn get_rm(&mut self, r: Reg, u: usize) -> Rm {
         match self.consts[r.0 as usize] {
             Some(s) if s.dtype() != DType::Bool => Rm::C(self.pool.id(lane_const(s))),
@@ -42,7 +42,7 @@ impl Lower<'_> {
         }
     }
 
-    /// A constant in a register (a mask for bool).
+    /// Returns a constant in a register (a mask for bool).
     pub(crate) fn scalar_const(&mut self, s: Scalar) -> V {
         if s.dtype() == DType::Bool && self.wide_target() {
             let g = self.gpr();
@@ -54,7 +54,7 @@ impl Lower<'_> {
         self.const_reg(lane_const(s))
     }
 
-    /// A pool constant in a register, loaded in front of the loop.
+    /// Returns a pool constant in a register, loaded before the loop.
     pub(crate) fn const_reg(&mut self, c: Const) -> V {
         let level = self.vector.map_or(self.cur(), |v| v.level);
         let home = if level <= self.cur() { level } else { self.cur() };
@@ -82,7 +82,7 @@ impl Lower<'_> {
         self.const_reg(Const::Lane64(bits))
     }
 
-    /// Lane 0 of a uniform value in every lane.
+    /// Broadcasts lane 0 of a uniform value to every lane.
     fn broadcast(&mut self, r: Reg, v: V) -> V {
         let Some(vector) = self.vector else { return v };
         let made = self.reg_level[r.0 as usize] as usize;
@@ -121,7 +121,7 @@ impl Lower<'_> {
         self.v2(enc, w, v)
     }
 
-    /// A uniform i64 value in a general register.
+    /// Returns a uniform i64 value in a general register.
     pub(crate) fn gpr_of(&mut self, r: Reg) -> V {
         if let Some(s) = self.consts[r.0 as usize] {
             let dst = self.gpr();
@@ -148,7 +148,7 @@ impl Lower<'_> {
         dst
     }
 
-    /// Notes that a uniform i64 value made now is also in a general register.
+    /// Records that a uniform i64 value is also in a general register.
     pub(crate) fn note_gpr(&mut self, r: Reg, g: V) {
         let cur = self.cur();
         self.loops[cur].local.gpr.insert(r, g);

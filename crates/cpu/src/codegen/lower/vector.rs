@@ -1,4 +1,4 @@
-//! Vector loops in three pieces: unrolled, single, and a masked rest; reductions by a fixed tree.
+//! Vector loops in three pieces: unrolled, single, and a masked remainder; reductions by a fixed tree.
 
 use super::super::asm::{Alu, Cc, W};
 use super::super::enc;
@@ -10,13 +10,13 @@ use compiler::loops::{Carried, Extent, Loop, Op, Size, Stmt};
 use ir::{Binary, DType};
 
 impl Lower<'_> {
-    /// How many lanes and copies a vector loop gets.
+    /// Returns the number of lanes and unrolled copies of a vector loop.
     fn shape(&self, l: &Loop) -> (usize, usize) {
         let wide = lanes::has_wide_lanes(self.k, l, &self.varying);
         let mut lanes = self.full().bytes() / if wide { 8 } else { 4 };
         let weight = weight(&l.body, self.k);
-        // Enough independent chains to hide latencies, few enough to stay in registers. A scan's or column's serial
-        // loop inside is one long chain per lane, and wide rows please the prefetcher.
+        // Use enough independent chains to hide latencies, but few enough to stay in registers. A serial loop inside (of a scan or
+        // a column) is one long chain per lane, and long contiguous rows suit the hardware prefetcher.
         let chained = l.body.iter().any(|s| matches!(s, Stmt::Loop(inner) if !inner.carried.is_empty()));
         let mut unroll = match weight {
             0..=10 if chained => 8,
@@ -105,7 +105,7 @@ impl Lower<'_> {
         self.l = 1;
     }
 
-    /// A piece of a vector loop up to a constant bound; `again` if it may run more than once.
+    /// Emits a piece of a vector loop up to a constant bound; `again` if it may run more than once.
     fn piece(&mut self, l: &Loop, unroll: usize, to: Option<(Count, bool)>) {
         let Some((to, again)) = to else { return };
         let begin = self.label();
@@ -120,7 +120,7 @@ impl Lower<'_> {
         self.emit(Inst::LoopEnd);
     }
 
-    /// A piece that runs while a whole step is left.
+    /// Emits a piece that runs while a whole step is left.
     fn runtime_piece(&mut self, l: &Loop, unroll: usize, n: V) {
         let step = (self.lanes * unroll) as i64;
         let iv = self.loops[self.loops.len() - 1].iv;
@@ -139,7 +139,7 @@ impl Lower<'_> {
         self.bind(end);
     }
 
-    /// The last, partial vector of `rest` lanes.
+    /// Emits the last, partial vector of `rest` lanes.
     fn tail_piece(&mut self, l: &Loop, rest: Count) {
         self.l = self.lanes;
         let mask = match (rest, self.wide_target()) {
@@ -178,7 +178,7 @@ impl Lower<'_> {
         self.loops[top].local = super::Copies::default();
         self.block(&l.body);
         if let Some(tail) = self.tail {
-            // Lanes that are off keep their sums.
+            // Inactive lanes keep their sums.
             self.l = self.lanes;
             let mut moves = vec![];
             for c in &l.carried {
@@ -194,7 +194,7 @@ impl Lower<'_> {
         }
     }
 
-    /// Joins copies pairwise, then lanes by halves, then the initial value.
+    /// Combines copies pairwise, then lanes by halves, then the initial value.
     fn reduce(&mut self, c: &Carried, lanes: usize, unroll: usize) -> V {
         let op = c.combine.unwrap_or(Binary::Add);
         let dtype = self.dtype(c.phi);
@@ -209,7 +209,7 @@ impl Lower<'_> {
         let mut v = acc[0];
         let (mut d, mut o) = (dtype, op);
         if dtype == DType::Bool {
-            // Masks are joined as integers.
+            // Masks are combined as integers.
             v = self.mask_to_lanes(v);
             d = DType::I32;
             o = match op {
@@ -239,13 +239,13 @@ impl Lower<'_> {
     }
 }
 
-/// The loops inside a loop, if it has any.
+/// Returns the loops inside a loop, if it has any.
 fn innermost(l: &Loop) -> Option<Vec<&Loop>> {
     let inside: Vec<&Loop> = l.body.iter().filter_map(|s| if let Stmt::Loop(l) = s { Some(l) } else { None }).collect();
     (!inside.is_empty()).then_some(inside)
 }
 
-/// About how many instructions a body takes.
+/// Estimates the number of instructions of a body.
 fn weight(body: &[Stmt], k: &compiler::loops::Kernel) -> usize {
     body.iter()
         .map(|s| match s {
@@ -257,7 +257,7 @@ fn weight(body: &[Stmt], k: &compiler::loops::Kernel) -> usize {
                 _ => 2,
             },
             Stmt::Store { .. } => 1,
-            // What a loop does around the loops inside of it hardly counts.
+            // The cost of a loop around other loops is negligible.
             Stmt::Loop(l) => match innermost(l) {
                 Some(n) => n.iter().map(|l| weight(&l.body, k)).max().unwrap_or(0),
                 None => weight(&l.body, k),

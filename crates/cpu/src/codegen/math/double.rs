@@ -1,6 +1,6 @@
-//! f64 lanes: exp, exp2, log, log2, log1p, expm1, tanh, logistic. At most 2 ulp each, but for logistic's 3.
+//! f64 lanes: exp, exp2, log, log2, log1p, expm1, tanh, logistic. The error is at most 2 ulp, except for logistic's 3.
 //!
-//! The reductions are those of the f32 functions; log is fdlibm's, with s = f / (2 + f).
+//! The argument reductions are those of the f32 functions; log is fdlibm's, with s = f / (2 + f).
 
 use super::super::enc::{self, Enc};
 use super::super::inst::{FmaKind, Rm, V};
@@ -10,10 +10,10 @@ use ir::{Compare, DType, Unary};
 
 /// 1.5 · 2⁵².
 const MAGIC: f64 = 6_755_399_441_055_744.0;
-/// ln 2 with 21 trailing zero bits, and the rest.
+/// ln 2 with 21 trailing zero bits, and the remainder.
 pub(super) const LN2_HI: f64 = 6.931_471_803_691_238e-1;
 pub(super) const LN2_LO: f64 = 1.908_214_929_270_587_7e-10;
-/// (eʳ - 1 - r) / r².
+/// The polynomial (eʳ - 1 - r) / r².
 const EXP: [f64; 11] = [
     2.0914685161418067e-9,
     2.5105214474751413e-8,
@@ -37,7 +37,7 @@ const LOG: [f64; 7] = [
     6.666_666_666_666_735e-1,
 ];
 
-/// A function of f64 lanes, if it has an inline form.
+/// Emits a function of f64 lanes, if it has an inline form.
 pub(super) fn unary(lo: &mut Lower<'_>, op: Unary, x: V) -> Option<V> {
     let mut d = F64Ops(lo);
     Some(match op {
@@ -95,7 +95,7 @@ impl F64Ops<'_, '_> {
         self.pd(&enc::PORQ, x, s)
     }
 
-    /// (n in the low bits of a float, r, eʳ - 1).
+    /// Reduces x = n ln 2 + r; returns (n in the low bits of a float, r, eʳ - 1).
     fn reduce(&mut self, x: V) -> (V, V) {
         let (log2e, magic) = (self.k(std::f64::consts::LOG2_E), self.k(MAGIC));
         let shifted = self.mad(x, log2e, magic);
@@ -108,14 +108,14 @@ impl F64Ops<'_, '_> {
         (shifted, self.mad(s, q, r))
     }
 
-    /// 2ⁿ times a power of two, for n in the low bits of a float and a normal result.
+    /// Computes 2ⁿ times a power of two, for n in the low bits of a float and a normal result.
     fn scale_by_power_of_two(&mut self, shifted: V, times: f64) -> V {
         let e = self.shl(shifted, 52);
         let times = self.k(times);
         self.pd(&enc::PADDQ, e, times)
     }
 
-    /// (eʳ - 1, 2ⁿ⁻²) of x = n ln 2 + r, for n from -1020 to 1025.
+    /// Returns (eʳ - 1, 2ⁿ⁻²) of x = n ln 2 + r, for n from -1020 to 1025.
     pub(super) fn exp_quarter(&mut self, x: V) -> (V, V) {
         let (shifted, em1) = self.reduce(x);
         (em1, self.scale_by_power_of_two(shifted, 0.25))
@@ -127,14 +127,15 @@ impl F64Ops<'_, '_> {
         self.scaled(shifted, em1)
     }
 
-    /// e to the power `x + rest`, for a rest far below `x` or 0; what is rounded off before the last addition is less than a quarter ulp.
+    /// Computes e to the power `x + rest`, for a rest far smaller than `x` or 0. The rounding error before the last addition is
+    /// less than a quarter ulp.
     pub(super) fn exp_sum(&mut self, x: V, rest: V) -> V {
         let x = self.clamp(x, -746.0, 710.0);
         let (log2e, magic) = (self.k(std::f64::consts::LOG2_E), self.k(MAGIC));
         let shifted = self.mad(x, log2e, magic);
         let n = self.pd(&enc::SUBPD, shifted, magic);
         let (hi, lo) = (self.k(LN2_HI), self.k(LN2_LO));
-        // Exact, as n hi is; then r, and what r leaves out of it.
+        // Exact, since n hi is exact; then r, and the rounding error of r.
         let near = self.nmad(n, hi, x);
         let r = self.nmad(n, lo, near);
         let back = self.pd(&enc::SUBPD, near, r);
@@ -154,7 +155,8 @@ impl F64Ops<'_, '_> {
         self.times_power(shifted, p)
     }
 
-    /// For results that become f32: beyond its range by far they stay inside of f64's.
+    /// Computes e to the power `x` for results that are converted to f32:
+    /// results far outside of the f32 range stay within that of f64.
     pub(super) fn exp_for_f32(&mut self, x: V) -> V {
         let x = self.clamp(x, -200.0, 200.0);
         let (shifted, em1) = self.reduce(x);
@@ -162,7 +164,7 @@ impl F64Ops<'_, '_> {
         self.mad(em1, s, s)
     }
 
-    /// x = n + r; 2ʳ is e to the r ln 2.
+    /// x = n + r; 2ʳ is e to the power r ln 2.
     fn exp2(&mut self, x: V) -> V {
         let x = self.clamp(x, -1076.0, 1025.0);
         let magic = self.k(MAGIC);
@@ -177,14 +179,14 @@ impl F64Ops<'_, '_> {
         self.scaled(shifted, em1)
     }
 
-    /// 2ⁿ (1 + `em1`), once rounded.
+    /// Computes 2ⁿ (1 + `em1`), rounded once.
     fn scaled(&mut self, shifted: V, em1: V) -> V {
         let one = self.k(1.0);
         let p = self.pd(&enc::ADDPD, em1, one);
         self.times_power(shifted, p)
     }
 
-    /// 2ⁿ p, once rounded.
+    /// Computes 2ⁿ p, rounded once.
     fn times_power(&mut self, shifted: V, p: V) -> V {
         if self.0.wide_target() {
             let magic = self.k(MAGIC);
@@ -221,8 +223,8 @@ impl F64Ops<'_, '_> {
         self.with_sign(y, given)
     }
 
-    /// t / (t + 2) with t = e²ˣ - 1 = 2ⁿ - 1 + 2ⁿ r + 2ⁿ (eʳ - 1 - r). Numbers that nearly cancel keep what they round off until the end: of
-    /// r, of the sum of the first parts, and of t + 2. At most 2 ulp.
+    /// Computes t / (t + 2) with t = e²ˣ - 1 = 2ⁿ - 1 + 2ⁿ r + 2ⁿ (eʳ - 1 - r). The rounding errors of terms that nearly cancel
+    /// are kept until the end: of r, of the sum of the first terms, and of t + 2. At most 2 ulp.
     fn tanh(&mut self, given: V) -> V {
         let magnitude = self.0.c64(!(1 << 63));
         let a = self.pd(&enc::PANDQ, given, magnitude);
@@ -259,7 +261,7 @@ impl F64Ops<'_, '_> {
         self.with_sign(y, given)
     }
 
-    /// As in f32, with 2⁻¹²⁸ in place of 2⁻³².
+    /// As for f32, with 2⁻¹²⁸ in place of 2⁻³².
     fn logistic(&mut self, x: V) -> V {
         let small = 2f64.powi(-128);
         let x = self.clamp(x, -746.0, 100.0);
@@ -274,7 +276,7 @@ impl F64Ops<'_, '_> {
         self.pd(&enc::DIVPD, one, d)
     }
 
-    /// x = 2ᵉ (1 + f) with 1 + f between √½ and √2: (e, f), and 1 + f itself.
+    /// Splits x = 2ᵉ (1 + f) with 1 + f between √½ and √2; returns (e, f), and 1 + f itself.
     pub(super) fn split(&mut self, given: V) -> (V, V, V) {
         let tiny = self.k(f64::MIN_POSITIVE);
         let small = self.0.compare(Compare::Lt, DType::F64, given, tiny);
@@ -287,10 +289,10 @@ impl F64Ops<'_, '_> {
         (self.0.select(DType::F64, small, lower, e), f, m)
     }
 
-    /// The same of a number that is not subnormal.
+    /// Splits a number that is not subnormal.
     pub(super) fn split_normal(&mut self, x: V) -> (V, V, V) {
         let w = self.0.w64();
-        // Exponent of x / √½, as a float by way of MAGIC's low bits (the sign bit is clear).
+        // The exponent of x / √½, converted to a float with the low bits of MAGIC (the sign bit is clear).
         let sqrt_half = self.0.c64(0x3fe6_a09e_667f_3bcd);
         let i = self.pd(&enc::PSUBQ, x, sqrt_half);
         let bias = self.0.c64(1024 << 52);
@@ -307,7 +309,7 @@ impl F64Ops<'_, '_> {
         (e, f, m)
     }
 
-    /// (s, h, h + r) with s = f / (2 + f), h = f²/2: log(1 + f) = f - h + s (h + r).
+    /// Returns (s, h, h + r) with s = f / (2 + f), h = f²/2: log(1 + f) = f - h + s (h + r).
     fn log_parts(&mut self, f: V) -> (V, V, V) {
         let two = self.k(2.0);
         let d = self.pd(&enc::ADDPD, f, two);
@@ -322,7 +324,7 @@ impl F64Ops<'_, '_> {
         (s, h, hr)
     }
 
-    /// e log 2 + log(1 + f).
+    /// Computes e log 2 + log(1 + f).
     fn log_joined(&mut self, (e, f, _): (V, V, V)) -> V {
         let (s, h, hr) = self.log_parts(f);
         // e hi - ((h - (s (h + r) + e lo)) - f)
@@ -334,13 +336,14 @@ impl F64Ops<'_, '_> {
         self.0.fma_kind(FmaKind::Sub, true, e, hi, t)
     }
 
-    /// Of a number that is neither zero, negative, subnormal nor infinite.
+    /// Computes log of a number that is neither zero, negative, subnormal nor infinite.
     pub(super) fn log_normal(&mut self, x: V) -> V {
         let parts = self.split_normal(x);
         self.log_joined(parts)
     }
 
-    /// A function of a number by its parts; those of zero, subnormal, negative and infinite numbers are worked out only where there are any.
+    /// Computes a function of a number from its parts. Zero, subnormal, negative and infinite numbers are handled in a branch
+    /// that is skipped if there are none.
     fn log_of(&mut self, x: V, usual: fn(&mut F64Ops<'_, '_>, (V, V, V)) -> V) -> V {
         let parts = self.split_normal(x);
         let y = usual(self, parts);
@@ -358,7 +361,7 @@ impl F64Ops<'_, '_> {
         self.log_of(given, |d, parts| d.log_joined(parts))
     }
 
-    /// e + log(1 + f) / log 2.
+    /// Computes e + log(1 + f) / log 2.
     fn log2(&mut self, given: V) -> V {
         self.log_of(given, |d, (e, f, _)| {
             let (s, h, hr) = d.log_parts(f);
@@ -369,7 +372,7 @@ impl F64Ops<'_, '_> {
         })
     }
 
-    /// log(u) + (x - (u - 1)) / u with u = 1 + x, which is never subnormal.
+    /// Computes log(u) + (x - (u - 1)) / u with u = 1 + x, which is never subnormal.
     pub(super) fn log1p(&mut self, x: V) -> V {
         let one = self.k(1.0);
         let u = self.pd(&enc::ADDPD, x, one);

@@ -1,4 +1,4 @@
-//! The error function.
+//! The error functions erf and erfc, and the inverse of erf.
 
 use super::super::enc;
 use super::super::inst::V;
@@ -10,7 +10,7 @@ use super::float::Float;
 use super::log::log;
 use ir::{Compare, DType};
 
-/// x + x P(x²) near zero, 1 - exp(Q(|x|)) beyond. At most 2 ulp.
+/// Computes x + x P(x²) near zero, 1 - exp(Q(|x|)) elsewhere. At most 2 ulp.
 pub(super) fn erf(lo: &mut Lower<'_>, x: V) -> V {
     let a = lo.abs(x);
     let t = lo.clamp(a, None, Some(4.0));
@@ -19,7 +19,7 @@ pub(super) fn erf(lo: &mut Lower<'_>, x: V) -> V {
     let p =
         lo.poly(s, &[-5.967_617e-4, 4.991_194_2e-3, -2.676_813_5e-2, 1.128_199_25e-1, -3.761_253_4e-1, 1.283_791_7e-1]);
     let near = lo.mad(p, t, t);
-    // Beyond.
+    // Elsewhere.
     let (c1, c0) = (lo.k(-1.728_534_7e-5), lo.k(3.831_971_3e-4));
     let r = lo.mad(t, c1, c0);
     let (c1, c0) = (lo.k(-3.883_964_4e-3), lo.k(2.425_462_2e-2));
@@ -40,8 +40,8 @@ pub(super) fn erf(lo: &mut Lower<'_>, x: V) -> V {
     lo.with_sign(y, x)
 }
 
-/// exp(-x²)·t·P(t) with t = 1/(1 + |x|/2) right of 0, 2 less that left of it. The square is taken in two parts, of which
-/// the second corrects the first. At most 7 ulp, in the far tail too.
+/// Computes exp(-x²)·t·P(t) with t = 1/(1 + |x|/2) for positive x, and 2 minus that for negative x. The square is computed in two
+/// parts, of which the second corrects the first. At most 7 ulp, also in the far tail.
 pub(super) fn erfc(lo: &mut Lower<'_>, x: V) -> V {
     let a = lo.abs(x);
     let a = lo.clamp(a, None, Some(10.6));
@@ -63,7 +63,7 @@ pub(super) fn erfc(lo: &mut Lower<'_>, x: V) -> V {
     lo.choose(negative, left, right)
 }
 
-/// exp(x²)·erfc(x)/t, in powers of t.
+/// The polynomial exp(x²)·erfc(x)/t in powers of t.
 const SCALED: [f32; 11] = [
     0.036_898_073,
     -0.197_699_6,
@@ -78,7 +78,7 @@ const SCALED: [f32; 11] = [
     0.282_089_74,
 ];
 
-/// The inverse of erf by Giles's polynomials in w = -log((1 - x)(1 + x)). At most 4 ulp.
+/// Computes the inverse of erf by Giles's polynomials in w = -log((1 - x)(1 + x)). At most 4 ulp.
 pub(super) fn erf_inv(lo: &mut Lower<'_>, x: V) -> V {
     let a = lo.abs(x);
     let one = lo.k(1.0);
@@ -105,7 +105,7 @@ pub(super) fn erf_inv(lo: &mut Lower<'_>, x: V) -> V {
     })
 }
 
-/// The polynomial of an infinite w is of no use.
+/// Replaces the result at ±1, where w is infinite and the polynomial is not valid.
 fn at_the_edge(f: &mut Float<'_, '_>, a: V, x: V, y: V) -> V {
     let (one, inf) = (f.k(1.0), f.k(f64::INFINITY));
     let edge = f.compare(Compare::Eq, a, one);
@@ -136,7 +136,7 @@ const TAIL: [f32; 9] = [
     2.832_976_8,
 ];
 
-/// The same in f64. At most 8 ulp.
+/// Computes the inverse of erf in f64. At most 8 ulp.
 pub(super) fn erf_inv_f64(lo: &mut Lower<'_>, x: V) -> V {
     let mut f = Float::new(lo, true);
     let a = f.abs(x);
@@ -240,7 +240,7 @@ impl Lower<'_> {
     }
 }
 
-/// erf r + erf' r · d · (1 - r d + ..), with r the nearest place of a table and d = |x| - r. At most 2 ulp.
+/// Computes erf r + erf' r · d · (1 - r d + ..), with r the nearest point of a table and d = |x| - r. At most 2 ulp.
 pub(super) fn erf_f64(lo: &mut Lower<'_>, x: V) -> V {
     let mut f = Float::new(lo, true);
     let a = f.abs(x);
@@ -252,14 +252,14 @@ pub(super) fn erf_f64(lo: &mut Lower<'_>, x: V) -> V {
     let r = f.mul(n, step);
     let d = f.sub(a, r);
     let w = f.lo.w64();
-    // What a NaN's low bits say is inside of the table, too.
+    // The low bits of a NaN give an index inside of the table, too.
     let places = f.lo.c64(erf_table::PLACES as u64 - 1);
     let place = f.lo.v3(&enc::PANDQ, w, shifted, places);
     let table = f.lo.gpr();
     f.lo.imm(table, erf_table::table().as_ptr() as i64);
     let value = f.lo.gather(&enc::GATHERQPD, DType::F64, table, 0, place, None);
     let slope = f.lo.gather(&enc::GATHERQPD, DType::F64, table, 8 * erf_table::PLACES as i64, place, None);
-    // Hermite polynomials of r over factorials, from d² on; at d⁶ only what counts near zero.
+    // Hermite polynomials of r divided by factorials, from d² on; at d⁶ only the term that matters near zero.
     let s = f.mul(r, r);
     let (m, c) = (f.k(2.0 / 3.0), f.k(-1.0 / 3.0));
     let c2 = f.mad(s, m, c);
@@ -291,7 +291,7 @@ pub(super) fn erf_f64(lo: &mut Lower<'_>, x: V) -> V {
 /// 1.5 · 2⁵².
 const MAGIC: f64 = 6_755_399_441_055_744.0;
 
-/// erfc in f64. At most 6 ulp.
+/// Computes erfc in f64. At most 6 ulp.
 pub(super) fn erfc_f64(lo: &mut Lower<'_>, x: V) -> V {
     let a = Float::new(lo, true).abs(x);
     let right = erfc_right(lo, a);
@@ -303,7 +303,7 @@ pub(super) fn erfc_f64(lo: &mut Lower<'_>, x: V) -> V {
     f.select(negative, left, right)
 }
 
-/// exp(-a²)·t·P(2t - 1) with t = 1/(1 + a/2); the square in two parts.
+/// Computes exp(-a²)·t·P(2t - 1) with t = 1/(1 + a/2); the square is computed in two parts.
 fn erfc_right(lo: &mut Lower<'_>, a: V) -> V {
     let mut f = Float::new(lo, true);
     let top = f.kr(27.5);
@@ -323,7 +323,7 @@ fn erfc_right(lo: &mut Lower<'_>, a: V) -> V {
     Float::new(lo, true).mul(e, q)
 }
 
-/// exp(x²)·erfc(x)/t in powers of 2t - 1.
+/// The polynomial exp(x²)·erfc(x)/t in powers of 2t - 1.
 const ERFC: [f64; 26] = [
     8.576007829816574e-10,
     -4.2576633754934105e-09,

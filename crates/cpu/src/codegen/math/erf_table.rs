@@ -1,24 +1,24 @@
-//! erf and its derivative at places 1/128 apart, for f64.
+//! A table of erf and its derivative at points 1/128 apart, for f64.
 //!
-//! erf x = erf' x · (x + 2x³/3 + 4x⁵/15 + ..), of which all terms are positive; numbers are sums of two, so that what is rounded at
-//! the end is all the error there is.
+//! erf x = erf' x · (x + 2x³/3 + 4x⁵/15 + ..), in which all terms are positive. Numbers are sums of two f64, so the final
+//! rounding is the only significant error.
 
 use std::sync::OnceLock;
 
-/// From one place to the next.
+/// The distance between two points.
 pub(super) const STEP: f64 = 1.0 / 128.0;
-/// From here on erf is 1.
+/// From here on erf is 1 in f64.
 pub(super) const TOP: f64 = 6.0;
-/// Places, a power of two: more than there are up to the top.
+/// The number of points, a power of two that exceeds the number up to `TOP`.
 pub(super) const PLACES: usize = 1024;
 
-/// erf at all places, then its derivative.
+/// Returns erf at all points, then its derivative at all points.
 pub(super) fn table() -> &'static [f64] {
     static TABLE: OnceLock<Vec<f64>> = OnceLock::new();
     TABLE.get_or_init(computed)
 }
 
-/// A number and what it leaves out.
+/// A number as the sum of an f64 and its rounding error.
 #[derive(Clone, Copy)]
 struct Pair(f64, f64);
 
@@ -42,7 +42,7 @@ impl Pair {
         Pair::of(quotient, left / n)
     }
 
-    /// `a + b` for a `b` that is much smaller.
+    /// Returns `a + b` for a `b` that is much smaller than `a`.
     fn of(a: f64, b: f64) -> Pair {
         let sum = a + b;
         Pair(sum, b - (sum - a))
@@ -53,7 +53,7 @@ fn computed() -> Vec<f64> {
     let one = Pair(1.0, 0.0);
     // 2/√π.
     let scale = Pair(std::f64::consts::FRAC_2_SQRT_PI, 1.533545961316588e-17);
-    // e^(-STEP²), by which and by whose powers e^(-x²) falls from one place to the next.
+    // e^(-STEP²): e^(-x²) changes from one point to the next by powers of this factor.
     let h = -STEP * STEP;
     let fall = (1..9).rev().fold(one, |sum, k| one.plus(sum.times(Pair(h, 0.0)).over(k as f64)));
     let twice = fall.times(fall);
@@ -69,7 +69,7 @@ fn computed() -> Vec<f64> {
     all
 }
 
-/// x + 2x³/3 + 4x⁵/15 + ..
+/// Computes x + 2x³/3 + 4x⁵/15 + ..
 fn series(x: f64) -> Pair {
     let square = Pair(2.0 * x * x, 0.0);
     let (mut term, mut sum) = (Pair(x, 0.0), Pair(x, 0.0));

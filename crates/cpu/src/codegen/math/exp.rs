@@ -1,4 +1,4 @@
-//! exp and what is made of it: exp2, expm1, logistic, tanh.
+//! exp and functions based on it: exp2, expm1, logistic, tanh.
 //!
 //! x = n ln 2 + r with |r| ≤ ln 2 / 2, so eˣ = 2ⁿ eʳ. Adding 1.5 · 2²³ leaves the rounded n in the low bits of a float.
 
@@ -9,16 +9,16 @@ use super::float::Float;
 
 const LOG2_E: f32 = std::f32::consts::LOG2_E;
 const LN2: f32 = std::f32::consts::LN_2;
-/// ln 2 less its f32 value.
+/// ln 2 minus its f32 value.
 const LN2_REST: f32 = -1.904_654_2e-9;
 /// 1.5 · 2²³.
 const MAGIC: f32 = 12_582_912.0;
-/// (eʳ - 1 - r) / r².
+/// The polynomial (eʳ - 1 - r) / r².
 const EXP: [f32; 5] = [0.001_392_637_6, 0.008_363_333_5, 0.041_666_552, 0.166_665_76, 0.5];
-/// (2ʳ - 1) / r.
+/// The polynomial (2ʳ - 1) / r.
 const EXP2: [f32; 6] = [0.000_154_533_61, 0.001_339_109_4, 0.009_618_082, 0.055_503_566, 0.240_226_5, LN2];
 
-/// A reduced argument: `shifted` holds n in its low bits, `n` is it as a float.
+/// A reduced argument: `shifted` has n in its low bits, `n` is the same as a float.
 struct Reduced {
     shifted: V,
     n: V,
@@ -35,7 +35,7 @@ fn reduce(lo: &mut Lower<'_>, x: V) -> Reduced {
     Reduced { shifted, n, r }
 }
 
-/// eʳ.
+/// Computes eʳ.
 fn exp_poly(lo: &mut Lower<'_>, r: V) -> V {
     let p = lo.poly(r, &EXP);
     let one = lo.k(1.0);
@@ -43,7 +43,7 @@ fn exp_poly(lo: &mut Lower<'_>, r: V) -> V {
     lo.mad(p, r, one)
 }
 
-/// `p * 2ⁿ` for n from -190 to 190, once rounded.
+/// Computes `p * 2ⁿ` for n from -190 to 190, rounded once.
 fn scale(lo: &mut Lower<'_>, p: V, shifted: V, n: V) -> V {
     if lo.wide_target() {
         let w = lo.w32();
@@ -64,7 +64,7 @@ fn scale(lo: &mut Lower<'_>, p: V, shifted: V, n: V) -> V {
     p
 }
 
-/// 1 - eˣ for finite x of moderate size, where eˣ is normal.
+/// Computes 1 - eˣ for finite x of moderate size, where eˣ is normal.
 pub(super) fn one_minus_exp(lo: &mut Lower<'_>, x: V) -> V {
     let Reduced { shifted, r, .. } = reduce(lo, x);
     let p = exp_poly(lo, r);
@@ -74,7 +74,7 @@ pub(super) fn one_minus_exp(lo: &mut Lower<'_>, x: V) -> V {
     lo.nmad(p, power, one)
 }
 
-/// At most 1 ulp.
+/// Computes eˣ. At most 1 ulp.
 pub(super) fn exp(lo: &mut Lower<'_>, x: V) -> V {
     let x = lo.clamp(x, Some(-105.0), Some(90.0));
     let Reduced { shifted, n, r } = reduce(lo, x);
@@ -82,13 +82,13 @@ pub(super) fn exp(lo: &mut Lower<'_>, x: V) -> V {
     scale(lo, p, shifted, n)
 }
 
-/// e⁻ˣ for x from -130 to 130: as [`exp`], without its bounds, and without a negation.
+/// Computes e⁻ˣ for x from -130 to 130: like [`exp`], without its bounds, and without a negation.
 pub(super) fn exp_of_minus(lo: &mut Lower<'_>, x: V) -> V {
     let (log2e, magic) = (lo.k(LOG2_E), lo.k(MAGIC));
     let shifted = lo.nmad(x, log2e, magic);
     let n = lo.sub(shifted, magic);
     let (hi, rest) = (lo.k(LN2), lo.k(LN2_REST));
-    // Less the reduced argument: odd powers change their sign.
+    // The negated reduced argument: odd powers change their sign.
     let r = lo.mad(n, hi, x);
     let r = lo.mad(n, rest, r);
     let p = lo.poly(r, &[EXP[0], -EXP[1], EXP[2], -EXP[3], EXP[4]]);
@@ -98,7 +98,7 @@ pub(super) fn exp_of_minus(lo: &mut Lower<'_>, x: V) -> V {
     scale(lo, p, shifted, n)
 }
 
-/// At most 1 ulp.
+/// Computes 2ˣ. At most 1 ulp.
 pub(super) fn exp2(lo: &mut Lower<'_>, x: V) -> V {
     let x = lo.clamp(x, Some(-151.0), Some(129.0));
     let magic = lo.k(MAGIC);
@@ -111,14 +111,14 @@ pub(super) fn exp2(lo: &mut Lower<'_>, x: V) -> V {
     scale(lo, p, shifted, n)
 }
 
-/// eʳ - 1.
+/// Computes eʳ - 1.
 fn expm1_poly(lo: &mut Lower<'_>, r: V) -> V {
     let q = lo.poly(r, &EXP);
     let s = lo.mul(r, r);
     lo.mad(s, q, r)
 }
 
-/// (eʳ - 1, 2ⁿ⁻²) of x = n ln 2 + r, for n from -124 to 129.
+/// Returns (eʳ - 1, 2ⁿ⁻²) of x = n ln 2 + r, for n from -124 to 129.
 pub(super) fn exp_quarter(lo: &mut Lower<'_>, x: V) -> (V, V) {
     let Reduced { shifted, r, .. } = reduce(lo, x);
     let p = expm1_poly(lo, r);
@@ -127,7 +127,7 @@ pub(super) fn exp_quarter(lo: &mut Lower<'_>, x: V) -> (V, V) {
     (p, lo.iadd(e, quarter))
 }
 
-/// At most 2 ulp.
+/// Computes eˣ - 1. At most 2 ulp.
 pub(super) fn expm1(lo: &mut Lower<'_>, given: V) -> V {
     let x = lo.clamp(given, Some(-20.0), Some(88.8));
     let Reduced { shifted, r, .. } = reduce(lo, x);
@@ -144,7 +144,7 @@ pub(super) fn expm1(lo: &mut Lower<'_>, given: V) -> V {
     lo.with_sign(y, given)
 }
 
-/// 1 / (1 + e⁻ˣ), computed as 2⁻³² / (2⁻³² + 2⁻³² e⁻ˣ) so that nothing overflows while the result underflows.
+/// Computes 1 / (1 + e⁻ˣ) as 2⁻³² / (2⁻³² + 2⁻³² e⁻ˣ), so that nothing overflows while the result underflows.
 /// At most 2.5 ulp.
 pub(super) fn logistic(lo: &mut Lower<'_>, x: V) -> V {
     const SCALE: f32 = 1.0 / 4_294_967_296.0;
@@ -157,29 +157,29 @@ pub(super) fn logistic(lo: &mut Lower<'_>, x: V) -> V {
     // x + n ln 2 = -r
     let minus_r = lo.mad(n, hi, x);
     let minus_r = lo.mad(n, rest, minus_r);
-    // e⁻ʳ - 1 of -r: the signs of the odd powers turn.
+    // e⁻ʳ - 1 from -r: the odd powers change their sign.
     let q = lo.poly(minus_r, &[EXP[0], -EXP[1], EXP[2], -EXP[3], EXP[4]]);
     let s = lo.mul(minus_r, minus_r);
     let em1 = lo.fma_kind(FmaKind::Sub, false, s, q, minus_r);
     let small = lo.k(SCALE);
     let e = lo.shl(shifted, 23);
     let power = lo.iadd(e, small);
-    // A sum of two powers of two is exact where it matters.
+    // The sum of two powers of two is exact where it matters.
     let both = lo.add(power, small);
     let d = lo.mad(em1, power, both);
     let one = lo.kr(SCALE);
     lo.div(one, d)
 }
 
-/// t / (t + 1) with t = (e²ˣ - 1) / 2. At most 2.5 ulp.
+/// Computes t / (t + 1) with t = (e²ˣ - 1) / 2. At most 2.5 ulp.
 pub(super) fn tanh(lo: &mut Lower<'_>, given: V) -> V {
     let a = lo.abs(given);
     let a = lo.clamp(a, None, Some(9.02));
     let (log2e, magic) = (lo.k(2.0 * LOG2_E), lo.k(MAGIC));
     let shifted = lo.mad(a, log2e, magic);
     let n = lo.sub(shifted, magic);
-    // h = r / 2, with the powers of two in the coefficients. What ln 2's f32 value leaves out grows with n, but so does
-    // t, and t / (t + 1) grows less and less.
+    // h = r / 2, with the powers of two in the coefficients. The error of ln 2's f32 value grows with n, but so does
+    // t, and t / (t + 1) depends less and less on it.
     let hi = lo.k(LN2 / 2.0);
     let h = lo.nmad(n, hi, a);
     let q = lo.poly(h, &[EXP[0] * 32.0, EXP[1] * 16.0, EXP[2] * 8.0, EXP[3] * 4.0, EXP[4] * 2.0]);

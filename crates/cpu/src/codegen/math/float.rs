@@ -1,4 +1,4 @@
-//! Instructions on f32 or f64 lanes by one set of names, for functions that are written once for both.
+//! Instructions on f32 or f64 lanes under common names, for functions that are written once for both.
 
 use super::super::asm::Cc;
 use super::super::enc::{self, Enc};
@@ -10,7 +10,7 @@ use ir::{Binary, Compare, DType};
 /// Lanes of one float type.
 pub(super) struct Float<'a, 'b> {
     pub(super) lo: &'a mut Lower<'b>,
-    /// f64 rather than f32.
+    /// Whether lanes are f64 rather than f32.
     pub(super) wide: bool,
 }
 
@@ -23,7 +23,7 @@ impl<'a, 'b> Float<'a, 'b> {
         if self.wide { DType::F64 } else { DType::F32 }
     }
 
-    /// The table for this width.
+    /// Returns the argument for this width.
     pub(super) fn pick<T>(&self, narrow: T, wide: T) -> T {
         if self.wide { wide } else { narrow }
     }
@@ -32,7 +32,7 @@ impl<'a, 'b> Float<'a, 'b> {
         if self.wide { self.lo.c64(x.to_bits()) } else { self.lo.c32((x as f32).to_bits()) }
     }
 
-    /// A constant as a first source.
+    /// Returns a constant as a first source.
     pub(super) fn kr(&mut self, x: f64) -> V {
         if self.wide { self.lo.r64(x.to_bits()) } else { self.lo.r32((x as f32).to_bits()) }
     }
@@ -58,7 +58,7 @@ impl<'a, 'b> Float<'a, 'b> {
         self.v3(&enc::DIVPS, &enc::DIVPD, a, b)
     }
 
-    /// The lesser; `b` where either is NaN.
+    /// Returns the lesser; `b` where either is NaN.
     pub(super) fn min(&mut self, a: V, b: impl Into<Rm>) -> V {
         self.v3(&enc::MINPS, &enc::MINPD, a, b)
     }
@@ -76,7 +76,7 @@ impl<'a, 'b> Float<'a, 'b> {
         self.lo.v2(e, w, x)
     }
 
-    /// Rounds to a whole number: 8 is to nearest, 11 towards zero.
+    /// Rounds to an integer: mode 8 is to nearest, 11 towards zero.
     pub(super) fn round_to_integer(&mut self, x: V, how: u8) -> V {
         let e = match (self.wide, self.lo.wide_target()) {
             (false, false) => &enc::ROUNDPS,
@@ -88,24 +88,25 @@ impl<'a, 'b> Float<'a, 'b> {
         self.lo.v2i(e, w, x, how)
     }
 
-    /// `a * b + c`.
+    /// Computes `a * b + c`.
     pub(super) fn mad(&mut self, a: V, b: impl Into<Rm>, c: impl Into<Rm>) -> V {
         self.lo.fma_kind(FmaKind::Add, self.wide, a, b, c)
     }
 
-    /// `a * b - c`.
+    /// Computes `a * b - c`.
     pub(super) fn mas(&mut self, a: V, b: impl Into<Rm>, c: impl Into<Rm>) -> V {
         self.lo.fma_kind(FmaKind::Sub, self.wide, a, b, c)
     }
 
-    /// `c - a * b`.
+    /// Computes `c - a * b`.
     pub(super) fn nmad(&mut self, a: V, b: impl Into<Rm>, c: impl Into<Rm>) -> V {
         self.lo.fma_kind(FmaKind::Neg, self.wide, a, b, c)
     }
 
-    /// A polynomial; the coefficient of the highest power comes first. Long ones are several in a power of `x`, by Horner's rule each: a
-    /// processor looks too few instructions ahead to overlap one long chain with those of the next lanes. The last two steps are Horner's
-    /// in any case, so that what the others round off hardly counts.
+    /// Evaluates a polynomial; the coefficient of the highest power comes first. A long one is split into several polynomials in
+    /// a power of `x`, each by Horner's rule, because the out-of-order window is too small to overlap one long chain with those
+    /// of the next lanes. The last two steps use Horner's rule in any case,
+    /// so that the rounding errors of the others hardly matter.
     pub(super) fn poly(&mut self, x: V, coefficients: &[f64]) -> V {
         let chains = match coefficients.len() {
             0..=8 => return self.horner(x, coefficients.iter().copied()),
@@ -160,13 +161,13 @@ impl<'a, 'b> Float<'a, 'b> {
         self.xor(x, bit)
     }
 
-    /// The sign bit alone.
+    /// Returns only the sign bit.
     pub(super) fn sign(&mut self, x: V) -> V {
         let bit = self.sign_bit();
         self.v3(&enc::PANDD, &enc::PANDQ, x, bit)
     }
 
-    /// The sign of `of` put onto `x`, whose sign is clear or already that.
+    /// Puts the sign of `of` onto `x`, whose sign must be clear or already equal.
     pub(super) fn with_sign(&mut self, x: V, of: V) -> V {
         let s = self.sign(of);
         self.or(x, s)
@@ -177,7 +178,7 @@ impl<'a, 'b> Float<'a, 'b> {
         self.lo.compare(op, d, a, b.into())
     }
 
-    /// Whether a number is none of the usual: subnormal, zero, negative, infinite or NaN.
+    /// Returns a mask of special numbers: subnormal, zero, negative, infinite or NaN.
     pub(super) fn is_special(&mut self, x: V) -> V {
         let w = self.lo.w(self.dtype());
         if self.wide {
@@ -190,7 +191,7 @@ impl<'a, 'b> Float<'a, 'b> {
         self.lo.cmp_int(false, true, Compare::Ge, above, span)
     }
 
-    /// Not less: also true of NaN.
+    /// Returns a mask that is on where `a` is not less than `b`; also on for NaN.
     pub(super) fn not_less(&mut self, a: V, b: impl Into<Rm>) -> V {
         self.lo.cmp_float(self.wide, 0x15, a, b)
     }
@@ -207,26 +208,26 @@ impl<'a, 'b> Float<'a, 'b> {
         self.lo.mask_not(a)
     }
 
-    /// `m ? a : b`.
+    /// Returns `m ? a : b`.
     pub(super) fn select(&mut self, m: V, a: impl Into<Rm>, b: V) -> V {
         let d = self.dtype();
         self.lo.select(d, m, a, b)
     }
 
-    /// `y`, but `size` itself where that is tiny: half of a subnormal number loses its last bit.
+    /// Returns `y`, but `size` itself where that is tiny: halving a subnormal number loses its last bit.
     pub(super) fn keep_tiny(&mut self, size: V, y: V) -> V {
         let limit = self.k(self.pick(1.0 / (1u64 << 50) as f64, 1.0 / (1u128 << 100) as f64));
         let tiny = self.compare(Compare::Lt, size, limit);
         self.select(tiny, size, y)
     }
 
-    /// `y`, but where `m` is on what the lane helper finds; it is called only if some lane needs it.
+    /// Returns `y`, but the result of the lane helper where `m` is on; the helper is called only if some lane needs it.
     pub(super) fn fix_lanes(&mut self, m: V, y: V, op: &Op, args: &[V]) -> V {
         let d = self.dtype();
         self.if_any_lane(m, y, |f| f.lo.call(op, d, d, args))
     }
 
-    /// `y`, but where `m` is on what `f` computes; its instructions run only if some lane needs them.
+    /// Returns `y`, but the result of `f` where `m` is on; its instructions run only if some lane needs them.
     pub(super) fn if_any_lane(&mut self, m: V, y: V, f: impl FnOnce(&mut Self) -> V) -> V {
         let out = self.lo.vec();
         self.lo.mov(out, y);

@@ -1,5 +1,6 @@
-//! lgamma and digamma. f32 lanes go through f64, half a register at a time: in f64 an absolute error is small beside any f32
-//! number that the functions give near their zeros. lgamma of f64 has a form with factors for its zeros. Numbers left of zero go to the lane helper.
+//! lgamma and digamma. f32 lanes are computed in f64, half a register at a time: an absolute error in f64 is small compared with
+//! any f32 result near the zeros of the functions.
+//! lgamma of f64 has a form with factors for its zeros. Negative numbers use the lane helper.
 
 use super::super::enc;
 use super::super::inst::V;
@@ -10,13 +11,13 @@ use compiler::loops::{Op, Reg};
 use ir::special::DIGAMMA;
 use ir::{Binary, Compare, Unary};
 
-/// How far numbers are shifted up before the asymptotic series.
+/// The shift of numbers before the asymptotic series.
 const SHIFT: usize = 7;
 
-/// Where Stirling's series begins for f64.
+/// The minimum argument of Stirling's series for f64.
 const STIRLING: usize = 8;
 
-/// lgamma(2 + u) / (u·(1 + u)) for u from -1 to 1, the highest power first.
+/// The polynomial lgamma(2 + u) / (u·(1 + u)) for u from -1 to 1, the highest power first.
 const NEAR: [f64; 27] = [
     1.4756784497956257e-09,
     -3.045083104616406e-09,
@@ -47,31 +48,31 @@ const NEAR: [f64; 27] = [
     0.42278433509846713,
 ];
 
-/// At most 2 ulp.
+/// Computes lgamma of f32. At most 2 ulp.
 pub(super) fn lgamma(lo: &mut Lower<'_>, x: V) -> V {
     let y = halves(lo, x, lgamma_right);
     outside(lo, false, Unary::Lgamma, x, y)
 }
 
-/// At most 2 ulp.
+/// Computes digamma of f32. At most 2 ulp.
 pub(super) fn digamma(lo: &mut Lower<'_>, x: V) -> V {
     let y = halves(lo, x, digamma_right);
     outside(lo, false, Unary::Digamma, x, y)
 }
 
-/// At most 3 ulp.
+/// Computes lgamma of f64. At most 3 ulp.
 pub(super) fn lgamma_f64(lo: &mut Lower<'_>, x: V) -> V {
     let y = lgamma_exact(lo, x);
     outside(lo, true, Unary::Lgamma, x, y)
 }
 
-/// At most 4 ulp of the larger of the result and 1.
+/// Computes digamma of f64. At most 4 ulp of the larger of the result and 1.
 pub(super) fn digamma_f64(lo: &mut Lower<'_>, x: V) -> V {
     let y = digamma_right(lo, x);
     outside(lo, true, Unary::Digamma, x, y)
 }
 
-/// Hurwitz's zeta function; of s = 2, the derivative of digamma, by vectors. At most 2 ulp.
+/// Computes Hurwitz's zeta function; for s = 2, the derivative of digamma, with vector code. At most 2 ulp.
 pub(crate) fn zeta(lo: &mut Lower<'_>, s: V, x: V) -> V {
     let y = halves(lo, x, trigamma_right);
     let mut f = Float::new(lo, false);
@@ -115,7 +116,7 @@ fn outside(lo: &mut Lower<'_>, wide: bool, op: Unary, x: V, y: V) -> V {
     f.fix_lanes(odd, y, &Op::Unary(op, Reg(0)), &[x])
 }
 
-/// x + `by` where x is small, x elsewhere; and which is which.
+/// Returns x + `by` where x is small, x elsewhere; and the mask of small x.
 fn shifted(f: &mut Float<'_, '_>, x: V, by: usize) -> (V, V) {
     let limit = f.k(by as f64);
     let small = f.compare(Compare::Lt, x, limit);
@@ -123,7 +124,7 @@ fn shifted(f: &mut Float<'_, '_>, x: V, by: usize) -> (V, V) {
     (f.select(small, up, x), small)
 }
 
-/// Stirling's series; what a shift added is the logarithm of a product.
+/// Computes lgamma by Stirling's series; the effect of a shift is the logarithm of a product.
 fn lgamma_right(lo: &mut Lower<'_>, x: V) -> V {
     let mut f = Float::new(lo, true);
     let (y, small) = shifted(&mut f, x, SHIFT);
@@ -152,7 +153,8 @@ fn lgamma_right(lo: &mut Lower<'_>, x: V) -> V {
     f.sub(t, less)
 }
 
-/// Below 8, `Γ(x) = Γ(y)·p` with y from 1 to 3 and `p` a product, or 1/x left of 1: the logarithms add up without cancelling. From there on Stirling's
+/// Below 8, uses `Γ(x) = Γ(y)·p` with y from 1 to 3 and `p` a product, or 1/x below 1, so that adding the logarithms has no
+/// cancellation. From 8 on uses Stirling's
 /// series.
 fn lgamma_exact(lo: &mut Lower<'_>, x: V) -> V {
     let mut f = Float::new(lo, true);
@@ -160,7 +162,7 @@ fn lgamma_exact(lo: &mut Lower<'_>, x: V) -> V {
     let low = f.compare(Compare::Lt, x, one);
     let far = f.k(STIRLING as f64);
     let high = f.not_less(x, far);
-    // y down to below 3, and what it was multiplied by on its way.
+    // Reduce y to below 3, and collect the product of the factors.
     let (mut y, mut product) = (x, one);
     for i in 1..=STIRLING - 2 {
         let i = f.k(i as f64);
@@ -170,13 +172,13 @@ fn lgamma_exact(lo: &mut Lower<'_>, x: V) -> V {
         product = f.select(there, more, product);
         y = f.select(there, less, y);
     }
-    // y - 1 and y - 2, exact; x + 1 instead of x below 1.
+    // y - 1 and y - 2 are exact; below 1, x + 1 is used instead of x.
     let (below, under) = (f.sub(y, one), f.sub(y, two));
     let v = f.select(low, x, below);
     let u = f.select(low, below, under);
     let near = f.poly(u, &NEAR);
     let uv = f.mul(u, v);
-    // One logarithm serves all.
+    // One logarithm serves all cases.
     let of = f.select(low, x, product);
     let of = f.select(high, x, of);
     let log = F64Ops(f.lo).log(of);
@@ -198,7 +200,7 @@ fn lgamma_exact(lo: &mut Lower<'_>, x: V) -> V {
     f.select(high, t, inside)
 }
 
-/// log s + w·P(w) with w = 1 / s² and s = x - ½; below 2 it is that of x + 2, less 1 / (x + 1) and 1 / x.
+/// Computes log s + w·P(w) with w = 1 / s² and s = x - ½; below 2 it is that of x + 2, minus 1 / (x + 1) and 1 / x.
 fn digamma_right(lo: &mut Lower<'_>, x: V) -> V {
     let mut f = Float::new(lo, true);
     let (one, two, half) = (f.kr(1.0), f.k(2.0), f.k(0.5));
@@ -206,7 +208,7 @@ fn digamma_right(lo: &mut Lower<'_>, x: V) -> V {
     let (more, less) = (f.k(1.5), f.sub(x, half));
     let raised = f.add(x, more);
     let s = f.select(small, raised, less);
-    // 1 / s and 1 / (x + 1) by one division.
+    // 1 / s and 1 / (x + 1) with one division.
     let next = f.add(x, one);
     let next = f.select(small, next, one);
     let both = f.mul(s, next);
@@ -223,7 +225,7 @@ fn digamma_right(lo: &mut Lower<'_>, x: V) -> V {
     f.select(small, lower, y)
 }
 
-/// 1/y + 1/2y² + Σ B₂ₖ / y²ᵏ⁺¹; what a shift took away is Σ 1/(x + i)², kept as one fraction.
+/// Computes 1/y + 1/2y² + Σ B₂ₖ / y²ᵏ⁺¹; the correction for a shift is Σ 1/(x + i)², computed as one fraction.
 fn trigamma_right(lo: &mut Lower<'_>, x: V) -> V {
     let mut f = Float::new(lo, true);
     let (y, small) = shifted(&mut f, x, SHIFT);

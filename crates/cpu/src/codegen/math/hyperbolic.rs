@@ -8,7 +8,7 @@ use ir::Compare;
 use std::f64::consts::LN_2;
 
 impl Float<'_, '_> {
-    /// (eʳ - 1, 2ⁿ⁻²) for |x| = n ln 2 + r, cut where results have overflowed.
+    /// Returns (eʳ - 1, 2ⁿ⁻²) for |x| = n ln 2 + r, clamped where results overflow.
     fn exp_parts(&mut self, a: V) -> (V, V) {
         let top = self.kr(self.pick(89.7, 710.8));
         let a = self.min(top, a);
@@ -18,7 +18,8 @@ impl Float<'_, '_> {
         }
     }
 
-    /// 2 (h + h / (4h + 1)) with h = (eᵃ - 1) / 4, which is exact near zero and overflows where the result does. At most 3 ulp.
+    /// Computes 2 (h + h / (4h + 1)) with h = (eᵃ - 1) / 4,
+    /// which is exact near zero and overflows where the result does. At most 3 ulp.
     pub(super) fn sinh(&mut self, x: V) -> V {
         let a = self.abs(x);
         let (p, s) = self.exp_parts(a);
@@ -30,14 +31,14 @@ impl Float<'_, '_> {
         let q = self.div(h, d);
         let y = self.add(h, q);
         let y = self.add(y, y);
-        // The quarter of a tiny number loses its last bits.
+        // A quarter of a tiny number loses its last bits.
         let limit = self.k(self.pick(1.0 / 4096.0, 1.0 / (1u64 << 27) as f64));
         let tiny = self.compare(Compare::Lt, a, limit);
         let y = self.select(tiny, a, y);
         self.with_sign(y, x)
     }
 
-    /// 2 (h + 1/16h) with h = eᵃ / 4. At most 2 ulp.
+    /// Computes 2 (h + 1/16h) with h = eᵃ / 4. At most 2 ulp.
     pub(super) fn cosh(&mut self, x: V) -> V {
         let a = self.abs(x);
         let (p, s) = self.exp_parts(a);
@@ -55,7 +56,7 @@ impl Float<'_, '_> {
         }
     }
 
-    /// log(1 + v), but log 2x where x is so large that nothing else counts.
+    /// Computes log(1 + v), but log 2x where x is so large that the other terms are negligible.
     fn log_of(&mut self, x: V, v: V) -> V {
         let limit = self.k(self.pick((1u64 << 28) as f64, (1u64 << 60) as f64));
         let large = self.compare(Compare::Gt, x, limit);
@@ -66,7 +67,7 @@ impl Float<'_, '_> {
         self.select(large, more, y)
     }
 
-    /// log(1 + a + a² / (1 + √(1 + a²))). At most 4 ulp.
+    /// Computes log(1 + a + a² / (1 + √(1 + a²))). At most 4 ulp.
     pub(super) fn asinh(&mut self, x: V) -> V {
         let a = self.abs(x);
         let one = self.k(1.0);
@@ -80,7 +81,7 @@ impl Float<'_, '_> {
         self.with_sign(y, x)
     }
 
-    /// log(1 + t + √(t (t + 2))) with t = x - 1. At most 4 ulp.
+    /// Computes log(1 + t + √(t (t + 2))) with t = x - 1. At most 4 ulp.
     pub(super) fn acosh(&mut self, x: V) -> V {
         let (one, two) = (self.k(1.0), self.k(2.0));
         let t = self.sub(x, one);
@@ -94,7 +95,7 @@ impl Float<'_, '_> {
         self.select(left, nan, y)
     }
 
-    /// log(1 + 2a / (1 - a)) / 2. At most 4 ulp.
+    /// Computes log(1 + 2a / (1 - a)) / 2. At most 4 ulp.
     pub(super) fn atanh(&mut self, x: V) -> V {
         let a = self.abs(x);
         let one = self.kr(1.0);

@@ -1,20 +1,20 @@
 //! asin, acos, atan and atan2 on lanes of either width.
 //!
-//! Each is a polynomial in z = t² on a short range, t + t z P(z), to which symmetry brings all other numbers.
+//! Each is a polynomial in z = t² on a short range, t + t z P(z); all other arguments are reduced to it by symmetry.
 
 use super::super::inst::V;
 use super::float::Float;
 use ir::Compare;
 use std::f64::consts::{FRAC_PI_2, FRAC_PI_4, PI};
 
-/// What f64 leaves out of π/2.
+/// π/2 minus its f64 value.
 const PI_2_REST: f64 = 6.123233995736766e-17;
-/// What f32 leaves out of π/2.
+/// π/2 minus its f32 value.
 const PI_2_REST_NARROW: f64 = -4.371139000186241e-8;
 /// tan π/8.
 const TAN_PI_8: f64 = 0.41421356237309503;
 
-/// On all of 0 to 1.
+/// The polynomial of atan on 0 to 1, for f32.
 const ATAN_NARROW: [f64; 9] = [
     -0.0017935916548594832,
     0.010914458893239498,
@@ -26,7 +26,7 @@ const ATAN_NARROW: [f64; 9] = [
     0.19998547434806824,
     -0.33333298563957214,
 ];
-/// Up to tan π/8.
+/// The polynomial of atan up to tan π/8, for f64.
 const ATAN: [f64; 12] = [
     0.016284375050043393,
     -0.03456931506332609,
@@ -70,7 +70,7 @@ impl Float<'_, '_> {
         self.pick(PI_2_REST_NARROW, PI_2_REST)
     }
 
-    /// atan(num / den) for 0 ≤ num ≤ den, not both zero or infinite: in f64 beyond tan π/8 it is
+    /// Computes atan(num / den) for 0 ≤ num ≤ den, not both zero or infinite. In f64 above tan π/8 it is
     /// π/4 + atan((num - den) / (num + den)).
     fn atan_ratio(&mut self, num: V, den: V) -> V {
         if !self.wide {
@@ -80,7 +80,7 @@ impl Float<'_, '_> {
             let tz = self.mul(t, z);
             return self.mad(p, tz, t);
         }
-        // Halves, so that the sum of two huge numbers stays finite; of tiny numbers multiples, which keep all digits.
+        // Scale by a half, so that the sum of two huge numbers stays finite; scale tiny numbers up, so that they keep all digits.
         let (half, least) = (self.kr(0.5), self.k(2f64.powi(-900)));
         let tiny = self.compare(Compare::Lt, den, least);
         let up = self.k(2f64.powi(200));
@@ -104,7 +104,7 @@ impl Float<'_, '_> {
         self.add(base, y)
     }
 
-    /// At most 2 ulp.
+    /// Computes atan. At most 2 ulp.
     pub(super) fn atan(&mut self, x: V) -> V {
         let a = self.abs(x);
         let one = self.k(1.0);
@@ -116,7 +116,7 @@ impl Float<'_, '_> {
         self.with_sign(y, x)
     }
 
-    /// π/2 - y where `m` is on.
+    /// Returns π/2 - y where `m` is on.
     fn from_pole(&mut self, m: V, y: V) -> V {
         let rest = self.kr(self.pi_2_rest());
         let other = self.sub(rest, y);
@@ -125,12 +125,12 @@ impl Float<'_, '_> {
         self.select(m, other, y)
     }
 
-    /// The angle of (x, y). At most 3 ulp.
+    /// Computes the angle of (x, y). At most 3 ulp.
     pub(super) fn atan2(&mut self, y: V, x: V) -> V {
         let (ax, ay) = (self.abs(x), self.abs(y));
         let steep = self.compare(Compare::Gt, ay, ax);
         let (num, den) = (self.select(steep, ax, ay), self.select(steep, ay, ax));
-        // Both zero, or both infinite: a ratio of 0 or of 1.
+        // If both are zero or both are infinite, the ratio is 0 or 1.
         let (zero, one, inf) = (self.k(0.0), self.kr(1.0), self.k(f64::INFINITY));
         let nothing = self.compare(Compare::Eq, den, zero);
         let all = self.compare(Compare::Eq, num, inf);
@@ -139,7 +139,7 @@ impl Float<'_, '_> {
         let num = self.select(all, one, num);
         let r = self.atan_ratio(num, den);
         let r = self.from_pole(steep, r);
-        // Left of zero, of which there are two: by the sign bit.
+        // Use the sign bit to test for negative x, since there are two zeros.
         let marked = self.with_sign(one, x);
         let left = self.compare(Compare::Lt, marked, zero);
         let rest = self.kr(2.0 * self.pi_2_rest());
@@ -148,13 +148,13 @@ impl Float<'_, '_> {
         let other = self.add(other, pi);
         let r = self.select(left, other, r);
         let r = self.with_sign(r, y);
-        // The choice of greater and lesser loses a NaN.
+        // The minimum and maximum lose a NaN.
         let sum = self.add(x, y);
         let bad = self.lo.cmp_float(self.wide, 3, x, y);
         self.select(bad, sum, r)
     }
 
-    /// (|x| > 1/2, s, asin(s) - s): s is |x|, or √((1 - |x|)/2) beyond 1/2.
+    /// Returns (|x| > 1/2, s, asin(s) - s): s is |x|, or √((1 - |x|)/2) above 1/2.
     fn asin_parts(&mut self, x: V) -> (V, V, V) {
         let a = self.abs(x);
         let half = self.k(0.5);
@@ -171,7 +171,7 @@ impl Float<'_, '_> {
         (far, s, more)
     }
 
-    /// At most 2.5 ulp.
+    /// Computes asin. At most 2.5 ulp.
     pub(super) fn asin(&mut self, x: V) -> V {
         let (far, s, more) = self.asin_parts(x);
         let near = self.add(s, more);
@@ -185,13 +185,13 @@ impl Float<'_, '_> {
         self.with_sign(y, x)
     }
 
-    /// At most 2.5 ulp.
+    /// Computes acos. At most 2.5 ulp.
     pub(super) fn acos(&mut self, x: V) -> V {
         let (far, s, more) = self.asin_parts(x);
         let zero = self.k(0.0);
         let left = self.compare(Compare::Lt, x, zero);
         let both = self.add(s, more);
-        // Near: π/2 - asin(x). Far right: 2 asin(s). Far left: π - 2 asin(s).
+        // Near zero: π/2 - asin(x). Near 1: 2 asin(s). Near -1: π - 2 asin(s).
         let signed = self.with_sign(both, x);
         let rest = self.kr(self.pi_2_rest());
         let near = self.sub(rest, signed);

@@ -9,7 +9,7 @@ use super::float::Float;
 use ir::Compare;
 use ir::DType;
 
-/// (log(1 + f) - f + f²/2) / f³.
+/// The polynomial (log(1 + f) - f + f²/2) / f³.
 const LOG: [f32; 9] = [
     7.037_683_6e-2,
     -1.151_461e-1,
@@ -22,14 +22,14 @@ const LOG: [f32; 9] = [
     3.333_333e-1,
 ];
 
-/// log(1 + f) = f + `rest`.
+/// The parts of x = 2ᵉ (1 + f), with log(1 + f) = f + `rest`.
 struct Parts {
     e: V,
     f: V,
     rest: V,
 }
 
-/// Of any number; subnormal ones are scaled up first.
+/// Returns the parts of any number; subnormal ones are scaled up first.
 fn parts(lo: &mut Lower<'_>, x: V) -> Parts {
     let tiny = lo.k(f32::MIN_POSITIVE);
     let small = lo.compare(Compare::Lt, DType::F32, x, tiny);
@@ -42,7 +42,7 @@ fn parts(lo: &mut Lower<'_>, x: V) -> Parts {
     Parts { e: lo.choose(small, lower, e), f, rest }
 }
 
-/// Of a number that is not subnormal.
+/// Returns the parts of a number that is not subnormal.
 fn normal_parts(lo: &mut Lower<'_>, x: V) -> Parts {
     let w = lo.w32();
     let sqrt_half = lo.c32(0x3f35_04f3);
@@ -61,7 +61,7 @@ fn normal_parts(lo: &mut Lower<'_>, x: V) -> Parts {
     Parts { e, f, rest }
 }
 
-/// The result for 0, infinity, negative numbers and NaN put in place of `y`.
+/// Replaces `y` by the result for 0, infinity, negative numbers and NaN.
 fn specials(lo: &mut Lower<'_>, x: V, y: V) -> V {
     let inf = lo.k(f32::INFINITY);
     let top = lo.compare(Compare::Eq, DType::F32, x, inf);
@@ -76,7 +76,8 @@ fn specials(lo: &mut Lower<'_>, x: V, y: V) -> V {
     lo.choose(bad, nan, y)
 }
 
-/// A function by its parts; those of zero, subnormal, negative and infinite numbers are worked out only where there are any.
+/// Computes a function from the parts of x. Zero, subnormal, negative and infinite numbers are handled in a branch that is
+/// skipped if there are none.
 fn by_parts(lo: &mut Lower<'_>, x: V, join: fn(&mut Lower<'_>, Parts) -> V) -> V {
     let own = normal_parts(lo, x);
     let y = join(lo, own);
@@ -89,7 +90,7 @@ fn by_parts(lo: &mut Lower<'_>, x: V, join: fn(&mut Lower<'_>, Parts) -> V) -> V
     })
 }
 
-/// e log 2 + f + `rest`.
+/// Computes e log 2 + f + `rest`.
 fn joined(lo: &mut Lower<'_>, Parts { e, f, rest }: Parts) -> V {
     let (low, high) = (lo.k(-2.121_944_4e-4), lo.k(0.693_359_4));
     let y = lo.mad(e, low, rest);
@@ -97,15 +98,15 @@ fn joined(lo: &mut Lower<'_>, Parts { e, f, rest }: Parts) -> V {
     lo.mad(e, high, y)
 }
 
-/// At most 1 ulp.
+/// Computes log. At most 1 ulp.
 pub(super) fn log(lo: &mut Lower<'_>, x: V) -> V {
     by_parts(lo, x, joined)
 }
 
-/// At most 2 ulp.
+/// Computes log₂. At most 2 ulp.
 pub(super) fn log2(lo: &mut Lower<'_>, x: V) -> V {
     by_parts(lo, x, |lo, Parts { e, f, rest }| {
-        // log₂ e - 1, so that the ones are added exactly.
+        // log₂ e - 1, so that the terms with factor 1 are added exactly.
         let more = lo.k(0.442_695_04);
         let a = lo.mul(rest, more);
         let a = lo.mad(f, more, a);
@@ -115,7 +116,7 @@ pub(super) fn log2(lo: &mut Lower<'_>, x: V) -> V {
     })
 }
 
-/// log(u) + (x - (u - 1)) / u with u = 1 + x, which is never subnormal. At most 2 ulp.
+/// Computes log(u) + (x - (u - 1)) / u with u = 1 + x, which is never subnormal. At most 2 ulp.
 pub(super) fn log1p(lo: &mut Lower<'_>, x: V) -> V {
     let one = lo.k(1.0);
     let u = lo.add(x, one);
@@ -128,6 +129,6 @@ pub(super) fn log1p(lo: &mut Lower<'_>, x: V) -> V {
     let mut f = Float::new(lo, false);
     let unusual = f.is_special(u);
     let y = f.if_any_lane(unusual, y, |f| specials(f.lo, u, y));
-    // log1p has its argument's sign, also at zero.
+    // log1p has the sign of its argument, also at zero.
     lo.with_sign(y, x)
 }

@@ -1,7 +1,7 @@
 //! Elementary functions as vector code on f32 and f64 lanes.
 //!
-//! Largest errors over all 2³² inputs, in units in the last place, as `examples/ulp_sweep.rs` finds them, are given with
-//! each function. Special cases (NaN, infinities, signed zeros, overflow, subnormal inputs and results) are exact.
+//! Each function states its largest error over all 2³² inputs in units in the last place (ulp), as measured by
+//! `examples/ulp_sweep.rs`. Special cases (NaN, infinities, signed zeros, overflow, subnormal inputs and results) are exact.
 //! Polynomials interpolate at Chebyshev nodes or are those of Cephes.
 
 mod double;
@@ -28,7 +28,7 @@ use super::lower::Lower;
 use float::Float;
 use ir::{DType, Unary};
 
-/// About how many instructions a function takes.
+/// Estimates the number of instructions of a function.
 pub(crate) fn instruction_count(op: Unary, d: DType) -> usize {
     match op {
         Unary::Neg | Unary::Abs | Unary::Floor | Unary::Ceil | Unary::Round | Unary::Trunc | Unary::Not => 1,
@@ -42,7 +42,7 @@ pub(crate) fn instruction_count(op: Unary, d: DType) -> usize {
     }
 }
 
-/// A function of f32 lanes, if it has an inline form.
+/// Emits a function of f32 lanes, if it has an inline form.
 pub(crate) fn unary_f32(lo: &mut Lower<'_>, op: Unary, x: V) -> Option<V> {
     Some(match op {
         Unary::Exp => exp::exp(lo, x),
@@ -63,7 +63,7 @@ pub(crate) fn unary_f32(lo: &mut Lower<'_>, op: Unary, x: V) -> Option<V> {
     })
 }
 
-/// A function that is written once for both widths.
+/// Emits a function that is written once for both widths.
 fn dispatch_width(lo: &mut Lower<'_>, wide: bool, op: Unary, x: V) -> Option<V> {
     Some(match op {
         Unary::Sin => trig::sin(lo, wide, x),
@@ -81,12 +81,12 @@ fn dispatch_width(lo: &mut Lower<'_>, wide: bool, op: Unary, x: V) -> Option<V> 
     })
 }
 
-/// atan2 of lanes of either width.
+/// Emits atan2 of lanes of either width.
 pub(crate) fn atan2(lo: &mut Lower<'_>, wide: bool, y: V, x: V) -> V {
     Float::new(lo, wide).atan2(y, x)
 }
 
-/// A function of f64 lanes, if it has an inline form.
+/// Emits a function of f64 lanes, if it has an inline form.
 pub(crate) fn unary_f64(lo: &mut Lower<'_>, op: Unary, x: V) -> Option<V> {
     match op {
         Unary::Erf => Some(erf::erf_f64(lo, x)),
@@ -99,13 +99,13 @@ pub(crate) fn unary_f64(lo: &mut Lower<'_>, op: Unary, x: V) -> Option<V> {
     }
 }
 
-/// f32 instructions with constants where they fit.
+/// f32 instructions with constants as operands.
 impl Lower<'_> {
     fn k(&mut self, x: f32) -> Rm {
         self.c32(x.to_bits())
     }
 
-    /// A constant as a first source.
+    /// Returns a constant as a first source.
     fn kr(&mut self, x: f32) -> V {
         self.r32(x.to_bits())
     }
@@ -148,17 +148,17 @@ impl Lower<'_> {
         self.and(a, 0x7fff_ffff)
     }
 
-    /// `a * b + c`.
+    /// Computes `a * b + c`.
     fn mad(&mut self, a: V, b: impl Into<Rm>, c: impl Into<Rm>) -> V {
         self.fma(false, a, b, c)
     }
 
-    /// `c - a * b`.
+    /// Computes `c - a * b`.
     fn nmad(&mut self, a: V, b: impl Into<Rm>, c: impl Into<Rm>) -> V {
         self.fma_kind(FmaKind::Neg, false, a, b, c)
     }
 
-    /// `min(max(x, low), high)` that keeps NaN: the instructions give their second source then.
+    /// Computes `min(max(x, low), high)` and keeps NaN, for which the instructions give their second source.
     fn clamp(&mut self, x: V, low: Option<f32>, high: Option<f32>) -> V {
         let mut x = x;
         if let Some(l) = low {
@@ -172,7 +172,7 @@ impl Lower<'_> {
         x
     }
 
-    /// A polynomial; the coefficient of the highest power comes first.
+    /// Evaluates a polynomial; the coefficient of the highest power comes first.
     fn poly(&mut self, x: V, coefficients: &[f32]) -> V {
         let wide: Vec<f64> = coefficients.iter().map(|&c| c as f64).collect();
         Float::new(self, false).poly(x, &wide)
@@ -196,7 +196,7 @@ impl Lower<'_> {
         self.ps(&enc::PSUBD, a, b)
     }
 
-    /// The sign of `of` put onto `x`, whose sign is clear or already that.
+    /// Puts the sign of `of` onto `x`, whose sign must be clear or already equal.
     fn with_sign(&mut self, x: V, of: V) -> V {
         let s = self.and(of, 0x8000_0000);
         self.or(x, s)

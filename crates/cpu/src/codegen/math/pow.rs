@@ -1,6 +1,6 @@
-//! x to the power y: exp(y log |x|), and log10. f32 lanes go through f64, half a register at a time, and are off by at most 1 ulp; in
-//! f64 the logarithm has two parts, and so has all of the exponential but its last addition: the result is off by at most 1 ulp, and exact
-//! where it is representable.
+//! x to the power y: exp(y log |x|), and log10. f32 lanes are computed in f64, half a register at a time, with an error of at
+//! most 1 ulp. In f64, the logarithm has two parts, and so has the exponential before its last addition: the error is at most 1
+//! ulp, and the result is exact where it is representable.
 
 use super::super::enc;
 use super::super::inst::V;
@@ -10,13 +10,13 @@ use super::float::Float;
 use ir::Compare;
 use std::f64::consts::LOG10_E;
 
-/// What f64 leaves out of 1 / log 10.
+/// 1 / log 10 minus its f64 value.
 const LOG10_E_REST: f64 = 1.098319650216765e-17;
 
 pub(crate) fn pow(lo: &mut Lower<'_>, wide: bool, x: V, y: V) -> V {
     let usual = magnitude(lo, wide, x, y, false);
     let mut f = Float::new(lo, wide);
-    // A base that is positive and no special number, and a finite power, are all that most lanes ever see.
+    // Most lanes have a positive base that is not a special number, and a finite exponent.
     let odd_base = f.is_special(x);
     let b = f.abs(y);
     let inf = f.k(f64::INFINITY);
@@ -25,7 +25,7 @@ pub(crate) fn pow(lo: &mut Lower<'_>, wide: bool, x: V, y: V) -> V {
     f.if_any_lane(odd, usual, |f| of_any(f.lo, wide, x, y))
 }
 
-/// |x| to the power y: in f64, by halves where f32 lanes fill a register.
+/// Computes |x| to the power y in f64, by halves where f32 lanes fill a register.
 fn magnitude(lo: &mut Lower<'_>, wide: bool, a: V, y: V, any: bool) -> V {
     let lanes = lo.l;
     if wide {
@@ -42,12 +42,12 @@ fn magnitude(lo: &mut Lower<'_>, wide: bool, a: V, y: V, any: bool) -> V {
     lo.join_halves(low, high)
 }
 
-/// Of all numbers there are.
+/// Handles all numbers.
 fn of_any(lo: &mut Lower<'_>, wide: bool, x: V, y: V) -> V {
     let a = Float::new(lo, wide).abs(x);
     let r = magnitude(lo, wide, a, y, true);
     let mut f = Float::new(lo, wide);
-    // A negative base: odd powers are negative, powers that are not whole are NaN (unless the base is infinite).
+    // For a negative base, odd powers are negative, and powers that are not integers are NaN (unless the base is infinite).
     let whole = is_whole(&mut f, y);
     let half = f.k(0.5);
     let half_y = f.mul(y, half);
@@ -93,14 +93,14 @@ fn positive(lo: &mut Lower<'_>, a: V, y: V, any: bool) -> V {
     lo.v2(&enc::CVTPD2PS, w, e)
 }
 
-/// a to the power y in f64, for a ≥ 0, and unless `any` for usual ones.
+/// Computes a to the power y in f64, for a ≥ 0, and unless `any` only for normal ones.
 fn wide_magnitude(lo: &mut Lower<'_>, a: V, y: V, any: bool) -> V {
     let (high, low) = log(lo, a, any);
     let mut f = Float::new(lo, true);
     let t = f.mul(y, high);
     let rest = f.mas(y, high, t);
     let rest = f.mad(y, low, rest);
-    // Where the result overflows or vanishes the rest may be no number, and is of no use.
+    // Where the result overflows or underflows, the rest may be NaN and must not be used.
     let size = f.abs(t);
     let limit = f.k(800.0);
     let usual = f.compare(Compare::Lt, size, limit);
@@ -109,7 +109,7 @@ fn wide_magnitude(lo: &mut Lower<'_>, a: V, y: V, any: bool) -> V {
     F64Ops(f.lo).exp_sum(t, rest)
 }
 
-/// log x / log 10 in f64, by a logarithm of two parts. At most 1 ulp, and exact where it is representable.
+/// Computes log x / log 10 in f64, from a logarithm in two parts. At most 1 ulp, and exact where it is representable.
 pub(super) fn log10_f64(lo: &mut Lower<'_>, x: V) -> V {
     let usual = tenth_logarithm(lo, x, false);
     let mut f = Float::new(lo, true);
@@ -131,7 +131,7 @@ fn tenth_logarithm(lo: &mut Lower<'_>, x: V, any: bool) -> V {
     f.add(t, rest)
 }
 
-/// The same of f32 lanes, which go through f64. At most 1 ulp.
+/// Computes log₁₀ of f32 lanes in f64. At most 1 ulp.
 pub(super) fn log10_f32(lo: &mut Lower<'_>, x: V) -> V {
     let lanes = lo.l;
     if 8 * lanes <= lo.full().bytes() {
@@ -154,7 +154,7 @@ fn log10_by_double(lo: &mut Lower<'_>, x: V) -> V {
     lo.v2(&enc::CVTPD2PS, w, y)
 }
 
-/// log a as a sum, with a relative error near 2⁻⁶⁵: 2s + s z (2/3 + z Q(z)) with s = f / (2 + f) and z = s².
+/// Returns log a as a sum with a relative error near 2⁻⁶⁵: 2s + s z (2/3 + z Q(z)) with s = f / (2 + f) and z = s².
 fn log(lo: &mut Lower<'_>, a: V, any: bool) -> (V, V) {
     let mut d = F64Ops(lo);
     let (e, frac, _) = if any { d.split(a) } else { d.split_normal(a) };
@@ -194,7 +194,7 @@ fn log(lo: &mut Lower<'_>, a: V, any: bool) -> (V, V) {
     let low = f.sub(u, back);
     let low = f.add(low, u_low);
     let low = f.mad(s_low, two, low);
-    // And e log 2, whose first part is exact.
+    // Add e log 2, whose first part is exact.
     let (hi, rest) = (f.k(LN2_HI), f.k(LN2_LO));
     let big = f.mul(e, hi);
     let sum = f.add(big, h);
@@ -209,7 +209,7 @@ fn log(lo: &mut Lower<'_>, a: V, any: bool) -> (V, V) {
     (high, low)
 }
 
-/// (log((1 + s)/(1 - s))/s - 2 - 2z/3) / z² in powers of z = s².
+/// The polynomial (log((1 + s)/(1 - s))/s - 2 - 2z/3) / z² in powers of z = s².
 const LOG: [f64; 8] = [
     0.11723603622905411,
     0.11706195689881364,

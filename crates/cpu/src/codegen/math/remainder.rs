@@ -1,7 +1,7 @@
-//! The remainder of a division of floats, exact as `%` is.
+//! The remainder of a division of floats, exact like Rust's `%`.
 //!
-//! Where the quotient is below 2²⁴ (2⁵³), the rounded one, cut to a whole number, is the true one or one more; the remainder
-//! that it leaves is exact either way, and one too many shows in its sign. Other lanes go to the helper.
+//! Where the quotient is below 2²⁴ (2⁵³ in f64), truncating the rounded quotient gives the true integer or one more. The
+//! remainder is exact in both cases, and its sign shows whether it was one more. Other lanes use the helper.
 
 use super::super::inst::V;
 use super::super::lower::Lower;
@@ -13,7 +13,7 @@ pub(crate) fn rem(lo: &mut Lower<'_>, wide: bool, x: V, y: V) -> V {
     let mut f = Float::new(lo, wide);
     let (ax, ay) = (f.abs(x), f.abs(y));
     let q = f.div(ax, ay);
-    // Also NaN and infinite quotients: a divisor of 0, an infinite dividend. A tiny quotient may have lost the divisor's digits.
+    // Also NaN and infinite quotients: a divisor of 0, an infinite dividend. A tiny quotient may have lost bits of the divisor.
     let limit = f.k(f.pick((1u64 << 23) as f64, (1u64 << 52) as f64));
     let mut odd = f.not_less(q, limit);
     let top = f.k(f64::INFINITY);

@@ -1,6 +1,6 @@
-//! sin, cos and tan. Arguments beyond 71476 (2³⁰ in f64) go to the lane helper.
+//! sin, cos and tan. Arguments above 71476 (2³⁰ in f64) use the lane helper.
 //!
-//! |x| = n π/2 + r with |r| ≤ π/4; π/2 in three parts, of which the first product cancels exactly.
+//! |x| = n π/2 + r with |r| ≤ π/4; π/2 has three parts, and subtracting the first product is exact.
 
 use super::super::enc;
 use super::super::inst::V;
@@ -33,7 +33,7 @@ const COS: [f64; 8] = [
     -0.5,
 ];
 
-/// The rounded n in the low bits of a float, sin r and cos r.
+/// Returns the rounded n in the low bits of a float, sin r and cos r.
 fn parts(f: &mut Float<'_, '_>, a: V) -> (V, V, V) {
     let (two_pi, magic) = (f.k(std::f64::consts::FRAC_2_PI), f.k(f.pick(MAGIC_NARROW, MAGIC)));
     let shifted = f.mad(a, two_pi, magic);
@@ -73,7 +73,7 @@ fn is_odd(f: &mut Float<'_, '_>, quadrant: V) -> V {
     f.lo.compare(Compare::Ne, d, odd, zero)
 }
 
-/// The helper evaluates lanes with large arguments.
+/// Replaces lanes with large arguments by the helper's results.
 fn fix_large_arguments(f: &mut Float<'_, '_>, op: Unary, x: V, a: V, y: V) -> V {
     let limit = f.k(f.pick(71_476.0, (1u64 << 30) as f64));
     let large = f.compare(Compare::Gt, a, limit);
@@ -85,7 +85,7 @@ fn sin_cos(lo: &mut Lower<'_>, wide: bool, op: Unary, x: V) -> V {
     let f = &mut f;
     let a = f.abs(x);
     let (shifted, sine, cosine) = parts(f, a);
-    // The quadrant: odd ones swap the functions, the second bit is the sign.
+    // Odd quadrants swap the functions; the second bit of the quadrant is the sign.
     let quadrant = if op == Unary::Cos {
         let w = f.lo.w(f.dtype());
         let (e, one) = if wide { (&enc::PADDQ, f.lo.c64(1)) } else { (&enc::PADDD, f.lo.c32(1)) };
@@ -107,17 +107,17 @@ fn sin_cos(lo: &mut Lower<'_>, wide: bool, op: Unary, x: V) -> V {
     fix_large_arguments(f, op, x, a, y)
 }
 
-/// At most 2 ulp.
+/// Computes sin. At most 2 ulp.
 pub(super) fn sin(lo: &mut Lower<'_>, wide: bool, x: V) -> V {
     sin_cos(lo, wide, Unary::Sin, x)
 }
 
-/// At most 2 ulp.
+/// Computes cos. At most 2 ulp.
 pub(super) fn cos(lo: &mut Lower<'_>, wide: bool, x: V) -> V {
     sin_cos(lo, wide, Unary::Cos, x)
 }
 
-/// sin / cos, or -cos / sin in odd quadrants. At most 3.5 ulp.
+/// Computes sin / cos, or -cos / sin in odd quadrants. At most 3.5 ulp.
 pub(super) fn tan(lo: &mut Lower<'_>, wide: bool, x: V) -> V {
     let mut f = Float::new(lo, wide);
     let f = &mut f;

@@ -1,4 +1,4 @@
-//! Casts of lanes. What is not here goes through the helper.
+//! Casts of lanes. Casts that are not here call the helper.
 
 use super::kernel::{Parts, Writer};
 use super::vector::{HIGH_FIRST, LOW_LOW, lane_type};
@@ -55,7 +55,7 @@ impl Writer<'_> {
             },
             (I64 | U64, t) if word(t) => self.pack_low_halves(x),
             (I64 | U64, I64 | U64) => x.to_vec(),
-            // Lane by lane.
+            // These are converted lane by lane.
             (I64 | U64, F32 | F64 | Bool) | (F32 | BF16, I64 | U64) | (F64, I32 | U32 | I64 | U64) | (U32, F64) => {
                 let cast = |w: &mut Self, v| w.scalar_cast(from, to, v).expect("a cast of numbers");
                 self.lane_by_lane((from, to), x, cast)
@@ -65,7 +65,7 @@ impl Writer<'_> {
         .map(|v| self.each(&v, |w, v| w.like(lane_type(to), v)))
     }
 
-    /// An instruction on the low two lanes, for all four.
+    /// Applies an instruction that converts the low two lanes to all four lanes.
     fn halves(&mut self, x: &[Value], mut f: impl FnMut(&mut Self, Value) -> Value) -> Parts {
         let mut all = Parts::new();
         for &v in x {

@@ -1,18 +1,18 @@
-//! Calls of functions of one number.
+//! Calls of elementary functions of one number.
 //!
-//! Functions of f32 are computed in f64, so that nearly all results are the closest number. The commonest have no branches,
-//! so that the compiler of this crate puts their lanes into vectors; others are the system's. A lane and a number outside of
-//! lanes get the same bits.
+//! Functions of f32 are computed in f64, so that nearly all results are correctly rounded. The most common ones have no branches,
+//! so that rustc vectorizes loops over their lanes; the others are the system's. A lane and a scalar
+//! get the same bits.
 
 use super::kernel::{LANES, Parts, Writer};
 use cranelift_codegen::ir::{InstBuilder, Value, types};
 use ir::{DType, Unary};
 use std::f64::consts::{LN_2, LOG2_E};
 
-/// A function's forms: of one f32, of so many f32 in place, of one f64.
+/// A function's entry points: for one f32, for an array of f32 in place, for one f64.
 type Forms = [*const (); 3];
 
-/// The functions that are called.
+/// Returns the entry points of a function.
 fn function_table(f: Unary) -> Option<Forms> {
     macro_rules! table {
         ($($name:ident => $single:expr, $double:expr;)*) => {
@@ -53,7 +53,7 @@ fn function_table(f: Unary) -> Option<Forms> {
     }
 }
 
-/// `eˣ` within 10⁻¹², for what an f32 can hold.
+/// Computes `eˣ` within 10⁻¹², for the range of f32.
 #[inline(always)]
 fn exp(x: f64) -> f64 {
     // Adding it leaves a rounded number in the low bits.
@@ -70,7 +70,7 @@ fn exp(x: f64) -> f64 {
     p * f64::from_bits((shifted.to_bits() << 52).wrapping_add(1f64.to_bits()))
 }
 
-/// `ln x` within 10⁻¹², relative to the result.
+/// Computes `ln x` within 10⁻¹², relative to the result.
 #[inline(always)]
 fn log(x: f64) -> f64 {
     const ROOT_HALF: u64 = std::f64::consts::FRAC_1_SQRT_2.to_bits();
@@ -89,7 +89,7 @@ fn log(x: f64) -> f64 {
     if x == 0.0 { f64::NEG_INFINITY } else { y }
 }
 
-/// `tanh x` within 10⁻¹¹, relative to the result.
+/// Computes `tanh x` within 10⁻¹¹, relative to the result.
 #[inline(always)]
 fn tanh(x: f64) -> f64 {
     let a = x.abs();
@@ -100,7 +100,7 @@ fn tanh(x: f64) -> f64 {
 }
 
 impl Writer<'_> {
-    /// A function of one number, if there is one to call.
+    /// Emits a call of a function of one number, if there is one.
     pub(super) fn function(&mut self, f: Unary, d: DType, x: Value) -> Option<Value> {
         let [one, _, double] = function_table(f)?;
         let (address, signature) = if d == DType::F64 { (double, 2) } else { (one, 1) };
@@ -109,7 +109,7 @@ impl Writer<'_> {
         Some(self.b.inst_results(call)[0])
     }
 
-    /// The same of lanes.
+    /// Emits calls of a function on lanes.
     pub(super) fn functions(&mut self, f: Unary, d: DType, x: &[Value]) -> Option<Parts> {
         let [_, many, _] = function_table(f)?;
         if d == DType::F64 {

@@ -1,8 +1,8 @@
-//! Statements and loops.
+//! Emits statements and loops.
 //!
-//! A vector loop is written up to three times: several vectors side by side, one vector of four lanes, and one lane at a
-//! time for the rest. A register that varies by lane is a list of vectors: one for four lanes of up to 32 bits, two for
-//! four lanes of 64 bits, and so again for each copy.
+//! A vector loop is emitted up to three times: with several vectors side by side, with one vector of four lanes, and with one
+//! lane at a time for the remainder. A register that varies by lane is a list of vectors: one for four lanes of up to 32 bits,
+//! two for four lanes of 64 bits, repeated for each unrolled copy.
 
 use compiler::loops::lanes::{identity, is_vector, varying};
 use compiler::loops::{Carried, Extent, Kernel, Loop, LoopKind, Op, Reg, Size, Stmt, Var};
@@ -11,15 +11,15 @@ use cranelift_codegen::ir::{InstBuilder, SigRef, StackSlot, Type, Value, types};
 use cranelift_frontend::{FunctionBuilder, Variable};
 use ir::{Binary, DType, Scalar};
 
-/// Lanes of one vector.
+/// The number of lanes of a vector.
 pub(super) const LANES: usize = 4;
-/// Vectors that run side by side at most.
+/// The maximum number of vectors that are unrolled side by side.
 const COPIES: usize = 4;
 
 /// The vectors of a register.
 pub(super) type Parts = Vec<Value>;
 
-/// Where a vector loop is.
+/// The vector loop that is being emitted.
 #[derive(Clone, Copy)]
 pub(super) struct Vectors {
     pub(super) var: Var,
@@ -37,14 +37,14 @@ pub(super) struct Writer<'a> {
     scalars: Vec<Option<Value>>,
     parts: Vec<Option<Parts>>,
     pub(super) vars: Vec<Option<Value>>,
-    /// Whether vector loops run in vectors.
+    /// Whether vector loops use vectors.
     wide: bool,
     pub(super) vectors: Option<Vectors>,
-    /// The variable of the loop directly around.
+    /// The variable of the innermost enclosing loop.
     pub(super) innermost: Option<Var>,
     range: (Value, Value),
     pub(super) area: StackSlot,
-    /// Of the helper, and of functions of one f32 and one f64.
+    /// The signatures of the helper, and of functions of one f32 and one f64.
     pub(super) signatures: [SigRef; 3],
 }
 
@@ -88,7 +88,7 @@ impl<'a> Writer<'a> {
         self.k.regs[r.0 as usize]
     }
 
-    /// A register outside of lanes.
+    /// Returns the value of a register outside of lanes.
     pub(super) fn scalar(&mut self, r: Reg) -> Value {
         match self.constants[r.0 as usize] {
             Some(c) => self.constant(c),
@@ -96,7 +96,8 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// A register in lanes. What is the same in all of them is spread where it is used: Cranelift moves that out of loops.
+    /// Returns the values of a register in lanes.
+    /// A uniform register is broadcast where it is used: Cranelift hoists that out of loops.
     pub(super) fn lanes(&mut self, r: Reg) -> Parts {
         if self.in_lanes(r) {
             return self.parts[r.0 as usize].clone().expect("registers are defined before they are used");
@@ -120,7 +121,7 @@ impl<'a> Writer<'a> {
         self.vectors.map_or(1, |v| v.copies)
     }
 
-    /// How many vectors a register has.
+    /// The number of vectors of a register.
     pub(super) fn count(&self, d: DType) -> usize {
         self.copies() * if d.size() == 8 { 2 } else { 1 }
     }
@@ -168,7 +169,7 @@ impl<'a> Writer<'a> {
         let n = match &l.extent {
             Extent::Exact(n) => self.size(*n),
             Extent::Bounded { bound, buf, index } => {
-                // The same in all lanes.
+                // This is uniform over lanes.
                 let count = self.scalar_load(*buf, index);
                 let count = self.b.ins().sextend(types::I64, count);
                 let bound = self.size(*bound);
@@ -191,12 +192,12 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// What a carried value's register is set to.
+    /// Returns the value that a carried register is assigned.
     fn carried(&mut self, phi: Reg, value: Reg) -> Parts {
         if self.in_lanes(phi) { self.lanes(value) } else { vec![self.scalar(value)] }
     }
 
-    /// Runs the body for `begin, begin + step, ..` below `end`, and gives the carried values at the end.
+    /// Runs the body for `begin, begin + step, ..` below `end`, and returns the carried values at the end.
     fn iterate(&mut self, l: &Loop, begin: Value, end: Value, step: usize, init: Vec<Parts>) -> Vec<Parts> {
         let i = self.variable(begin);
         let carried: Vec<Vec<Variable>> =
@@ -213,7 +214,7 @@ impl<'a> Writer<'a> {
             self.set(c.phi, v);
         }
         self.block(&l.body);
-        // All at once: a `next` may be another value's `phi`.
+        // Assign all at once, because a `next` may be another value's `phi`.
         let next: Vec<Parts> = l.carried.iter().map(|c| self.carried(c.phi, c.next)).collect();
         for (own, next) in carried.iter().zip(next) {
             own.iter().zip(next).for_each(|(v, next)| self.b.def_var(*v, next));
@@ -234,7 +235,7 @@ impl<'a> Writer<'a> {
             _ => None,
         };
         let mut from = self.b.ins().iconst(types::I64, 0);
-        // What has been combined so far.
+        // The values combined so far.
         let mut so_far: Vec<Parts> = l.carried.iter().map(|c| vec![self.scalar(c.init)]).collect();
         let copies = match known {
             Some(n) => copies(l).min((n / LANES).next_power_of_two() / 2).max(1),
@@ -262,7 +263,7 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// Lanes over `from..to`, a multiple of their number; carried values are joined to those so far.
+    /// Runs lanes over `from..to`, a multiple of the lane count; the reduced values are combined with those so far.
     fn vector_pass(&mut self, l: &Loop, from: Value, to: Value, copies: usize, so_far: Vec<Parts>) -> Vec<Parts> {
         self.vectors = Some(Vectors { var: l.var, copies });
         let combine = |c: &Carried| c.combine.expect("lanes are combined");
@@ -281,7 +282,7 @@ impl<'a> Writer<'a> {
         joined
     }
 
-    /// All lanes and what came before, by a fixed tree.
+    /// Reduces all lanes and the previous value by a fixed tree.
     fn join(&mut self, op: Binary, d: DType, parts: &[Value], before: Value) -> Value {
         let each = parts.len() / self.copies();
         let mut copies: Vec<Parts> = parts.chunks(each).map(<[Value]>::to_vec).collect();
@@ -307,7 +308,7 @@ impl<'a> Writer<'a> {
     }
 }
 
-/// Constants stand anywhere: what moved out of a loop may use those inside.
+/// Finds constants at any depth: statements that were hoisted out of a loop may use constants inside it.
 fn find_constants(body: &[Stmt], constants: &mut [Option<Scalar>]) {
     for s in body {
         match s {
@@ -318,7 +319,7 @@ fn find_constants(body: &[Stmt], constants: &mut [Option<Scalar>]) {
     }
 }
 
-/// How many vectors of a loop run side by side: sums wait for each other, and small bodies for their loop.
+/// The number of unrolled copies of a loop: sums need it to hide latency, and small bodies to reduce loop overhead.
 fn copies(l: &Loop) -> usize {
     let nested = l.body.iter().any(|s| matches!(s, Stmt::Loop(_)));
     match (nested, l.carried.is_empty(), l.body.len()) {

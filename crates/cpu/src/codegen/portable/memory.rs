@@ -1,4 +1,4 @@
-//! Addresses, loads and stores.
+//! Emits addresses, loads and stores.
 
 use super::kernel::{LANES, Parts, Writer};
 use super::register_type;
@@ -13,7 +13,7 @@ impl Writer<'_> {
         self.k.buffers[buf.0 as usize].dtype
     }
 
-    /// Memory that other arguments may share, aligned to its elements.
+    /// The memory flags of a buffer: it may alias other arguments, and is aligned to its elements.
     fn memory(&self, buf: Buf) -> MemFlagsData {
         match self.k.buffers[buf.0 as usize].mode {
             AccessMode::Scratch(_) => MemFlagsData::new(),
@@ -28,7 +28,7 @@ impl Writer<'_> {
         }
     }
 
-    /// `at + stride · size · v`.
+    /// Computes `at + stride · size · v`.
     fn plus(&mut self, at: Value, stride: Size, size: i64, v: Value) -> Value {
         let part = match stride {
             Size::Const(n) => self.b.ins().imul_imm_s(v, n.wrapping_mul(size)),
@@ -40,8 +40,8 @@ impl Writer<'_> {
         self.b.ins().iadd(at, part)
     }
 
-    /// `start + index · size`; in lanes that of the first, less what registers add by lane. What the loop directly around
-    /// does not change comes first, so that Cranelift moves it out.
+    /// Computes `start + index · size`; in lanes, for the first lane without the terms that vary by lane. The terms that are
+    /// invariant in the innermost loop come first, so that Cranelift hoists them.
     fn affine(&mut self, start: Value, index: &Index, size: i64) -> Value {
         let mut at = start;
         if index.offset != 0 {
@@ -63,7 +63,7 @@ impl Writer<'_> {
         at
     }
 
-    /// The value of an index.
+    /// Returns the value of an index.
     pub(super) fn index(&mut self, index: &Index) -> Value {
         let zero = self.b.ins().iconst(types::I64, 0);
         self.affine(zero, index, 1)
@@ -80,7 +80,7 @@ impl Writer<'_> {
         self.b.ins().iadd(start, bytes)
     }
 
-    /// The addresses of all lanes.
+    /// Returns the addresses of all lanes.
     fn addresses(&mut self, buf: Buf, index: &Index) -> Vec<Value> {
         let vectors = self.vectors.expect("inside of a vector loop");
         let size = self.element(buf).size() as i64;
@@ -135,7 +135,7 @@ impl Writer<'_> {
                 let v = self.b.ins().ishl_imm_s(v, 16);
                 self.b.ins().bitcast(types::F32, MemFlagsData::new(), v)
             }
-            // Other narrow floats: their bits as an integer, and the helper's conversion.
+            // Other narrow floats: load their bits as an integer, and convert with the helper.
             d => {
                 let like = bits_of(d);
                 let bits = match d.size() {
@@ -156,7 +156,7 @@ impl Writer<'_> {
             DType::I8 | DType::U8 | DType::Bool => self.b.ins().istore8(flags, value, at, 0),
             DType::I16 | DType::U16 => self.b.ins().istore16(flags, value, at, 0),
             DType::BF16 => {
-                // Registers of bf16 are rounded already.
+                // Registers of bf16 are already rounded.
                 let bits = self.b.ins().bitcast(types::I32, MemFlagsData::new(), value);
                 let bits = self.b.ins().ushr_imm_s(bits, 16);
                 self.b.ins().istore16(flags, bits, at, 0)
@@ -171,7 +171,7 @@ impl Writer<'_> {
         };
     }
 
-    /// Writes `then` for where the condition holds, and `other` for where it doesn't.
+    /// Emits `then` for where the condition is true, and `other` for where it is false.
     fn if_(&mut self, condition: Value, then: impl FnOnce(&mut Self), other: impl FnOnce(&mut Self)) {
         let [yes, no, after] = [0; 3].map(|_| self.b.create_block());
         self.b.ins().brif(condition, yes, &[], no, &[]);
@@ -210,7 +210,7 @@ impl Writer<'_> {
         }
     }
 
-    /// Whether neighbouring lanes are neighbours in memory.
+    /// Returns whether adjacent lanes are adjacent in memory.
     fn adjacent(&self, index: &Index) -> bool {
         let var = self.vectors.expect("inside of a vector loop").var;
         let mut own = index.terms.iter().filter(|(a, _)| *a == Atom::Var(var));
@@ -265,7 +265,7 @@ impl Writer<'_> {
         out.into_iter().map(|o| self.b.use_var(o)).collect()
     }
 
-    /// The `c`-th four elements from an address on.
+    /// Loads the `c`-th group of four elements from an address on.
     fn load_four(&mut self, buf: Buf, at: Value, c: usize) -> Parts {
         let (d, flags) = (self.element(buf), self.memory(buf));
         let offset = (c * LANES * d.size()) as i32;
@@ -312,7 +312,7 @@ impl Writer<'_> {
         vec![v]
     }
 
-    /// Four elements to the `c`-th four places from an address on.
+    /// Stores four elements as the `c`-th group of four from an address on.
     fn store_four(&mut self, buf: Buf, at: Value, c: usize, parts: &[Value]) {
         let (d, flags) = (self.element(buf), self.memory(buf));
         let offset = (c * LANES * d.size()) as i32;
@@ -343,7 +343,7 @@ impl Writer<'_> {
         self.store_low(flags, v, at, offset, 4);
     }
 
-    /// The first 4 or 8 bytes of a vector.
+    /// Stores the first 4 or 8 bytes of a vector.
     fn store_low(&mut self, flags: MemFlagsData, v: Value, at: Value, offset: i32, bytes: usize) {
         let v = self.like(if bytes == 8 { types::I64X2 } else { types::I32X4 }, v);
         let low = self.b.ins().extractlane(v, 0);
@@ -363,7 +363,7 @@ impl Writer<'_> {
                     self.store_four(buf, at, c, &v[c * each..(c + 1) * each]);
                 }
             } else if !index_varies(index, Some(vectors.var), &self.varying) {
-                // One place: the last lane's value stays.
+                // All lanes store to the same element: the last lane's value remains.
                 let last = self.extract(d, &v, LANES * vectors.copies - 1);
                 let at = self.address(buf, index);
                 self.store_at(buf, at, last);
@@ -398,7 +398,7 @@ impl Writer<'_> {
     }
 }
 
-/// The integer with a narrow float's bits.
+/// Returns the integer type with a narrow float's bits.
 fn bits_of(d: DType) -> DType {
     if d.size() == 2 { DType::U16 } else { DType::U8 }
 }

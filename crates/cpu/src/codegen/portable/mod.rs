@@ -1,11 +1,11 @@
-//! Kernels through Cranelift, for machines that the generator of this crate doesn't know.
+//! Compiles kernels with Cranelift, for machines that this crate's x86-64 code generator does not support.
 //!
-//! A `Vector` loop runs in vectors of 128 bits where the machine has them ([`has_vectors`]), else one lane at a time.
-//! `kernel` writes statements and loops, `memory` addresses, loads and stores, `scalar` and `vector` arithmetic, `convert`
-//! casts of lanes, `functions` calls of functions. Every other op and dtype takes the road through [`super::helper`].
+//! A `Vector` loop uses 128-bit vectors where the machine has them ([`has_vectors`]), otherwise one lane at a time.
+//! `kernel` emits statements and loops, `memory` addresses, loads and stores, `scalar` and `vector` arithmetic, `convert`
+//! casts of lanes, `functions` calls of elementary functions. All other ops and dtypes call [`super::helper`].
 //!
-//! Registers hold what lanes hold there: 8 bytes for 64-bit dtypes and 4 for all others, small floats as f32, small
-//! integers extended to 32 bits, bool as 0 or 1, or in lanes as no bits or all of them.
+//! Registers have the helper's representation: 8 bytes for 64-bit dtypes and 4 for all others, small floats as f32, small
+//! integers extended to 32 bits, bool as 0 or 1, or in lanes as all zeros or all ones.
 
 mod convert;
 mod functions;
@@ -28,10 +28,10 @@ use cranelift_module::{Linkage, Module, default_libcall_names};
 use ir::DType;
 use kernel::Writer;
 
-/// Whether there is a portable generator here.
+/// Whether there is a portable code generator in this build.
 pub(super) const AVAILABLE: bool = true;
 
-/// Code in memory of its own.
+/// Code in its own executable memory.
 pub(crate) struct Code(Option<JITModule>);
 
 // SAFETY: after it is finished the module is only kept, and given back.
@@ -52,7 +52,7 @@ fn fault(e: impl std::fmt::Display) -> CodegenError {
     CodegenError::Memory(std::io::Error::other(e.to_string()))
 }
 
-/// Whether every instruction on lanes that is written here has a form on this machine.
+/// Returns whether the machine supports every vector instruction that this module emits.
 fn has_vectors() -> bool {
     #[cfg(target_arch = "x86_64")]
     return std::is_x86_feature_detected!("sse4.2") && std::is_x86_feature_detected!("fma");
@@ -121,7 +121,7 @@ pub(super) fn compile(kernel: &Kernel) -> Result<CompiledKernel, CodegenError> {
     Ok(CompiledKernel::portable(Code(Some(module)), entry, size))
 }
 
-/// How a register of a dtype is held.
+/// Returns the Cranelift type of a register of a dtype.
 fn register_type(d: DType) -> Type {
     match d {
         DType::F64 => types::F64,
@@ -131,12 +131,12 @@ fn register_type(d: DType) -> Type {
     }
 }
 
-/// An integer of up to 32 bits.
+/// Returns whether this is an integer of up to 32 bits.
 fn word(d: DType) -> bool {
     d.is_int() && d.size() < 8
 }
 
-/// How signed integers compare.
+/// Returns the condition code of a comparison of signed integers.
 fn int_predicate(c: ir::Compare) -> condcodes::IntCC {
     use condcodes::IntCC;
     match c {
@@ -149,7 +149,7 @@ fn int_predicate(c: ir::Compare) -> condcodes::IntCC {
     }
 }
 
-/// How floats compare.
+/// Returns the condition code of a comparison of floats.
 fn ordered_float(c: ir::Compare) -> condcodes::FloatCC {
     use condcodes::FloatCC;
     match c {

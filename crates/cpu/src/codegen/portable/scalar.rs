@@ -1,4 +1,4 @@
-//! Arithmetic on one number at a time, and the road through the helper.
+//! Scalar arithmetic, and calls of the helper for all other ops.
 
 use super::kernel::Writer;
 use super::{int_predicate, ordered_float, register_type, word};
@@ -60,7 +60,7 @@ impl Writer<'_> {
         }
     }
 
-    /// Whether dividing by a known number is one instruction.
+    /// Returns whether dividing by this constant is one instruction.
     pub(super) fn divides(&self, kind: Binary, d: DType, by: Scalar) -> bool {
         let whole = matches!(d, DType::I32 | DType::U32 | DType::I64 | DType::U64);
         matches!(kind, Binary::Div | Binary::Rem) && whole && by.to_i64() != 0 && by.to_i64() != -1
@@ -75,13 +75,13 @@ impl Writer<'_> {
         }
     }
 
-    /// Whether a shift by a known number is one instruction.
+    /// Returns whether a shift by this constant is one instruction.
     pub(super) fn shifts(&self, kind: Binary, d: DType, by: Scalar) -> bool {
         let inside = (0..8 * d.size() as i64).contains(&by.to_i64());
         matches!(kind, Binary::Shl | Binary::Shr) && d.is_int() && d.size() >= 4 && inside
     }
 
-    /// A number or its lanes, shifted.
+    /// Shifts a number or its lanes.
     pub(super) fn shifted(&mut self, kind: Binary, d: DType, v: Value, n: i64) -> Value {
         let n = self.b.ins().iconst(types::I32, n);
         match (kind, d.kind() == DTypeKind::Signed) {
@@ -99,7 +99,7 @@ impl Writer<'_> {
         }
     }
 
-    /// The op as instructions, where that is short.
+    /// Emits the op inline, if that is short.
     fn scalar_inline(&mut self, op: &Op, from: DType, out: DType, x: &[Value]) -> Option<Value> {
         let float = matches!(from, DType::F32 | DType::F64 | DType::BF16);
         let signed = from.kind() == DTypeKind::Signed;
@@ -137,7 +137,7 @@ impl Writer<'_> {
                 Binary::Div => ins.fdiv(x[0], x[1]),
                 Binary::Max | Binary::Min => {
                     let cc = if kind == Binary::Max { FloatCC::GreaterThan } else { FloatCC::LessThan };
-                    // The first where it is NaN or wins, else the second.
+                    // The first operand where it is NaN or wins, otherwise the second.
                     let wins = ins.fcmp(cc, x[0], x[1]);
                     let nan = self.b.ins().fcmp(FloatCC::Unordered, x[0], x[0]);
                     let first = self.b.ins().bor(wins, nan);
@@ -200,7 +200,7 @@ impl Writer<'_> {
                 let c = ins.icmp_imm_s(IntCC::NotEqual, x, 0);
                 self.b.ins().uextend(types::I32, c)
             }
-            // Narrow targets are brought into their range afterwards.
+            // Narrow results are wrapped to their range afterwards.
             (d, t) if (word(d) || d == Bool) && word(t) => x,
             (d, I64 | U64) if word(d) || d == Bool => match signed {
                 true => ins.sextend(types::I64, x),
@@ -212,7 +212,7 @@ impl Writer<'_> {
         })
     }
 
-    /// A narrow integer brought back into its range.
+    /// Wraps a narrow integer to its range.
     fn wrapped(&mut self, d: DType, op: &Op, v: Value) -> Value {
         let moves = matches!(op, Op::Unary(..) | Op::Binary(..) | Op::Cast(..));
         match d {
@@ -226,7 +226,7 @@ impl Writer<'_> {
         }
     }
 
-    /// An f32 rounded to bf16, ties to even; NaN stays NaN.
+    /// Rounds an f32 to bf16, ties to even; NaN stays NaN.
     fn rounded(&mut self, v: Value) -> Value {
         let bits = self.b.ins().bitcast(types::I32, MemFlagsData::new(), v);
         let odd = self.b.ins().ushr_imm_s(bits, 16);
@@ -240,7 +240,7 @@ impl Writer<'_> {
         self.b.ins().bitcast(types::F32, MemFlagsData::new(), bits)
     }
 
-    /// The op through the helper.
+    /// Evaluates the op by the helper.
     pub(super) fn call_helper_scalar(&mut self, op: &Op, from: DType, out: DType, args: &[Value]) -> Value {
         for (i, v) in args.iter().enumerate() {
             self.b.ins().stack_store(self.pointer, *v, self.area, 64 * i as i32);
@@ -250,14 +250,14 @@ impl Writer<'_> {
         if out == DType::Bool { self.truth(v) } else { v }
     }
 
-    /// The op that a code names, on what stands in the area.
+    /// Calls the helper with an op's code, on the operands in the transfer area.
     pub(super) fn call_helper(&mut self, code: u32) {
         let lanes: unsafe extern "C" fn(*mut [u8; 256], u64) = helper::lanes;
         let code = self.b.ins().iconst(types::I64, code as i64);
         self.call_area(lanes as *const (), code);
     }
 
-    /// Calls a function of the area and a number.
+    /// Calls a function with the transfer area and a number.
     pub(super) fn call_area(&mut self, function: *const (), n: Value) {
         let area = self.b.ins().stack_addr(self.pointer, self.area, 0);
         let function = self.b.ins().iconst(self.pointer, function as i64);
@@ -265,7 +265,7 @@ impl Writer<'_> {
     }
 }
 
-/// Whether a bf16 result of an op has to be rounded: selections and bits are as they were.
+/// Returns whether a bf16 result of an op has to be rounded; selections and bitcasts are exact.
 pub(super) fn needs_bf16_rounding(op: &Op) -> bool {
     !matches!(op, Op::Select(..) | Op::Bitcast(..))
 }

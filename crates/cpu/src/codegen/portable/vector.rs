@@ -1,6 +1,6 @@
-//! Arithmetic on lanes.
+//! Arithmetic on vectors of lanes.
 //!
-//! Bool is a mask of 32 bits a lane. Lanes of 64 bits are two vectors; comparisons of them are brought back to one mask.
+//! Bool is a mask of 32 bits per lane. Lanes of 64 bits take two vectors; their comparisons are converted to one mask.
 
 use super::kernel::{LANES, Parts, Writer};
 use super::{int_predicate, ordered_float, register_type};
@@ -10,16 +10,17 @@ use cranelift_codegen::ir::condcodes::{FloatCC, IntCC};
 use cranelift_codegen::ir::{ConstantData, Endianness, InstBuilder, MemFlagsData, Type, Value, types};
 use ir::{Binary, DType, DTypeKind, Scalar, Unary};
 
-/// Bytes of two vectors: the low halves of all lanes of 64 bits; those of 32 bits, and their high halves; even bytes.
+/// Shuffles of the bytes of two vectors: the low halves of all 64-bit lanes;
+/// the low halves of 32-bit lanes, and their high halves; even bytes.
 pub(super) const LOW_WORDS: u128 = 0x1b1a1918_13121110_0b0a0908_03020100;
 pub(super) const EVEN_HALVES: u128 = 0x1d1c1918_15141110_0d0c0908_05040100;
 pub(super) const HIGH_HALVES: u128 = 0x1f1e1b1a_17161312_0f0e0b0a_07060302;
 pub(super) const EVEN_BYTES: u128 = 0x1e1c1a18_16141210_0e0c0a08_06040200;
-/// The low half of each, and the high half of the first.
+/// Shuffles of two vectors: the low half of each, and the high half of the first.
 pub(super) const LOW_LOW: u128 = 0x17161514_13121110_07060504_03020100;
 pub(super) const HIGH_FIRST: u128 = 0x17161514_13121110_0f0e0d0c_0b0a0908;
 
-/// The vector of a dtype's lanes.
+/// Returns the vector type of a dtype's lanes.
 pub(super) fn lane_type(d: DType) -> Type {
     match register_type(d) {
         types::F32 => types::F32X4,
@@ -30,7 +31,7 @@ pub(super) fn lane_type(d: DType) -> Type {
 }
 
 impl Writer<'_> {
-    /// The same bits as another vector.
+    /// Reinterprets the bits as another vector type.
     pub(super) fn like(&mut self, t: Type, v: Value) -> Value {
         if self.b.func.dfg.value_type(v) == t {
             return v;
@@ -46,7 +47,7 @@ impl Writer<'_> {
         self.like(t, v)
     }
 
-    /// One number in four lanes of 32 bits.
+    /// Broadcasts a number to four 32-bit lanes.
     pub(super) fn words(&mut self, n: u32) -> Value {
         let n = self.b.ins().iconst(types::I32, n as i64);
         self.b.ins().splat(types::I32X4, n)
@@ -57,7 +58,7 @@ impl Writer<'_> {
         self.b.ins().ishl(v, n)
     }
 
-    /// Which lanes are not zero.
+    /// Returns a mask of the lanes that are not zero.
     pub(super) fn nonzero_lanes(&mut self, v: Value) -> Value {
         let zero = self.words(0);
         self.b.ins().icmp(IntCC::NotEqual, v, zero)
@@ -69,26 +70,26 @@ impl Writer<'_> {
         vec![v; self.count(d)]
     }
 
-    /// One number in all lanes of a vector.
+    /// Broadcasts a number to all lanes of a vector.
     pub(super) fn splat_of(&mut self, d: DType, v: Value) -> Value {
         let v = if d == DType::Bool { self.b.ins().ineg(v) } else { v };
         self.b.ins().splat(lane_type(d), v)
     }
 
-    /// One lane as a number.
+    /// Extracts one lane as a number.
     pub(super) fn extract(&mut self, d: DType, parts: &[Value], lane: usize) -> Value {
         let each = if d.size() == 8 { 2 } else { LANES };
         let v = self.b.ins().extractlane(parts[lane / each], (lane % each) as u8);
         if d == DType::Bool { self.b.ins().band_imm_s(v, 1) } else { v }
     }
 
-    /// A vector with a number in one of its lanes.
+    /// Inserts a number into a lane of a vector.
     pub(super) fn replace(&mut self, d: DType, part: Value, lane: usize, v: Value) -> Value {
         let v = if d == DType::Bool { self.b.ins().ineg(v) } else { v };
         self.b.ins().insertlane(part, v, lane as u8)
     }
 
-    /// Numbers side by side.
+    /// Makes a vector from numbers.
     pub(super) fn from_lanes(&mut self, d: DType, lanes: &[Value]) -> Parts {
         let each = if d.size() == 8 { 2 } else { LANES };
         lanes
@@ -100,7 +101,7 @@ impl Writer<'_> {
             .collect()
     }
 
-    /// An op on each lane as a number.
+    /// Evaluates an op on each lane as a scalar.
     pub(super) fn lane_by_lane(
         &mut self,
         (from, to): (DType, DType),
@@ -134,7 +135,7 @@ impl Writer<'_> {
         }
     }
 
-    /// What is simpler with a known second operand: shifts and divisions.
+    /// Emits ops that are simpler with a constant second operand: shifts and divisions.
     fn by_constant(&mut self, kind: Binary, d: DType, x: &[Value], by: Scalar) -> Option<Parts> {
         let n = by.to_i64();
         if self.shifts(kind, d, by) {
@@ -150,7 +151,7 @@ impl Writer<'_> {
         Some(self.lane_by_lane((d, d), x, |w, v| w.divided(kind, d, v, by)))
     }
 
-    /// `v / n` or `v % n`, towards zero, for a power of two.
+    /// Computes `v / n` or `v % n`, rounded towards zero, for a power of two.
     fn by_power(&mut self, kind: Binary, v: Value, n: i64) -> Value {
         let all = |w: &mut Self, n: i64| {
             let n = w.b.ins().iconst(types::I64, n);
@@ -173,7 +174,7 @@ impl Writer<'_> {
     fn index_lanes(&mut self, index: &Index) -> Parts {
         let var = self.vectors.expect("inside of a vector loop").var;
         let n = self.count(DType::I64);
-        // The uniform part first, in one number.
+        // First the uniform part, as one number.
         let start = self.index(index);
         let start = self.b.ins().splat(types::I64X2, start);
         let mut all = vec![start; n];
@@ -200,7 +201,7 @@ impl Writer<'_> {
         all
     }
 
-    /// An op on lanes, by whichever road there is. `from` is the type of its operands (of a selection, of the values).
+    /// Emits an op on lanes, inline or through the helper. `from` is the type of its operands (for a selection, of the values).
     pub(super) fn vector_op(&mut self, op: &Op, from: DType, out: DType, x: &[Parts]) -> Parts {
         if let Some(v) = self.vector_inline(op, from, x) {
             return match out {
@@ -225,7 +226,7 @@ impl Writer<'_> {
         x.iter().zip(y).map(|(&a, &b)| f(self, a, b)).collect()
     }
 
-    /// `a` where the mask is on, else `b`.
+    /// Returns `a` where the mask is on, otherwise `b`.
     pub(super) fn choose(&mut self, mask: Value, a: Value, b: Value) -> Value {
         let t = self.b.func.dfg.value_type(a);
         let mask = self.like(t, mask);
@@ -259,7 +260,7 @@ impl Writer<'_> {
                     Binary::Div if float => self.both(a, b, |w, a, b| w.b.ins().fdiv(a, b)),
                     Binary::Max | Binary::Min if float => {
                         let cc = if kind == Binary::Max { FloatCC::GreaterThan } else { FloatCC::LessThan };
-                        // The first where it is NaN or wins, else the second.
+                        // The first operand where it is NaN or wins, otherwise the second.
                         self.both(a, b, |w, a, b| {
                             let (wins, nan) = (w.b.ins().fcmp(cc, a, b), w.b.ins().fcmp(FloatCC::NotEqual, a, a));
                             let first = w.b.ins().bor(wins, nan);
@@ -304,7 +305,7 @@ impl Writer<'_> {
         match (d.kind() == DTypeKind::Signed, d.size() == 8) {
             (true, _) => self.b.ins().icmp(cc, a, b),
             (false, false) => self.b.ins().icmp(cc.unsigned(), a, b),
-            // Not every machine compares these: the order is that of signed ones with the first bit changed.
+            // Not every machine has unsigned comparisons: flip the sign bits and compare as signed.
             (false, true) => {
                 let low = self.b.ins().iconst(types::I64, i64::MIN);
                 let low = self.b.ins().splat(types::I64X2, low);
@@ -366,12 +367,12 @@ impl Writer<'_> {
         })
     }
 
-    /// Masks of 64 bits from masks of 32.
+    /// Expands 32-bit masks to 64-bit masks.
     pub(super) fn mask32_to_mask64(&mut self, masks: &[Value]) -> Parts {
         masks.iter().flat_map(|&m| [self.b.ins().swiden_low(m), self.b.ins().swiden_high(m)]).collect()
     }
 
-    /// Lanes of 32 bits from the low halves of lanes of 64.
+    /// Packs the low halves of 64-bit lanes into 32-bit lanes.
     pub(super) fn pack_low_halves(&mut self, parts: &[Value]) -> Parts {
         parts
             .chunks(2)
@@ -402,7 +403,7 @@ impl Writer<'_> {
         }
     }
 
-    /// f32 lanes rounded to bf16, ties to even; NaN stays NaN.
+    /// Rounds f32 lanes to bf16, ties to even; NaN stays NaN.
     fn rounded_lanes(&mut self, v: Value) -> Value {
         let bits = self.like(types::I32X4, v);
         let (sixteen, one, half) = (self.b.ins().iconst(types::I32, 16), self.words(1), self.words(0x7fff));
@@ -419,7 +420,7 @@ impl Writer<'_> {
         self.like(types::F32X4, bits)
     }
 
-    /// The op through the helper, as many lanes in a call as it takes.
+    /// Evaluates the op by the helper, with as many lanes per call as it supports.
     pub(super) fn call_helper_lanes(
         &mut self,
         op: &Op,

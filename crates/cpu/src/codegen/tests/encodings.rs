@@ -1,4 +1,4 @@
-//! Encodings by disassembly.
+//! Checks encodings by disassembly.
 
 use crate::codegen::asm::{Asm, Evex, PMem, PRm, W};
 use crate::codegen::enc::{self, Kind};

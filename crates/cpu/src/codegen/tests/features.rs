@@ -1,4 +1,4 @@
-//! Hand-made kernels, one per feature.
+//! Hand-written kernels, one per feature.
 
 use super::*;
 use crate::codegen::KernelCache;
@@ -29,7 +29,7 @@ fn elementwise_add_with_every_tail() {
     }
 }
 
-/// `y[i] = op(x[i])` for one op over a dtype, in a vector loop and as scalars.
+/// `y[i] = op(x[i])` for one op over a dtype, in a vector loop and in a scalar loop.
 fn map(from: DType, to: DType, n: usize, make: impl Fn(&mut KernelBuilder, Reg) -> Reg) -> [Kernel; 2] {
     [LoopKind::Vector, LoopKind::Serial].map(|kind| {
         let mut b = KernelBuilder::new("map");
@@ -44,7 +44,7 @@ fn map(from: DType, to: DType, n: usize, make: impl Fn(&mut KernelBuilder, Reg) 
     })
 }
 
-/// A small float may round to the neighbour where the f32 result is off by one.
+/// A narrow float may round to the neighbour where the f32 result is off by one ulp.
 fn rounding(d: DType) -> Match {
     match d {
         DType::F16 => Match::Near(1e-3),
@@ -193,7 +193,7 @@ fn scans_keep_lanes_in_registers() {
                 let v = b.load(x, index.clone());
                 let c = b.binary(Binary::Add, p[0], v);
                 b.store(y, index, c);
-                // The carries change places.
+                // The carried values are swapped.
                 vec![p[1], c]
             });
             let s = b.binary(Binary::Sub, out[0], out[1]);
@@ -226,7 +226,7 @@ fn scratch_and_in_place_buffers() {
     check(&b.finish(), &[samples(&mut rng, F, 3 * n), vec![0; 4 * n]], &[], Match::Exact);
 }
 
-/// Scatters to one place: the last iteration wins, as in order.
+/// Scatters to one element: the last iteration wins, as in sequential order.
 #[test]
 fn colliding_stores_happen_in_lane_order() {
     let n = 50;
@@ -243,12 +243,12 @@ fn colliding_stores_happen_in_lane_order() {
     check(&b.finish(), &[bytes_of(&places), vec![0; 28]], &[], Match::Exact);
 }
 
-/// A page that may be touched, followed by one that may not.
+/// An accessible page, followed by an inaccessible one.
 struct Guarded {
     start: *mut u8,
 }
 
-/// As large as any machine has them.
+/// As large as the largest page of any machine.
 const PAGE: usize = 1 << 16;
 
 impl Guarded {
@@ -283,7 +283,7 @@ fn masked_and_partial_vectors_do_not_touch_memory_beyond() {
     for d in DType::ALL {
         for stride in [1i64, 2] {
             for n in 1..40i64 {
-                // Runs to 64, loads and stores only below n.
+                // The loop runs to 64; loads and stores are masked below n.
                 let mut b = KernelBuilder::new("guarded");
                 let x = b.buffer(d, AccessMode::Read);
                 let y = b.buffer(d, AccessMode::Write);
@@ -418,7 +418,7 @@ fn compiled_kernels_cross_threads() {
     crosses::<KernelCache>();
 }
 
-/// Every 8-bit float through memory, and every f32 exponent with awkward mantissas into each format.
+/// Every 8-bit float through memory, and every f32 exponent with critical mantissas into each format.
 #[test]
 fn eight_bit_floats_round_as_the_reference() {
     for d in [DType::F8E4M3, DType::F8E5M2] {

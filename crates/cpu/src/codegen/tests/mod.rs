@@ -1,4 +1,4 @@
-//! Machine code against the evaluator, on every target of this machine.
+//! Compares machine code with the evaluator, on every target of this machine.
 
 #[cfg(target_arch = "x86_64")]
 mod encodings;
@@ -9,7 +9,7 @@ use super::{Target, compile};
 use compiler::loops::{Kernel, LoopKind, Stmt, eval, verify};
 use ir::{DType, Scalar};
 
-/// A small deterministic generator (splitmix64).
+/// A small deterministic random number generator (splitmix64).
 pub(super) struct Rng(pub(super) u64);
 
 impl Rng {
@@ -33,11 +33,11 @@ impl Rng {
 /// How results may differ.
 #[derive(Clone, Copy, PartialEq)]
 enum Match {
-    /// Equal bits; any NaN equals any other.
+    /// Equal bits; all NaNs are equal.
     Exact,
-    /// As `Exact`, but zeros are equal too.
+    /// Like `Exact`, but zeros of both signs are equal.
     Zeros,
-    /// Relative and absolute difference.
+    /// A limit on the relative and absolute difference.
     Near(f64),
 }
 
@@ -63,7 +63,7 @@ fn element(bytes: &[u8], d: DType, i: usize) -> Scalar {
     Scalar::from_bits(d, u64::from_le_bytes(b))
 }
 
-/// Runs a kernel with the evaluator and on every target, in one piece and in two, and compares all buffers.
+/// Runs a kernel with the evaluator and on every target, as one range and as two, and compares all buffers.
 fn check(k: &Kernel, bufs: &[Vec<u8>], sizes: &[i64], how: Match) {
     verify(k).unwrap_or_else(|e| panic!("{e}\n{k}"));
     let mut expected = bufs.to_vec();
@@ -115,7 +115,7 @@ fn bytes_of(values: &[Scalar]) -> Vec<u8> {
     values.iter().flat_map(|s| s.bits().to_le_bytes()[..s.dtype().size()].to_vec()).collect()
 }
 
-/// Values of a dtype with the awkward ones among them.
+/// Random values of a dtype, including special ones.
 fn sample(rng: &mut Rng, d: DType) -> Scalar {
     match rng.below(8) {
         0 if d.is_float() => {

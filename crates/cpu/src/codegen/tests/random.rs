@@ -1,4 +1,4 @@
-//! Random kernels: all exact ops and dtypes, masks, strides, loop nests, reductions, run-time sizes, tails of 0 to 40.
+//! Random kernels: all exact ops and dtypes, masks, strides, loop nests, reductions, run-time sizes, tails of 0 to 40 elements.
 
 use super::*;
 use compiler::loops::{AccessMode, Atom, Buf, Extent, Index, KernelBuilder, Op, Reg, Size, Var};
@@ -19,7 +19,7 @@ struct Gen {
     bufs: Vec<(DType, usize)>,
     data: Vec<Vec<u8>>,
     sizes: Vec<i64>,
-    /// Dtypes of this kernel: few, so that they meet.
+    /// The dtypes of this kernel: few, so that values can be combined.
     dtypes: Vec<DType>,
     float_reduction: bool,
     vector: Option<Var>,
@@ -40,7 +40,8 @@ impl Gen {
         self.b.buffer(d, mode)
     }
 
-    /// An index over some of the open loops; the buffer grows to hold it. `distinct` keeps iterations apart.
+    /// Returns an index over some of the open loops; the buffer grows to contain it.
+    /// `distinct` gives each iteration its own element.
     fn index(&mut self, buf: Buf, distinct: bool) -> Index {
         let mut index = Index::default();
         let (mut low, mut high) = (0i64, 0i64);
@@ -196,7 +197,7 @@ impl Gen {
     }
 
     fn body(&mut self, depth: usize) {
-        // Now and then so many values that some are spilled.
+        // Occasionally make so many values that some are spilled.
         let most = if self.rng.below(8) == 0 { 60 } else { 6 };
         for _ in 0..1 + self.rng.below(most) {
             self.statement();
@@ -231,7 +232,7 @@ impl Gen {
             });
             init.push((r, combine));
         }
-        // The builder wants a closure; the generator moves in and out of it.
+        // The builder expects a closure, so the generator is moved into it and back.
         let mut inner = std::mem::replace(&mut self.b, KernelBuilder::new(""));
         let outs = inner.loop_(kind, extent, &init, |b, v, phis| {
             std::mem::swap(&mut self.b, b);
@@ -318,8 +319,8 @@ fn run(seed: u64) {
 fn random_kernels_agree_with_the_evaluator() {
     let only = std::env::var("LOOM_SEED").ok().and_then(|s| s.parse().ok());
     let count = std::env::var("LOOM_COUNT").ok().and_then(|s| s.parse().ok()).unwrap_or(4000u64);
-    // These found faults once: unrolled copies that shared an address were put side by side; a conversion that does
-    // nothing hid that two carried values change places.
+    // These seeds once found bugs: unrolled copies that shared an address were interleaved; a no-op conversion
+    // hid that two carried values are swapped.
     let found = [21215, 57898];
     let seeds: Vec<u64> = only.map_or_else(|| found.into_iter().chain(0..count).collect(), |s: u64| vec![s]);
     for seed in seeds {

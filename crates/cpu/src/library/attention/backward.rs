@@ -1,8 +1,8 @@
-//! Backward: scores are computed again from the log-sum-exp, block by block.
+//! Attention backward: scores are recomputed from the log-sum-exp, block by block.
 //!
-//! A part takes a key head whole and yields all three cotangents (five products for each pair of blocks). Where there are
-//! too few heads for the threads, keys and queries go separately (seven products, more parts). Both add the same pairs of
-//! blocks in the same order, so the bits are the same.
+//! A part processes a complete key head and computes all three cotangents (five products per pair of blocks). If there are too
+//! few heads for the threads, the cotangents of keys and of queries are separate parts (seven products, more parts). Both
+//! add the same pairs of blocks in the same order, so the bits are the same.
 
 use super::super::{CpuContext, OpRoutine, Pointers, SharedPtr};
 use super::block::{BlockPlan, QueryBlock, ScratchLayout, balanced_block};
@@ -12,21 +12,21 @@ use crate::pool::ThreadPool;
 use compiler::Result;
 use std::ops::Range;
 
-/// Keys in a block.
+/// The number of keys in a block.
 pub(super) const KEYS: usize = 64;
 
-/// The backward of attention.
+/// The backward routine of attention.
 pub(super) struct Backward {
     blocks: BlockPlan,
     place: ScratchOffsets,
-    /// f32 of scratch for each worker.
+    /// The number of f32 of scratch per worker.
     each: usize,
     threads: usize,
-    /// Whether a part takes a key head whole.
+    /// Whether a part processes a complete key head.
     whole: bool,
 }
 
-/// Where a worker's scratch has what.
+/// The offsets within a worker's scratch.
 struct ScratchOffsets {
     qt: usize,
     dot: usize,
@@ -43,15 +43,15 @@ struct ScratchOffsets {
     dv: usize,
 }
 
-/// What a part computes.
+/// The work of one part.
 #[derive(Clone)]
 struct BackwardTask {
     head: usize,
     key_blocks: Range<usize>,
     query_blocks: Range<usize>,
-    /// The cotangents of keys and values.
+    /// Whether to compute the cotangents of keys and values.
     keys: bool,
-    /// That of queries.
+    /// Whether to compute the cotangent of queries.
     queries: bool,
 }
 
@@ -82,6 +82,9 @@ impl Backward {
         Backward { each: pieces.floats(), blocks, place, threads, whole }
     }
 
+    /// # Safety
+    /// The operands and results are those of the problem, only this part writes its results, and the scratch is this
+    /// worker's.
     unsafe fn part(&self, args: &[*const u8], outs: &[*mut u8], part: &BackwardTask, scratch: *mut f32) {
         let (b, p) = (&self.blocks, &self.blocks.problem);
         let first = part.key_blocks.start * KEYS;
@@ -113,7 +116,11 @@ impl Backward {
         }
     }
 
-    /// A block of queries against blocks of keys; `dk` and `dv` begin at key `origin`.
+    /// Processes a block of queries with blocks of keys. `dk` and `dv` begin at key `origin`.
+    ///
+    /// # Safety
+    /// The operands and results are those of the problem, only this part writes its results, and the scratch is this
+    /// worker's.
     #[expect(clippy::too_many_arguments, reason = "one call site, which has all of it at hand")]
     unsafe fn block(
         &self,

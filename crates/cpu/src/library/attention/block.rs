@@ -1,4 +1,4 @@
-//! A block of queries against a block of keys: which keys the queries see, their scores, and the products with scores.
+//! A block of queries and a block of keys: which keys the queries see, their scores, and the products with the scores.
 
 use super::lanes::{self, AttentionKernels, MAX_WIDTH, PerLane, Scores};
 use super::problem::{AttentionProblem, Mask, float, integer};
@@ -7,38 +7,38 @@ use crate::gemm::kernel::{HasKernels, Kernels, Tile};
 use ir::DType;
 use std::ops::{Range, RangeInclusive};
 
-/// The most keys in a block.
+/// The maximum number of keys in a block.
 pub(super) const KEYS: usize = 128;
 
-/// How a problem is cut into blocks, and the code for them.
+/// How a problem is split into blocks, and the kernels for them.
 pub(super) struct BlockPlan {
     pub(super) problem: AttentionProblem,
     pub(super) loops: &'static AttentionKernels,
     kernels: &'static Kernels<f32>,
-    /// Queries in a block.
+    /// The number of queries in a block.
     pub(super) width: usize,
-    /// Keys in a block.
+    /// The number of keys in a block.
     pub(super) keys: usize,
 }
 
-/// A block of queries: rows of one key head's list, which may belong to several query heads.
+/// A block of queries: consecutive rows of one key head, which may belong to several query heads.
 pub(super) struct QueryBlock {
     pub(super) batch: usize,
-    /// Batch and key head as one index.
+    /// The combined index of batch and key head.
     pub(super) head: usize,
     pub(super) row0: usize,
     pub(super) rows: usize,
-    /// The keys that each query may see.
+    /// The range of keys that each query may see.
     lo: PerLane,
     hi: PerLane,
     position: PerLane,
     slope: PerLane,
     segment: [i64; MAX_WIDTH],
-    /// The segment of all of them, where they have one in common.
+    /// The segment of all queries, if they have one in common.
     common: Option<i64>,
-    /// Keys that any of them sees.
+    /// The keys that at least one query sees.
     pub(super) keys: Range<usize>,
-    /// Keys that all of them see.
+    /// The keys that all queries see.
     all: Range<usize>,
 }
 
@@ -50,17 +50,17 @@ impl BlockPlan {
         BlockPlan { problem, loops: lanes::kernels(isa), kernels, width, keys }
     }
 
-    /// Blocks of queries of a key head.
+    /// The number of query blocks of a key head.
     pub(super) fn query_blocks(&self) -> usize {
         self.problem.rows().div_ceil(self.width)
     }
 
-    /// The blocks of keys that a range meets.
+    /// Returns the blocks of keys that overlap a range.
     pub(super) fn key_blocks(&self, keys: &Range<usize>) -> Range<usize> {
         if keys.is_empty() { 0..0 } else { keys.start / self.keys..keys.end.div_ceil(self.keys) }
     }
 
-    /// A block of queries.
+    /// Returns a block of queries.
     ///
     /// # Safety
     /// The operands are those of the problem.
@@ -69,7 +69,8 @@ impl BlockPlan {
         let (batch, kv) = (head / p.kv_heads, head % p.kv_heads);
         let row0 = block * self.width;
         let rows = (p.rows() - row0).min(self.width);
-        // SAFETY: the caller's promise.
+        // SAFETY: `args` are the operands of the problem, so each is valid for its type, and `batch` is below the batch
+        // size.
         let (first, length) = unsafe { (p.first_position(args, batch), p.length(args, batch)) };
         let mut x = QueryBlock {
             batch,
@@ -96,7 +97,8 @@ impl BlockPlan {
                 (start, end) = (start.min(lo), end.max(hi));
             }
             x.all = x.all.start.max(lo)..x.all.end.min(hi);
-            // SAFETY: the caller's promise.
+            // SAFETY: `args` are the operands of the problem, so each is valid for its type; batch, head and row are
+            // inside its shape.
             unsafe {
                 if let Some(s) = &p.slopes {
                     let q_heads = p.kv_heads * p.group;
@@ -115,23 +117,24 @@ impl BlockPlan {
             let own = &x.segment[..rows];
             let (least, most) = own.iter().fold((i64::MAX, i64::MIN), |(a, b), &s| (a.min(s), b.max(s)));
             x.common = (least == most).then_some(least);
-            // SAFETY: the caller's promise.
+            // SAFETY: segments are an operand of the problem, valid for `tk` integers for each entry of the batch.
             x.keys =
                 unsafe { trim_keys_by_segment(args[of.arg], of.dtype, of.entry(batch) * p.tk, x.keys, least..=most) };
         }
-        // Lanes behind the last row see nothing.
+        // Lanes after the last row see no keys.
         if rows < self.width {
             x.all = 0..0;
         }
         x
     }
 
-    /// Elements of a row-major operand as f32: where they lie, or widened into `buffer`.
+    /// Returns elements of a row-major operand as f32: in place, or upcast into `buffer`.
     ///
     /// # Safety
-    /// `base` is good for them, `buffer` for `n` f32 if the problem's dtype is narrow.
+    /// `base` is valid for elements `first..first + n`, and `buffer` for `n` f32 if the problem's dtype is narrower.
     pub(super) unsafe fn upcast_rows(&self, base: *const u8, first: usize, n: usize, buffer: *mut f32) -> *const f32 {
-        // SAFETY: the caller's promise.
+        // SAFETY: `base` is valid for elements `first..first + n` of the problem's dtype, and `buffer` for `n` f32
+        // where that is not f32.
         unsafe {
             match self.problem.dtype {
                 DType::BF16 => (self.loops.from_bf16)(base.cast::<half::bf16>().add(first), buffer, n),
@@ -145,10 +148,10 @@ impl BlockPlan {
     /// Stores f32 elements in the problem's dtype.
     ///
     /// # Safety
-    /// `base` is good for elements up to `first + from.len()`.
+    /// `from` is valid for `n` elements, and `base` for elements `first..first + n` of the problem's dtype.
     pub(super) unsafe fn store_rounded(&self, from: *const f32, base: *mut u8, first: usize, n: usize) {
         use half::slice::HalfFloatSliceExt;
-        // SAFETY: the caller's promise.
+        // SAFETY: `from` is valid for `n` elements, and `base` for elements `first..first + n` of the problem's dtype.
         unsafe {
             let from = std::slice::from_raw_parts(from, n);
             match self.problem.dtype {
@@ -165,17 +168,17 @@ impl BlockPlan {
         }
     }
 
-    /// Whether results are written as they are computed, without rounding.
+    /// Returns whether results are written directly, without rounding.
     pub(super) fn is_f32(&self) -> bool {
         self.problem.dtype == DType::F32
     }
 
-    /// Transposes rows of queries to `[d, width]`, zeros behind the last.
+    /// Transposes rows of queries to `[d, width]`, with zeros after the last.
     ///
     /// # Safety
-    /// `src` is good for `rows · d` elements, `dst` for `width · d`.
+    /// `src` is valid for `rows · d` elements, `dst` for `width · d`.
     pub(super) unsafe fn transposed(&self, src: *const f32, rows: usize, d: usize, dst: *mut f32) {
-        // SAFETY: the caller's promise.
+        // SAFETY: `src` is valid for `rows · d` elements, `dst` for `width · d`.
         unsafe {
             if rows < self.width {
                 std::ptr::write_bytes(dst, 0, self.width * d);
@@ -184,10 +187,10 @@ impl BlockPlan {
         }
     }
 
-    /// `s[k, q] = alpha · Σ_d a[k, d]·b[d, q]`: what keys and queries have in common.
+    /// Computes `s[k, q] = alpha · Σ_d a[k, d]·b[d, q]`, the scores of keys and queries.
     ///
     /// # Safety
-    /// `a` is good for `s.keys · d` elements, `b` for `d · width`, `s` for its size.
+    /// `a` is valid for `s.keys · d` elements, `b` for `d · width`, `s` for its size.
     pub(super) unsafe fn dot_block(&self, a: *const f32, b: *const f32, d: usize, s: Scores, alpha: f32) {
         let Kernels { mr, nr, .. } = *self.kernels;
         // SAFETY: the tiles stay inside the operands.
@@ -215,10 +218,10 @@ impl BlockPlan {
         }
     }
 
-    /// `out[d, q] (+)= alpha · Σ_k a[k, d]·s[k, q]`: what queries gather from keys.
+    /// Computes `out[d, q] (+)= alpha · Σ_k a[k, d]·s[k, q]`, the weighted sums over keys for each query.
     ///
     /// # Safety
-    /// As for [`Blocks::meet`], with `out` good for `d · width`.
+    /// As for [`Blocks::meet`], with `out` valid for `d · width`.
     pub(super) unsafe fn gather(&self, a: *const f32, d: usize, s: Scores, out: *mut f32, alpha: f32, add: bool) {
         let Kernels { mr, nr, .. } = *self.kernels;
         // SAFETY: the tiles stay inside the operands.
@@ -246,10 +249,10 @@ impl BlockPlan {
         }
     }
 
-    /// `out[k, d] += alpha · Σ_q s[k, q]·x[q, d]` over the first `rows` queries: what keys are given by queries.
+    /// Computes `out[k, d] += alpha · Σ_q s[k, q]·x[q, d]` over the first `rows` queries, the sums over queries for each key.
     ///
     /// # Safety
-    /// As for [`Blocks::meet`], with `x` good for `rows · d` and `out` for `s.keys · d`.
+    /// As for [`Blocks::meet`], with `x` valid for `rows · d` and `out` for `s.keys · d`.
     pub(super) unsafe fn accumulate_block(
         &self,
         s: Scores,
@@ -285,7 +288,7 @@ impl BlockPlan {
         }
     }
 
-    /// Scores with all that is done to them; `keep` takes the soft cap's `tanh` unless it is null.
+    /// Computes scores with soft cap, slopes and masks. `keep` receives the soft cap's `tanh` unless it is null.
     ///
     /// # Safety
     /// As for [`Blocks::meet`]; the operands are those of the problem.
@@ -298,7 +301,8 @@ impl BlockPlan {
         keep: *mut f32,
     ) {
         let p = &self.problem;
-        // SAFETY: the caller's promise.
+        // SAFETY: `k` and `qt` are valid for `s.keys · d` and `d · width` elements, `s` for its size, `keep` for the
+        // same or null, and `args` are the operands of the problem.
         unsafe {
             self.dot_block(k, qt, p.d, s, p.scale);
             if let Some(c) = p.softcap {
@@ -328,6 +332,8 @@ impl BlockPlan {
         }
     }
 
+    /// # Safety
+    /// The mask at `at` is an operand of the problem, and `s` is valid for its size.
     unsafe fn mask(&self, at: *const u8, m: &Mask, q: &QueryBlock, s: Scores) {
         let p = &self.problem;
         let base = m.batch_offset(q.batch);
@@ -351,11 +357,11 @@ impl BlockPlan {
     }
 }
 
-/// The keys without those at both ends whose segments lie outside a range, so that blocks of packed sequences meet no
-/// more than their own.
+/// Removes keys at both ends whose segments are outside a range,
+/// so that blocks of packed sequences only process their own keys.
 ///
 /// # Safety
-/// `segments` is good for elements of an integer `dtype` at `base + keys`.
+/// `segments` is valid for elements of an integer `dtype` at `base + keys`.
 unsafe fn trim_keys_by_segment(
     segments: *const u8,
     dtype: DType,
@@ -363,7 +369,7 @@ unsafe fn trim_keys_by_segment(
     keys: Range<usize>,
     wanted: RangeInclusive<i64>,
 ) -> Range<usize> {
-    // SAFETY: the caller's promise.
+    // SAFETY: `segments` is valid for integers of `dtype` at `base + keys`.
     let met = |k: &usize| wanted.contains(&unsafe { integer(segments, dtype, base + k) });
     match keys.clone().find(met) {
         Some(first) => first..keys.rev().find(met).map_or(first, |last| last + 1),
@@ -371,25 +377,25 @@ unsafe fn trim_keys_by_segment(
     }
 }
 
-/// A scratch layout in the making: pieces of f32, each at a multiple of 64 bytes.
+/// Allocates offsets in scratch: pieces of f32, each at a multiple of 64 bytes.
 #[derive(Default)]
 pub(super) struct ScratchLayout(usize);
 
 impl ScratchLayout {
-    /// Where a piece of so many f32 goes.
+    /// Returns the offset of a new piece of `n` f32.
     pub(super) fn take(&mut self, n: usize) -> usize {
         let at = self.0;
         self.0 += n.next_multiple_of(16);
         at
     }
 
-    /// The size of all.
+    /// Returns the total size.
     pub(super) fn floats(&self) -> usize {
         self.0
     }
 }
 
-/// The `i`-th block of `n` when early blocks have less to do than late ones: halves of the list cost the same.
+/// Returns the `i`-th block of `n` in an order that balances the work when early blocks are cheaper than late ones.
 pub(super) fn balanced_block(i: usize, n: usize) -> usize {
     if i.is_multiple_of(2) { i / 2 } else { n - 1 - i / 2 }
 }

@@ -1,5 +1,5 @@
-//! Attention of few queries over many keys, as in decoding: each query for itself, keys in spans of a fixed size that
-//! threads share, and the spans' softmaxes joined in order (FlashDecoding).
+//! Attention of few queries over many keys, as in decoding: each query is processed by itself, the keys are split into spans of a
+//! fixed size that threads share, and the softmaxes of the spans are merged in order (Flash-Decoding).
 
 use super::super::simd::{Wide, exp, largest};
 use super::super::{CpuContext, OpRoutine, Pointers, SharedPtr};
@@ -12,25 +12,25 @@ use compiler::Result;
 use half::{bf16, f16};
 use ir::DType;
 
-/// Keys in a span: a whole number of vectors of every instruction set.
+/// The number of keys in a span: a multiple of the vector length of every instruction set.
 pub(super) const SPAN: usize = 512;
 
-/// Scores of one query and the keys from `k` on: query, keys, size of a row, number of keys, factor, results.
+/// Computes the scores of one query with the keys from `k` on. Arguments: query, keys, row size, number of keys, scale, results.
 type Dots = unsafe fn(*const f32, *const u8, usize, usize, f32, *mut f32);
-/// Scores (of a whole number of vectors) to weights; gives their maximum and sum.
+/// Converts scores (a multiple of the vector length) to weights; returns their maximum and sum.
 type Weights = unsafe fn(*mut f32, usize) -> (f32, f32);
-/// The weighted sum of values: weights, values, number, size of a row, results.
+/// Computes the weighted sum of values. Arguments: weights, values, number, row size, results.
 type Mix = unsafe fn(*const f32, *const u8, usize, usize, *mut f32);
 
-/// Forward of attention for few rows.
+/// The forward routine of attention for few rows.
 pub(super) struct Decode {
     blocks: BlockPlan,
     threads: usize,
     spans: usize,
-    /// f32 of scratch for each worker: a query and its scores.
+    /// The number of f32 of scratch per worker: a query and its scores.
     each: usize,
     scores: usize,
-    /// f32 of a span's result: maximum, sum, weighted values.
+    /// The number of f32 of a span's result: maximum, sum, weighted values.
     partial: usize,
     code: (Dots, Weights, Mix),
 }
@@ -52,7 +52,7 @@ impl Decode {
         }
     }
 
-    /// One row over one span, to `partial`.
+    /// Computes one row over one span into `partial`.
     unsafe fn attend_span(
         &self,
         args: &[*const u8],
@@ -86,7 +86,7 @@ impl Decode {
         }
     }
 
-    /// Soft cap, slopes, mask and segments of one query's scores.
+    /// Applies soft cap, slopes, mask and segments to one query's scores.
     unsafe fn adjust_scores(
         &self,
         args: &[*const u8],
@@ -133,10 +133,10 @@ impl Decode {
         }
     }
 
-    /// Joins the spans of one row.
+    /// Merges the spans of one row.
     unsafe fn merge_spans(&self, outs: &[*mut u8], row: usize, partials: *mut f32) {
         let p = &self.blocks.problem;
-        // SAFETY: the partial results of the row are there, and nobody else uses them now.
+        // SAFETY: the partial results of the row are there, and nothing else uses them now.
         unsafe {
             let spans = || (0..self.spans).map(|i| partials.add((row * self.spans + i) * self.partial));
             let max = spans().fold(f32::NEG_INFINITY, |m, s| m.max(*s));
@@ -193,7 +193,10 @@ impl OpRoutine for Decode {
     }
 }
 
-/// Four keys at a time: their sums overlap.
+/// Processes four keys at a time, with independent accumulators.
+///
+/// # Safety
+/// `q` is valid for `d` elements, `k` for `n` rows of `d`, `to` for `n`, and the machine has the target features.
 #[inline(always)]
 unsafe fn dots<S: Copy + Default, V: Wide + Load<S>>(
     q: *const f32,
@@ -203,14 +206,14 @@ unsafe fn dots<S: Copy + Default, V: Wide + Load<S>>(
     scale: f32,
     to: *mut f32,
 ) {
-    // SAFETY: the caller vouches for the operands and the target features, here and below.
+    // SAFETY: the operands are valid for their sizes, and the machine has the target features.
     unsafe {
         let k = k.cast::<S>();
         let (whole, rest) = (d / V::LANES * V::LANES, d % V::LANES);
         let mut i = 0;
         while i < n {
             let m = (n - i).min(4);
-            // Rows behind the last are the last again.
+            // Rows after the last repeat the last one.
             let rows: [*const S; 4] = std::array::from_fn(|j| k.add((i + j.min(m - 1)) * d));
             let mut sums = [V::splat(0.0); 4];
             for c in (0..whole).step_by(V::LANES) {
@@ -231,6 +234,11 @@ unsafe fn dots<S: Copy + Default, V: Wide + Load<S>>(
     }
 }
 
+/// # Safety
+/// `s` is valid for `n` elements, and the machine has the target features.
+///
+/// # Safety
+/// `w` is valid for `n` elements, `v` for `n` rows of `dv`, `to` for `dv`, and the machine has the target features.
 #[inline(always)]
 unsafe fn weights<V: Wide>(s: *mut f32, n: usize) -> (f32, f32) {
     // SAFETY: as above.
@@ -251,7 +259,7 @@ unsafe fn weights<V: Wide>(s: *mut f32, n: usize) -> (f32, f32) {
     }
 }
 
-/// Four vectors of values at a time stay in registers.
+/// Keeps four vectors of results in registers.
 #[inline(always)]
 unsafe fn mix<S: Copy + Default, V: Wide + Load<S>>(w: *const f32, v: *const u8, n: usize, dv: usize, to: *mut f32) {
     // SAFETY: as above.
@@ -283,19 +291,27 @@ unsafe fn mix<S: Copy + Default, V: Wide + Load<S>>(w: *const f32, v: *const u8,
 /// Wraps the loops in functions that have the target features.
 macro_rules! code {
     ($v:ty, $s:ty $(, $feature:literal)?) => {{
+        /// # Safety
+        /// `q` is valid for `d` elements, `k` for `n` rows of `d`, `to` for `n`, and the machine has the target
+        /// features.
         $(#[target_feature(enable = $feature)])?
         unsafe fn dots(q: *const f32, k: *const u8, d: usize, n: usize, scale: f32, to: *mut f32) {
-            // SAFETY: the caller's promise is the same.
+            // SAFETY: `dots` has the contract of this function, and gets its arguments unchanged.
             unsafe { super::dots::<$s, $v>(q, k, d, n, scale, to) }
         }
+        /// # Safety
+        /// `s` is valid for `n` elements, and the machine has the target features.
         $(#[target_feature(enable = $feature)])?
         unsafe fn weights(s: *mut f32, n: usize) -> (f32, f32) {
-            // SAFETY: the caller's promise is the same.
+            // SAFETY: `weights` has the contract of this function, and gets its arguments unchanged.
             unsafe { super::weights::<$v>(s, n) }
         }
+        /// # Safety
+        /// `w` is valid for `n` elements, `v` for `n` rows of `dv`, `to` for `dv`, and the machine has the target
+        /// features.
         $(#[target_feature(enable = $feature)])?
         unsafe fn mix(w: *const f32, v: *const u8, n: usize, dv: usize, to: *mut f32) {
-            // SAFETY: the caller's promise is the same.
+            // SAFETY: `mix` has the contract of this function, and gets its arguments unchanged.
             unsafe { super::mix::<$s, $v>(w, v, n, dv, to) }
         }
         (dots as Dots, weights as Weights, mix as Mix)

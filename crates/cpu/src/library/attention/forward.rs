@@ -1,4 +1,4 @@
-//! Forward: each block of queries goes over its keys with a running softmax.
+//! Attention forward: each block of queries processes its keys with an online softmax.
 
 use super::super::{CpuContext, OpRoutine, Pointers, SharedPtr};
 use super::block::{BlockPlan, KEYS, QueryBlock, ScratchLayout, balanced_block};
@@ -7,16 +7,16 @@ use super::problem::AttentionProblem;
 use crate::pool::ThreadPool;
 use compiler::Result;
 
-/// The forward of attention.
+/// The forward routine of attention.
 pub(super) struct Forward {
     blocks: BlockPlan,
     place: ScratchOffsets,
-    /// f32 of scratch for each worker.
+    /// The number of f32 of scratch per worker.
     each: usize,
     threads: usize,
 }
 
-/// Where a worker's scratch has what.
+/// The offsets within a worker's scratch.
 struct ScratchOffsets {
     qt: usize,
     scores: usize,
@@ -43,6 +43,8 @@ impl Forward {
         Forward { each: pieces.floats(), blocks, place, threads: machine.threads }
     }
 
+    /// # Safety
+    /// The operands and results are those of the problem, and the scratch is this worker's.
     unsafe fn block(&self, args: &[*const u8], outs: &[*mut u8], q: &QueryBlock, scratch: *mut f32) {
         let (b, p, w) = (&self.blocks, &self.blocks.problem, self.blocks.width);
         // SAFETY: the operands and results are those of the problem and the scratch is this worker's.
@@ -77,7 +79,7 @@ impl Forward {
             if !begun {
                 std::ptr::write_bytes(acc, 0, w * p.dv);
             }
-            // A row that saw nothing has sum 0, and all it gathered is 0.
+            // A row that saw no keys has sum 0 and weighted values 0.
             let mut inverse = PerLane::new(1.0);
             let lse = outs[1].cast::<f32>().add(first_row);
             for i in 0..q.rows {

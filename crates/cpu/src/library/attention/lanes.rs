@@ -1,16 +1,16 @@
 //! The vector loops of attention over transposed scores, for each instruction set.
 //!
-//! A block of scores has a row for each key; `width` queries lie side by side in it.
+//! A block of scores has one row per key, with `width` queries side by side.
 
 use super::super::simd::{Wide, exp, tanh};
 use crate::gemm::Isa;
 use crate::gemm::vector::{Load, Plain32};
 use half::{bf16, f16};
 
-/// The most queries in a block.
+/// The maximum number of queries in a block.
 pub(super) const MAX_WIDTH: usize = 64;
 
-/// One number for each query of a block.
+/// One number per query of a block.
 #[derive(Clone, Copy)]
 #[repr(align(64))]
 pub(super) struct PerLane(pub(super) [f32; MAX_WIDTH]);
@@ -27,47 +27,49 @@ pub(super) struct Scores {
     pub(super) at: *mut f32,
     pub(super) keys: usize,
     pub(super) width: usize,
-    /// The first key's position.
+    /// The position of the first key.
     pub(super) first: usize,
 }
 
-/// What softmax has seen so far of each query.
+/// The state of the online softmax of each query.
 #[derive(Clone, Copy)]
 pub(super) struct SoftmaxState {
     pub(super) max: PerLane,
     pub(super) sum: PerLane,
-    /// The factor on what was summed before the last block.
+    /// The factor for the sums before the last block.
     pub(super) correction: PerLane,
     /// Whether any factor is not 1.
     pub(super) corrects: bool,
 }
 
-/// The loops of one instruction set. Safety: pointers are good for the sizes, the machine has the instructions.
+/// The kernels of one instruction set. Safety: pointers are valid for the sizes, and the machine has the instructions.
 pub(super) struct AttentionKernels {
-    /// -inf where the key is not in `[lo, hi)` of the query.
+    /// Writes -inf where the key is not in `[lo, hi)` of the query.
     pub(super) hide: unsafe fn(Scores, &PerLane, &PerLane),
-    /// `c·tanh(s / c)`, and `tanh(s / c)` to another block unless that is null.
+    /// Computes `c·tanh(s / c)`, and writes `tanh(s / c)` to another block unless that is null.
     pub(super) cap: unsafe fn(Scores, f32, *mut f32),
     /// Adds `-slope·|position - key|`.
     pub(super) alibi: unsafe fn(Scores, &PerLane, &PerLane),
-    /// Scores to weights `exp(s - max)`, with the state brought up to date.
+    /// Converts scores to weights `exp(s - max)` and updates the state.
     pub(super) softmax: unsafe fn(Scores, &mut SoftmaxState),
-    /// Multiplies rows by a number for each lane.
+    /// Multiplies rows by one number per lane.
     pub(super) scale: unsafe fn(Scores, &PerLane),
-    /// `p = exp(s - lse)`, then `dp = p·(dp + row)`, times `1 - t²` if there is `t`.
+    /// Computes `p = exp(s - lse)`, then `dp = p·(dp + row)`, multiplied by `1 - t²` if `t` is given.
     pub(super) gradient: unsafe fn(Scores, *mut f32, &PerLane, &PerLane, *const f32),
-    /// The sum of the products of two lines.
+    /// Returns the dot product of two rows.
     pub(super) dot: unsafe fn(*const f32, *const f32, usize) -> f32,
-    /// `dst[d·dst_width + i] = src[i·src_width + d]` for so many lines `i` and so deep `d`.
+    /// Computes `dst[d·dst_width + i] = src[i·src_width + d]` for a number of rows `i` and columns `d`.
     pub(super) transpose: unsafe fn(*mut f32, usize, *const f32, usize, usize, usize),
-    /// Widens adjacent elements.
+    /// Upcasts adjacent elements.
     pub(super) from_bf16: unsafe fn(*const bf16, *mut f32, usize),
     pub(super) from_f16: unsafe fn(*const f16, *mut f32, usize),
 }
 
+/// # Safety
+/// `s` is valid for its size, and the machine has the target features.
 #[inline(always)]
 unsafe fn hide<V: Wide>(s: Scores, lo: &PerLane, hi: &PerLane) {
-    // SAFETY: the caller vouches for the block and the target features, here and below.
+    // SAFETY: the block of scores is valid for its size, and the machine has the target features.
     unsafe {
         let none = V::splat(f32::NEG_INFINITY);
         for w in (0..s.width).step_by(V::LANES) {
@@ -81,6 +83,8 @@ unsafe fn hide<V: Wide>(s: Scores, lo: &PerLane, hi: &PerLane) {
     }
 }
 
+/// # Safety
+/// `s` is valid for its size, `keep` for as many elements or null, and the machine has the target features.
 #[inline(always)]
 unsafe fn cap<V: Wide>(s: Scores, c: f32, keep: *mut f32) {
     // SAFETY: as above.
@@ -96,6 +100,8 @@ unsafe fn cap<V: Wide>(s: Scores, c: f32, keep: *mut f32) {
     }
 }
 
+/// # Safety
+/// `s` is valid for its size, and the machine has the target features.
 #[inline(always)]
 unsafe fn alibi<V: Wide>(s: Scores, slopes: &PerLane, positions: &PerLane) {
     // SAFETY: as above.
@@ -112,7 +118,10 @@ unsafe fn alibi<V: Wide>(s: Scores, slopes: &PerLane, positions: &PerLane) {
     }
 }
 
-/// Two vectors of queries at a time: their chains of operations overlap.
+/// Processes two vectors of queries at a time, so that their dependency chains overlap.
+///
+/// # Safety
+/// `s` is valid for its size, and the machine has the target features.
 #[inline(always)]
 unsafe fn softmax<V: Wide>(s: Scores, state: &mut SoftmaxState) {
     // SAFETY: as above; a block's width is a whole number of pairs of vectors.
@@ -141,7 +150,7 @@ unsafe fn softmax<V: Wide>(s: Scores, state: &mut SoftmaxState) {
             for j in 0..2 {
                 let before = lanes(&state.max, j);
                 let max = top[0][j].max(top[1][j]).max(before);
-                // Where nothing was seen yet the weights are exp(-inf - 0) = 0.
+                // Where no key was seen yet, the weights are exp(-inf - 0) = 0.
                 let finite = V::select_lt(none, max, max, V::splat(0.0));
                 let correction = exp(before.sub(finite));
                 max.store(state.max.0.as_mut_ptr().add(w + j * V::LANES));
@@ -163,6 +172,8 @@ unsafe fn softmax<V: Wide>(s: Scores, state: &mut SoftmaxState) {
     }
 }
 
+/// # Safety
+/// `s` is valid for its size, and the machine has the target features.
 #[inline(always)]
 unsafe fn scale<V: Wide>(s: Scores, by: &PerLane) {
     // SAFETY: as above.
@@ -177,6 +188,8 @@ unsafe fn scale<V: Wide>(s: Scores, by: &PerLane) {
     }
 }
 
+/// # Safety
+/// `s` and `dp` are valid for the size of `s`, and the machine has the target features.
 #[inline(always)]
 unsafe fn gradient<V: Wide>(s: Scores, dp: *mut f32, lse: &PerLane, row: &PerLane, tanh: *const f32) {
     // SAFETY: as above.
@@ -198,6 +211,8 @@ unsafe fn gradient<V: Wide>(s: Scores, dp: *mut f32, lse: &PerLane, row: &PerLan
     }
 }
 
+/// # Safety
+/// `a` and `b` are valid for `n` elements, and the machine has the target features.
 #[inline(always)]
 unsafe fn dot<V: Wide>(a: *const f32, b: *const f32, n: usize) -> f32 {
     // SAFETY: as above.
@@ -214,6 +229,9 @@ unsafe fn dot<V: Wide>(a: *const f32, b: *const f32, n: usize) -> f32 {
     }
 }
 
+/// # Safety
+/// `src` is valid for `lines` lines of `depth` elements, `src_width` apart, `dst` for their columns, `dst_width` apart,
+/// and the machine has the target features.
 #[inline(always)]
 unsafe fn transpose<V: Wide>(
     dst: *mut f32,
@@ -235,6 +253,8 @@ unsafe fn transpose<V: Wide>(
     }
 }
 
+/// # Safety
+/// `src` and `dst` are valid for `n` elements, and the machine has the target features.
 #[inline(always)]
 unsafe fn widen<S: Copy + Default, V: Wide + Load<S>>(src: *const S, dst: *mut f32, n: usize) {
     // SAFETY: as above.
@@ -255,63 +275,84 @@ macro_rules! loops {
         mod $name {
             use super::*;
 
+            /// # Safety
+            /// `s` is valid for its size, and the machine has the target features.
             $(#[target_feature(enable = $feature)])?
             unsafe fn hide(s: Scores, lo: &PerLane, hi: &PerLane) {
-                // SAFETY: the caller's promise is the same.
+                // SAFETY: `hide` has the contract of this function, and gets its arguments unchanged.
                 unsafe { super::hide::<$v>(s, lo, hi) }
             }
 
+            /// # Safety
+            /// `s` is valid for its size, `keep` for as many elements or null, and the machine has the target features.
             $(#[target_feature(enable = $feature)])?
             unsafe fn cap(s: Scores, c: f32, keep: *mut f32) {
-                // SAFETY: the caller's promise is the same.
+                // SAFETY: `cap` has the contract of this function, and gets its arguments unchanged.
                 unsafe { super::cap::<$v>(s, c, keep) }
             }
 
+            /// # Safety
+            /// `s` is valid for its size, and the machine has the target features.
             $(#[target_feature(enable = $feature)])?
             unsafe fn alibi(s: Scores, slopes: &PerLane, positions: &PerLane) {
-                // SAFETY: the caller's promise is the same.
+                // SAFETY: `alibi` has the contract of this function, and gets its arguments unchanged.
                 unsafe { super::alibi::<$v>(s, slopes, positions) }
             }
 
+            /// # Safety
+            /// `s` is valid for its size, and the machine has the target features.
             $(#[target_feature(enable = $feature)])?
             unsafe fn softmax(s: Scores, state: &mut SoftmaxState) {
-                // SAFETY: the caller's promise is the same.
+                // SAFETY: `softmax` has the contract of this function, and gets its arguments unchanged.
                 unsafe { super::softmax::<$v>(s, state) }
             }
 
+            /// # Safety
+            /// `s` is valid for its size, and the machine has the target features.
             $(#[target_feature(enable = $feature)])?
             unsafe fn scale(s: Scores, by: &PerLane) {
-                // SAFETY: the caller's promise is the same.
+                // SAFETY: `scale` has the contract of this function, and gets its arguments unchanged.
                 unsafe { super::scale::<$v>(s, by) }
             }
 
+            /// # Safety
+            /// `s` and `dp` are valid for the size of `s`, and the machine has the target features.
             $(#[target_feature(enable = $feature)])?
             unsafe fn gradient(s: Scores, dp: *mut f32, lse: &PerLane, row: &PerLane, t: *const f32) {
-                // SAFETY: the caller's promise is the same.
+                // SAFETY: `gradient` has the contract of this function, and gets its arguments unchanged.
                 unsafe { super::gradient::<$v>(s, dp, lse, row, t) }
             }
 
+            /// # Safety
+            /// `a` and `b` are valid for `n` elements, and the machine has the target features.
             $(#[target_feature(enable = $feature)])?
             unsafe fn dot(a: *const f32, b: *const f32, n: usize) -> f32 {
-                // SAFETY: the caller's promise is the same.
+                // SAFETY: `dot` has the contract of this function, and gets its arguments unchanged.
                 unsafe { super::dot::<$v>(a, b, n) }
             }
 
+            /// # Safety
+            /// `src` is valid for `lines` lines of `depth` elements, `src_width` apart, `dst` for their columns,
+            /// `dst_width` apart, and the machine has the target features.
             $(#[target_feature(enable = $feature)])?
             unsafe fn transpose(dst: *mut f32, dst_width: usize, src: *const f32, src_width: usize, lines: usize, depth: usize) {
-                // SAFETY: the caller's promise is the same.
+                // SAFETY: `transpose` has the contract of this function, and gets its arguments unchanged.
                 unsafe { super::transpose::<$v>(dst, dst_width, src, src_width, lines, depth) }
             }
 
+            /// # Safety
+            /// As for `widen`, and the machine has the target features.
             $(#[target_feature(enable = $feature)])?
             unsafe fn from_bf16(src: *const bf16, dst: *mut f32, n: usize) {
-                // SAFETY: the caller's promise is the same.
+                // SAFETY: `widen` has the contract of this function, and gets its arguments unchanged.
                 unsafe { super::widen::<bf16, $v>(src, dst, n) }
             }
 
+            /// # Safety
+            /// As for `widen`, and the machine has the target features.
             $(#[target_feature(enable = $feature)])?
             unsafe fn from_f16(src: *const f16, dst: *mut f32, n: usize) {
-                // SAFETY: the caller's promise is the same.
+                // SAFETY: `widen` has the contract of this function, and gets its arguments unchanged.
                 unsafe { super::widen::<f16, $v>(src, dst, n) }
             }
 
@@ -327,7 +368,7 @@ loops!(avx2, std::arch::x86_64::__m256, "avx2,fma,f16c");
 #[cfg(target_arch = "x86_64")]
 loops!(avx512, std::arch::x86_64::__m512, "avx512f,avx512vl,avx512dq,avx512bw");
 
-/// The loops of an instruction set.
+/// Returns the kernels of an instruction set.
 pub(super) fn kernels(isa: Isa) -> &'static AttentionKernels {
     match isa {
         #[cfg(target_arch = "x86_64")]

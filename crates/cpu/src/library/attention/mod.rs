@@ -1,12 +1,12 @@
-//! Attention and its backward, claimed whole: blocks of queries against blocks of keys, never all scores at once.
+//! Attention and its backward as single routines: blocks of queries times blocks of keys, without materializing all scores.
 //!
-//! Scores are kept transposed, `[keys, queries]`: a vector holds one key's scores of adjacent queries. So keys and values
-//! are read where they lie, as the scalars that a micro-kernel broadcasts; softmax needs no sums across lanes; and only
-//! queries (and results) are transposed. The query heads that share a key head are one list of rows, so a block may hold
+//! Scores are stored transposed, `[keys, queries]`: a vector contains one key's scores with adjacent queries. So keys and values
+//! are read in place, as the scalars that a micro-kernel broadcasts; softmax needs no sums across lanes; and only
+//! queries (and results) are transposed. The query heads that share a key head form one list of rows, so a block may contain
 //! rows of several heads.
 //!
-//! Causal order, windows and lengths leave each query one interval of keys; blocks outside all intervals are never
-//! touched, those inside need no mask.
+//! Causal order, windows and lengths give each query one interval of keys. Blocks outside all intervals are skipped,
+//! and blocks inside all intervals need no mask.
 
 mod backward;
 mod block;
@@ -23,7 +23,7 @@ use ir::Type;
 use ir::ops::Composite;
 use problem::AttentionProblem;
 
-/// Below this many rows a key head's queries don't fill a vector, and each is taken for itself.
+/// The number of rows below which a key head's queries do not fill a vector, so each query is processed by itself.
 const FEW_ROWS: usize = 4;
 
 pub(super) fn thresholds() -> Vec<Threshold> {
@@ -36,7 +36,7 @@ pub(super) fn thresholds() -> Vec<Threshold> {
     ]
 }
 
-/// The routine of a claimed composite.
+/// Returns the routine of a supported composite.
 pub(super) fn prepare(c: &Composite, args: &[Type], machine: CpuContext) -> Option<Box<dyn OpRoutine>> {
     let problem = AttentionProblem::new(c, args)?;
     Some(match c.name.as_str() {

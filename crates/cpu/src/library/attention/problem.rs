@@ -1,4 +1,4 @@
-//! What an attention is: its sizes, its options, and where its optional operands are.
+//! Describes an attention: its sizes, its options, and the positions of its optional operands.
 
 use ir::attr::Attr;
 use ir::ops::Composite;
@@ -7,26 +7,26 @@ use ir::{DType, Type};
 /// An operand that several batches may share.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct BroadcastOperand {
-    /// Its place among the operands.
+    /// Its index among the operands.
     pub(super) arg: usize,
     pub(super) dtype: DType,
-    /// So many batches share one.
+    /// The number of batches that share one entry.
     every: usize,
 }
 
 impl BroadcastOperand {
-    /// The entry of a batch.
+    /// Returns the entry of a batch.
     pub(super) fn entry(&self, batch: usize) -> usize {
         batch / self.every
     }
 }
 
-/// A mask operand: strides of its axes, 0 where it repeats.
+/// A mask operand: the strides of its axes, 0 for broadcast axes.
 #[derive(Clone, Debug)]
 pub(super) struct Mask {
     pub(super) arg: usize,
     pub(super) dtype: DType,
-    /// (batches below, size, stride) of each batch axis.
+    /// The (product of later axes, size, stride) of each batch axis.
     batch: Vec<(usize, usize, usize)>,
     pub(super) head: usize,
     pub(super) query: usize,
@@ -34,19 +34,19 @@ pub(super) struct Mask {
 }
 
 impl Mask {
-    /// Where a batch begins.
+    /// Returns the offset of a batch.
     pub(super) fn batch_offset(&self, batch: usize) -> usize {
         self.batch.iter().map(|(below, size, stride)| batch / below % size * stride).sum()
     }
 }
 
-/// One attention.
+/// The description of one attention.
 #[derive(Clone, Debug)]
 pub(super) struct AttentionProblem {
     pub(super) dtype: DType,
     pub(super) batch: usize,
     pub(super) kv_heads: usize,
-    /// Query heads for each key head.
+    /// The number of query heads per key head.
     pub(super) group: usize,
     pub(super) tq: usize,
     pub(super) tk: usize,
@@ -61,12 +61,12 @@ pub(super) struct AttentionProblem {
     pub(super) segments: Option<(BroadcastOperand, BroadcastOperand)>,
     pub(super) slopes: Option<BroadcastOperand>,
     pub(super) mask: Option<Mask>,
-    /// Operands before the results that backward takes.
+    /// The number of operands before the forward results that backward takes.
     pub(super) operands: usize,
 }
 
-/// Whether this backend runs the composite on these operands. Backward leaves operands that are added to the scores,
-/// whose cotangents are sums over all scores, to the inlined form.
+/// Returns whether this backend runs the composite on these operands. With operands that are added to the scores (slopes, an
+/// additive mask), backward uses the composite's inlined form, because their cotangents are sums over all scores.
 pub(in crate::library) fn supports(c: &Composite, args: &[Type], backward: bool) -> bool {
     let added = c.flag("slopes") || matches!(c.param("mask"), Some(Attr::Word(w)) if w == "add");
     let narrow = |t: &Type| matches!(t.dtype, DType::F32 | DType::BF16 | DType::F16);
@@ -125,21 +125,21 @@ impl AttentionProblem {
             mask,
             operands: at,
         };
-        // Positions are compared as f32.
+        // Positions are compared as f32, which represents these integers exactly.
         (problem.tk < 1 << 23 && problem.tq < 1 << 23).then_some(problem)
     }
 
-    /// Query rows of a key head.
+    /// The number of query rows of a key head.
     pub(super) fn rows(&self) -> usize {
         self.group * self.tq
     }
 
-    /// Batches times key heads.
+    /// The product of batches and key heads.
     pub(super) fn heads(&self) -> usize {
         self.batch * self.kv_heads
     }
 
-    /// The position of the first query of a batch.
+    /// Returns the position of the first query of a batch.
     ///
     /// # Safety
     /// The operands are those of the problem.
@@ -151,7 +151,7 @@ impl AttentionProblem {
         }
     }
 
-    /// The keys that a query at `position` may see as far as order, window and length go.
+    /// Returns the keys that a query at `position` may see according to order, window and length.
     pub(super) fn interval(&self, position: i64, length: i64) -> (i64, i64) {
         let (mut lo, mut hi) = (0, length);
         if self.causal {
@@ -164,7 +164,7 @@ impl AttentionProblem {
         (lo.min(hi.max(0)), hi.max(0))
     }
 
-    /// How many keys of a batch are valid.
+    /// Returns the number of valid keys of a batch.
     ///
     /// # Safety
     /// The operands are those of the problem.
@@ -186,12 +186,12 @@ fn mask(arg: usize, t: &Type, lead: &[usize]) -> Option<Mask> {
     supported.then(|| Mask { arg, dtype: t.dtype, batch, head: stride(p), query: stride(p + 1), key: stride(p + 2) })
 }
 
-/// An integer of any dtype as bits that are equal where the integers are.
+/// Reads an integer of any dtype as bits that are equal for equal integers.
 ///
 /// # Safety
-/// `p` is good for `i + 1` elements of `dtype`, an integer dtype.
+/// `p` is valid for `i + 1` elements of `dtype`, an integer dtype.
 pub(super) unsafe fn integer(p: *const u8, dtype: DType, i: usize) -> i64 {
-    // SAFETY: the caller's promise.
+    // SAFETY: `p` is valid for `i + 1` elements of `dtype`, which is an integer dtype.
     unsafe {
         match dtype.size() {
             1 => *p.add(i) as i64,
@@ -202,12 +202,12 @@ pub(super) unsafe fn integer(p: *const u8, dtype: DType, i: usize) -> i64 {
     }
 }
 
-/// A float of any dtype.
+/// Reads a float of any dtype.
 ///
 /// # Safety
-/// `p` is good for `i + 1` elements of `dtype`, one of f16, bf16, f32, f64.
+/// `p` is valid for `i + 1` elements of `dtype`, one of f16, bf16, f32, f64.
 pub(super) unsafe fn float(p: *const u8, dtype: DType, i: usize) -> f32 {
-    // SAFETY: the caller's promise.
+    // SAFETY: `p` is valid for `i + 1` elements of `dtype`, which is f16, bf16, f32 or f64.
     unsafe {
         match dtype {
             DType::F16 => (*p.cast::<half::f16>().add(i)).to_f32(),

@@ -1,8 +1,8 @@
-//! A convolution whose input is spread (the input's gradient of a strided one, a transposed one) the other way round: a product
-//! multiplies each element of the input by the whole kernel, and what comes out is added where it belongs.
+//! Convolution with a dilated input (a transposed convolution, or the input gradient of a strided one) by col2im: a matrix product
+//! multiplies each element of the input by the whole kernel, and the products are added to their positions in the result.
 //!
-//! The product reads the input as it lies, where windows of it would be many times larger. Results are added in the order of the
-//! kernel's elements, whoever does it.
+//! The product reads the input in place; its im2col windows would be many times larger. Products are added in the order of the
+//! kernel's elements, independent of the number of threads.
 
 use super::super::{CpuContext, OpRoutine, SharedPtr, in_ranges};
 use super::direct;
@@ -13,19 +13,19 @@ use ir::ops::{Conv, WindowConfig};
 use ir::{DType, Type};
 use std::ops::Range;
 
-/// Spatial axes that this knows.
+/// The maximum number of spatial axes.
 const AXES: usize = 2;
-/// How many times as many features the input has as the result, at least.
+/// The minimum ratio of input features to output features.
 pub(super) const FEWER: usize = 2;
-/// Bytes of products that are kept at a time.
+/// The bytes of products that are kept at a time.
 const KEPT: usize = 4 << 20;
-/// Bytes of an image's products at most: this is not worth more memory.
+/// The maximum bytes of the products of an image; more memory is not worth it.
 const MOST: usize = 64 << 20;
 
-/// One axis.
+/// One spatial axis.
 #[derive(Clone, Copy)]
 struct Along {
-    /// Elements of the input, of the window and of the result.
+    /// The number of elements of the input, the window and the result.
     base: usize,
     window: usize,
     count: usize,
@@ -34,26 +34,26 @@ struct Along {
 }
 
 impl Along {
-    /// Where the result of element 0 under an element of the window is: the phase, and the place among those of the phase.
+    /// Returns the position of the result of input element 0 under window element `tap`: its phase, and its index within the phase.
     fn place(&self, tap: usize) -> (usize, i64) {
         let at = self.low - tap as i64;
         (at.rem_euclid(self.spread as i64) as usize, at.div_euclid(self.spread as i64))
     }
 
-    /// Results of a phase, and room for those of any.
+    /// The number of results of a phase; phase 0 has the most.
     fn results(&self, phase: usize) -> usize {
         (self.count - phase.min(self.count)).div_ceil(self.spread)
     }
 }
 
 struct Col2imConv {
-    /// For as many images as are taken at once, and for those that are left.
+    /// The matrix product for `at_once` images, and the one for the remaining images.
     whole: Box<dyn OpRoutine>,
     rest: Option<Box<dyn OpRoutine>>,
     plain: Box<dyn OpRoutine>,
     at_once: usize,
     images: usize,
-    /// Features of the input and of the result.
+    /// The number of features of the input and of the result.
     features: usize,
     outs: usize,
     axes: [Along; AXES],
@@ -62,7 +62,7 @@ struct Col2imConv {
     avx2: bool,
 }
 
-/// The convolution, where its input is spread, has more features than the result, and nothing else is unusual.
+/// Returns the routine if the input is dilated, has more features than the result, and the other parameters are simple.
 pub(super) fn prepare(
     conv: &Conv,
     args: &[Type],
@@ -80,7 +80,7 @@ pub(super) fn prepare(
         && [x.dtype, k.dtype, y.dtype] == [DType::F32; 3]
         && [x, k, y].iter().all(|t| t.numel() > 0)
         && x.shape[1] >= FEWER * y.shape[1]
-        // Windows that are as large as the input, as those of a kernel's gradient, have few results: most products would belong to none.
+        // Windows as large as the input, as in a kernel gradient, have few results, so most products would be unused.
         && (0..rank).all(|a| y.shape[2 + a] >= x.shape[2 + a]);
     if !suits {
         return None;
@@ -91,7 +91,7 @@ pub(super) fn prepare(
         let (base, window, count) = (x.shape[2 + a], k.shape[2 + a], y.shape[2 + a]);
         *axis = Along { base, window, count, spread: w.base_dilation[a], low: w.low[a] };
     }
-    // Phases whose windows are read where they lie are quicker.
+    // The sub-pixel method is faster where its windows are read in place.
     let part = axes.map(|a| a.count.div_ceil(a.spread));
     let taps = axes.map(|a| a.window.div_ceil(a.spread)).into_iter().max().unwrap_or(1);
     if direct::is_applicable(part, taps, y.shape[1], machine.isa) {
@@ -135,59 +135,67 @@ impl Col2imConv {
         self.axes[0].base * self.axes[1].base
     }
 
-    /// Elements of the products of an image.
+    /// The number of products of an image.
     fn each(&self) -> usize {
         self.outs * self.taps() * self.positions()
     }
 
-    /// Elements of a line of all phases, for each worker.
+    /// The number of elements of a line of all phases, per worker.
     fn line(&self) -> usize {
         let a = self.axes[1];
         (a.spread * a.results(0)).next_multiple_of(16)
     }
 
-    /// The kernel `[outs, features, taps]` as `[outs, taps, features]`.
+    /// Transposes the kernel `[outs, features, taps]` to `[outs, taps, features]`.
     unsafe fn transpose_kernel(&self, from: *const f32, to: *mut f32) {
         let (features, taps) = (self.features, self.taps());
         for o in 0..self.outs {
             for t in 0..taps {
                 for f in 0..features {
-                    // SAFETY: the caller vouches for both.
+                    // SAFETY: `from` and `to` are valid for the kernel.
                     unsafe { *to.add((o * taps + t) * features + f) = *from.add((o * features + f) * taps + t) };
                 }
             }
         }
     }
 
-    /// One line of the result from the products of its image and feature.
+    /// Computes one line of the result from the products of its image and feature.
+    ///
+    /// # Safety
+    /// As for `line_inline`.
     unsafe fn line_of(&self, row: usize, products: *const f32, line: *mut f32, y: *mut f32) {
         #[cfg(target_arch = "x86_64")]
         {
+            /// # Safety
+            /// As for `line_inline`, and the machine has the target features.
             #[target_feature(enable = "avx2")]
             unsafe fn wide(c: &Col2imConv, row: usize, products: *const f32, line: *mut f32, y: *mut f32) {
-                // SAFETY: the caller's promise.
+                // SAFETY: `line_inline` has the contract of this function, and gets its arguments unchanged.
                 unsafe { c.line_inline(row, products, line, y) }
             }
             if self.avx2 {
-                // SAFETY: the caller's promise, and the machine has AVX2.
+                // SAFETY: `products` and `y` are valid for the row, `line` for one line of scratch of this thread, and
+                // the machine has AVX2.
                 return unsafe { wide(self, row, products, line, y) };
             }
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: `products` and `y` are valid for the row, and `line` for one line of scratch of this thread.
         unsafe { self.line_inline(row, products, line, y) }
     }
 
+    /// # Safety
+    /// The products and the result are valid for the row, and only this worker uses `line`.
     #[inline(always)]
     unsafe fn line_inline(&self, row: usize, products: *const f32, line: *mut f32, y: *mut f32) {
         let [down, along] = self.axes;
         let (phase, place) = (row % down.spread, (row / down.spread) as i64);
         let (results, room) = (along.results(0), self.positions());
-        // SAFETY: the caller vouches for products, a worker's line and the result's.
+        // SAFETY: the products and the result are valid for the row, and only this worker uses `line`.
         unsafe {
             std::slice::from_raw_parts_mut(line, along.spread * results).fill(0.0);
             for t0 in 0..down.window {
                 let (p, first) = down.place(t0);
-                // The input's line whose products come here.
+                // The line of the input whose products are added here.
                 let q = place - first;
                 if p != phase || q < 0 || q >= down.base as i64 {
                     continue;
@@ -234,10 +242,11 @@ impl OpRoutine for Col2imConv {
     unsafe fn run(&self, pool: &ThreadPool, args: &[*const u8], outs: &[*mut u8], scratch: *mut u8) -> Result<()> {
         let (x, k) = (args[0].cast::<f32>(), args[1].cast::<f32>());
         let numbers = self.features * self.outs * self.taps();
-        // Holes are zeros that an infinite weight would make NaN.
+        // The holes of a dilated input are zeros, and an infinite weight times zero is NaN.
         // SAFETY: the kernel's elements.
         if !unsafe { std::slice::from_raw_parts(k, numbers) }.iter().all(|w| w.is_finite()) {
-            // SAFETY: the caller's promise.
+            // SAFETY: the plain routine has the same operands and results, and its scratch is no larger than this
+            // one's.
             return unsafe { self.plain.run(pool, args, outs, scratch) };
         }
         let products = scratch.cast::<f32>();

@@ -1,9 +1,11 @@
-//! A convolution over three axes or more as one over all but the first: the planes under a window's first axis are features beside each other.
+//! Convolution over three or more axes as a convolution over all axes but the first:
+//! the input planes under a window's first axis become additional features.
 //!
-//! Result `z` along the first axis sees some planes of the input. Those of all results are copied, zeros where the window is beyond the
-//! input, as images with the features of all planes; the kernel's features lie so already. With a spread of `d` along the axis, results `d·q + r`
-//! meet the planes under every `d`-th element of the window alone: each phase `r` has a part of the kernel, and no hole is multiplied. Holes are
-//! zeros that an infinite weight would make NaN: a kernel that is not finite takes the plain road.
+//! Result `z` along the first axis uses some planes of the input. For all results, these planes are copied, with zeros where the
+//! window exceeds the input, as images that have the features of all planes; the kernel already has this layout. With an input
+//! dilation of `d` along the axis, results `d·q + r` use only the planes under every `d`-th element of the window: each phase `r`
+//! has a part of the kernel, and no hole is multiplied. Holes are zeros, and an infinite weight times zero is NaN, so a kernel
+//! that is not finite uses the general algorithm.
 
 use super::super::{CpuContext, OpRoutine, SharedPtr, in_ranges};
 use super::sub_pixel::Taps;
@@ -14,49 +16,49 @@ use ir::ops::Conv;
 use ir::{DType, Type};
 use std::ops::Range;
 
-/// Elements of copied planes: beyond, fewer images at a time.
+/// The maximum number of elements of copied planes; larger inputs are processed in groups of images.
 pub(super) const PLANES: usize = 1 << 20;
 
 /// The results of one phase.
 struct Phase {
-    /// Results along the axis.
+    /// The number of results along the axis.
     count: usize,
-    /// Along the axis.
+    /// The kernel elements of the phase along the axis.
     taps: Taps,
-    /// `None` where no element of the window meets the input.
+    /// `None` where no element of the window overlaps the input.
     routine: Option<Box<dyn OpRoutine>>,
 }
 
 struct Conv3dAs2d {
     phases: Vec<Phase>,
-    /// `None` where nothing is spread.
+    /// The general routine; `None` without dilation.
     plain: Option<Box<dyn OpRoutine>>,
     spread: usize,
-    /// Planes from one result to the next.
+    /// The number of planes from one result to the next.
     stride: i64,
-    /// Images of the input and of the result, those at a time, and features of both.
+    /// The number of images of the input and of the result, the number per pass, and the features of both.
     images: [usize; 2],
     chunk: usize,
     features: [usize; 2],
-    /// Along the axis: the input, the result and the window.
+    /// The size of the axis in the input, the result and the window.
     depth: [usize; 2],
     window: usize,
-    /// Elements of a plane: of the input, the result and the kernel; rows of the kernel.
+    /// The number of elements of a plane of the input, the result and the kernel; the number of rows of the kernel.
     plane: [usize; 3],
     rows: usize,
     dtype: DType,
-    /// Bytes of an element of the operands and of the result.
+    /// The bytes of an element of the operands and of the result.
     size: [usize; 2],
 }
 
-/// The convolution, where it has three axes or more and features that are not alone.
+/// Returns the routine of a convolution with at least three axes that is not depthwise.
 pub(super) fn prepare(conv: &Conv, args: &[Type], outs: &[Type], machine: CpuContext) -> Option<Box<dyn OpRoutine>> {
     let (x, k, y, w) = (&args[0], &args[1], &outs[0], &conv.windows);
     let floats = matches!(x.dtype, DType::F32 | DType::F64 | DType::BF16 | DType::F16);
     let whole = [x, k, y].iter().all(|t| t.numel() > 0);
     let spread = *w.base_dilation.first()?;
     let usual = spread == 1 || (w.strides[0] == 1 && spread <= 8);
-    // Features that are alone, and the kernel's gradient of few, are for `depthwise`.
+    // Depthwise convolutions, and kernel gradients with few features, are computed in `depthwise`.
     let groups = conv.groups * conv.batch_groups;
     let alone = k.shape[0] == groups && (groups > 1 || k.shape.last() > y.shape.last());
     if x.rank() < 5 || !floats || !whole || !usual || alone {
@@ -72,7 +74,7 @@ pub(super) fn prepare(conv: &Conv, args: &[Type], outs: &[Type], machine: CpuCon
     windows.base_dilation.remove(0);
     windows.window_dilation.remove(0);
     let sub = Conv { windows, ..conv.clone() };
-    // As many images at a time as divide them evenly; groups of the batch need all.
+    // Split the images into equal groups; convolutions with batch groups need all images at once.
     let most = depth[1] * x.shape[1] * window.div_ceil(spread) * product(x);
     let fits = |n: &usize| y.shape[0].is_multiple_of(*n) && n * most <= PLANES;
     let chunk = match conv.batch_groups {
@@ -112,12 +114,12 @@ pub(super) fn prepare(conv: &Conv, args: &[Type], outs: &[Type], machine: CpuCon
     }))
 }
 
-/// Whether all elements are finite.
+/// Returns whether all elements are finite.
 ///
 /// # Safety
-/// There are so many of the dtype.
+/// `p` is valid for `n` elements of `dtype`.
 unsafe fn all_finite(dtype: DType, p: *const u8, n: usize) -> bool {
-    // SAFETY: the caller's promise.
+    // SAFETY: `p` is valid for `n` elements of `dtype`.
     unsafe {
         match dtype {
             DType::F64 => std::slice::from_raw_parts(p.cast::<f64>(), n).iter().all(|w| w.is_finite()),
@@ -129,7 +131,7 @@ unsafe fn all_finite(dtype: DType, p: *const u8, n: usize) -> bool {
 }
 
 impl Conv3dAs2d {
-    /// Bytes of the copied planes, of a phase's part of the kernel, and of its results.
+    /// The bytes of the copied planes, of a phase's part of the kernel, and of its results.
     fn sizes(&self) -> [usize; 3] {
         let most = |f: &dyn Fn(&Phase) -> usize| self.phases.iter().map(f).max().unwrap_or(0);
         let images = self.images[0] / self.images[1] * self.chunk;
@@ -139,7 +141,7 @@ impl Conv3dAs2d {
         [planes, if self.spread > 1 { kernel } else { 0 }, results].map(|n| n.next_multiple_of(64))
     }
 
-    /// Copies the planes that a phase's results see, of some images.
+    /// Copies the planes that a phase's results use, for some images.
     unsafe fn copy_planes(
         &self,
         pool: &ThreadPool,
@@ -170,7 +172,7 @@ impl Conv3dAs2d {
         });
     }
 
-    /// Copies a phase's results to their places; zeros where there are none.
+    /// Copies a phase's results to their positions; zeros where there are none.
     unsafe fn copy_results(
         &self,
         pool: &ThreadPool,
@@ -198,14 +200,14 @@ impl Conv3dAs2d {
         });
     }
 
-    /// A phase's part of the kernel.
+    /// Copies a phase's part of the kernel.
     unsafe fn select_phase_kernel(&self, phase: &Phase, kernel: *const u8, to: *mut u8) {
         let bytes = self.plane[2] * self.size[0];
         let taps = phase.taps;
         for i in 0..self.rows * taps.count {
             let (row, t) = (i / taps.count, i % taps.count);
             let from = (row * self.window + taps.first + t * taps.step) * bytes;
-            // SAFETY: the caller vouches for both; picked elements are inside the window.
+            // SAFETY: both sides are valid for the window, inside which picked elements are.
             unsafe { std::ptr::copy_nonoverlapping(kernel.add(from), to.add(i * bytes), bytes) };
         }
     }
@@ -219,7 +221,8 @@ impl OpRoutine for Conv3dAs2d {
     }
 
     unsafe fn run(&self, pool: &ThreadPool, args: &[*const u8], outs: &[*mut u8], scratch: *mut u8) -> Result<()> {
-        // SAFETY: the caller's promise; the parts of the scratch are as large as what they are for, and different.
+        // SAFETY: `Routine::run` requires operands and result to be valid for their types, and scratch for
+        // `scratch_bytes`, of which the parts are disjoint and as large as what they hold.
         unsafe {
             if let Some(plain) = &self.plain
                 && !all_finite(self.dtype, args[1], self.rows * self.window * self.plane[2])

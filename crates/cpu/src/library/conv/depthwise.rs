@@ -1,9 +1,10 @@
-//! Convolutions of f32 where every output feature sees one input feature, and the kernel's gradient of groups of few: too little work for
-//! products, so the elements are multiplied where they lie.
+//! Depthwise convolutions of f32 (each output feature has one input feature), and kernel gradients of groups with few features.
+//! There is too little work for matrix products, so the elements are multiplied in place.
 //!
-//! A plane of the input is written once with its padding, as [`Planes`] has it, so that neighbouring results read neighbouring elements. Zeros of
-//! the padding are multiplied like any others. Several rows of results are computed at a time, or each would wait for its own sum; short rows have
-//! half as many results. Of three axes, the planes under a window are kept until no window needs them.
+//! A plane of the input is written once with its padding ([`PaddedPlanes`]), so that adjacent results read adjacent elements.
+//! Padding zeros are multiplied like other elements. Several rows of results are computed at a time, because a single row would
+//! wait for its own accumulators; short rows use half as many results. With three axes, the planes under a window are kept until
+//! no window needs them.
 
 use super::super::{CpuContext, OpRoutine, SharedPtr, in_ranges};
 use super::Geometry;
@@ -15,24 +16,24 @@ use compiler::Result;
 use ir::DType;
 use std::ops::Range;
 
-/// Results that are computed at a time.
+/// The number of results that are computed at a time.
 pub(super) const RESULTS: usize = 32;
-/// Elements that are summed at a time in the kernel's gradient.
+/// The number of elements that are summed at a time in the kernel gradient.
 pub(super) const LANES: usize = 16;
-/// Widest window of the forward loops, and the widest kernel whose gradient is taken.
+/// The widest window of the forward loops, and the widest kernel for the gradient.
 pub(super) const NARROW: usize = 8;
 
-/// Height and width of the windows that are most used.
+/// The height and width of the specialized 3 × 3 windows.
 const SQUARE: usize = 3;
 
-/// Output features of a group whose kernel's gradient is taken.
+/// The maximum number of output features of a group for the kernel gradient.
 pub(super) const GRADIENTS: usize = 4;
-/// Elements of a padded axis, at most: a plane of a longer one would not stay in a cache while the rows of a window are read again.
+/// The maximum length of a padded axis: a plane with a longer one would leave the cache before the rows of a window are read again.
 pub(super) const LONGEST: usize = 1 << 14;
-/// Planes under a window of three axes, those between them included, at most.
+/// The maximum number of planes under a window with three axes, including the planes skipped by dilation.
 const KEPT: usize = 16;
 
-/// The same in plain vectors.
+/// The number of results that are computed at a time, in portable vectors.
 const PLAIN_ALL: usize = RESULTS / <Plain32 as Vector>::LANES;
 const PLAIN_HALF: usize = PLAIN_ALL / 2;
 
@@ -43,17 +44,17 @@ pub(super) struct Depthwise {
     rows: Line,
     cols: Line,
     planes: PaddedPlanes,
-    /// Where elements of a window are in a plane.
+    /// The offset of each window element in a plane.
     taps: Vec<usize>,
-    /// Windows are three by three, over rows as they lie.
+    /// Whether windows are 3 × 3 over undilated rows.
     three: bool,
-    /// The kernel's gradient: windows are whole images.
+    /// Whether this is the kernel gradient, whose windows are whole images.
     gradient: bool,
     threads: usize,
     isa: Isa,
 }
 
-/// The loops for a convolution that they suit.
+/// Returns the routine of a convolution that these loops support.
 pub(super) fn prepare(g: &Geometry, machine: CpuContext) -> Option<Depthwise> {
     let spatial = &g.axes[..g.rank];
     let plain = g.dtype == DType::F32 && g.out == DType::F32 && g.rank <= 3 && g.positions > 0 && g.window > 0;
@@ -89,23 +90,26 @@ pub(super) fn prepare(g: &Geometry, machine: CpuContext) -> Option<Depthwise> {
 }
 
 impl Depthwise {
-    /// f32 of a padded plane, with room for the last vectors beyond.
+    /// The number of f32 of a padded plane, with space for the last vectors to read past its end.
     fn plane(&self) -> usize {
         (self.planes.plane + RESULTS).next_multiple_of(16)
     }
 
-    /// Padded planes that are kept, without the one of zeros after them.
+    /// The number of padded planes that are kept, not counting the plane of zeros after them.
     fn num_kept_planes(&self) -> usize {
         if self.gradient { 1 } else { (self.depth.across - 1) * self.depth.hop + 1 }
     }
 
-    /// f32 of all planes of a worker.
+    /// The number of f32 of all planes of a worker.
     fn scratch_elements(&self) -> usize {
         let beyond = self.depth.low > 0 || self.depth.padded() as i64 > self.depth.base as i64 + self.depth.low;
         self.plane() * (self.num_kept_planes() + usize::from(beyond))
     }
 
-    /// A padded plane of a volume, by its number in the padded depth: where the planes are kept, unless it is there, or the one of zeros.
+    /// Returns padded plane `at` of a volume: writes it to its slot unless it is there, or returns the plane of zeros for padding.
+    ///
+    /// # Safety
+    /// `x` is valid for the volume, and `room` for the planes that are kept.
     #[inline(always)]
     unsafe fn plane_at(&self, x: *const f32, at: usize, room: *mut f32, held: &mut [usize; KEPT]) -> *const f32 {
         let source = at as i64 - self.depth.low;
@@ -115,14 +119,22 @@ impl Depthwise {
         let slot = at % self.num_kept_planes();
         let to = room.wrapping_add(slot * self.plane());
         if held[slot % KEPT] != at {
-            // SAFETY: the caller vouches for the volume and for room.
+            // SAFETY: the volume is valid for its size, and there is room for the padded planes.
             unsafe { self.planes.write(x.add(source as usize * self.rows.base * self.cols.base), (0, 0), to) };
             held[slot % KEPT] = at;
         }
         to
     }
 
-    /// The results of one plane, or of those under a window, `N` vectors of `R` rows at a time.
+    /// Computes the results of one plane, or of the planes under a window, `N` vectors of `R` rows at a time.
+    ///
+    /// # Safety
+    /// Planes, kernel and `y` are valid for the plane, or for all planes under a window, and the machine has the
+    /// vectors.
+    ///
+    /// # Safety
+    /// Planes, kernel and `y` are valid for the plane, or for all planes under a window, and the machine has the
+    /// vectors.
     #[inline(always)]
     unsafe fn forward<V: Vector<Elem = f32>, const N: usize, const R: usize>(
         &self,
@@ -130,7 +142,8 @@ impl Depthwise {
         kernel: *const f32,
         y: *mut f32,
     ) {
-        // SAFETY: the caller's promise.
+        // SAFETY: planes, kernel and `y` are valid for the plane, or for all planes under a window, and `three` is true
+        // only for windows of three by three.
         unsafe {
             match self.three {
                 true => self.rows::<V, N, R, true>(planes, kernel, y),
@@ -139,7 +152,7 @@ impl Depthwise {
         }
     }
 
-    /// The same, of windows of three by three or of others.
+    /// Computes the results of a plane, with specialized loops for 3 × 3 windows.
     #[inline(always)]
     unsafe fn rows<V: Vector<Elem = f32>, const N: usize, const R: usize, const THREE: bool>(
         &self,
@@ -151,7 +164,7 @@ impl Depthwise {
         // SAFETY: planes have room for a whole chunk; results are inside their rows.
         unsafe {
             for o in (0..rows.along).step_by(R) {
-                // The last rows are computed again with those before them.
+                // The last rows are computed again together with rows before them.
                 let o = o.min(rows.along - R);
                 for c in (0..cols.along).step_by(N * V::LANES) {
                     let mut acc = [[V::splat(0.0); N]; R];
@@ -189,9 +202,17 @@ impl Depthwise {
         }
     }
 
-    /// Adds a plane's part of some rows of results under windows of three by three, whose elements all stay in registers: what is read is multiplied for
-    /// all rows that see it.
+    /// Adds the contribution of a plane to some rows of results under 3 × 3 windows, with all kernel elements in registers. Each
+    /// loaded vector is multiplied for all rows that use it.
+    ///
+    /// # Safety
+    /// `plane` is valid for the windows of `N` vectors in `R` rows, `kernel` for nine elements, and the machine has the
+    /// vectors.
     #[expect(clippy::needless_range_loop, reason = "indices name registers, several arrays at a time")]
+    ///
+    /// # Safety
+    /// `plane` is valid for the windows of `N` vectors in `R` rows, `kernel` for a window, and the machine has the
+    /// vectors.
     #[inline(always)]
     unsafe fn gradient_3x3<V: Vector<Elem = f32>, const N: usize, const R: usize>(
         &self,
@@ -221,7 +242,11 @@ impl Depthwise {
         }
     }
 
-    /// Adds a plane's part of some rows of results under high windows: what is read is multiplied for all rows that see it.
+    /// Adds the contribution of a plane to some rows of results under tall windows.
+    /// Each loaded vector is multiplied for all rows that use it.
+    ///
+    /// # Safety
+    /// `plane` is a padded plane, `ct` the cotangent of its results, and the machine has the vectors.
     #[inline(always)]
     unsafe fn gradient_tall_kernel<V: Vector<Elem = f32>, const N: usize, const R: usize>(
         &self,
@@ -233,7 +258,7 @@ impl Depthwise {
         // SAFETY: as for [`Depthwise::forward`].
         unsafe {
             for p in 0..high + R - 1 {
-                // The row of the window under which result `r` sees this one.
+                // The row of the window under which result `r` uses this input row.
                 let row = |r: usize| p.checked_sub(r).filter(|&i| i < high);
                 let from = plane.add(p * self.planes.width);
                 if p + 1 >= R && p < high {
@@ -261,7 +286,7 @@ impl Depthwise {
         }
     }
 
-    /// Adds a plane's part of the kernel's gradient, for windows `J` wide.
+    /// Adds the contribution of a plane to the kernel gradient, for windows of width `J`.
     #[inline(always)]
     unsafe fn gradient<V: Vector<Elem = f32>, const J: usize>(
         &self,
@@ -275,7 +300,7 @@ impl Depthwise {
             // line has there.
             unsafe {
                 let taps: [usize; J] = std::array::from_fn(|j| self.taps[i * cols.across + j]);
-                // Two chains for each sum.
+                // Two accumulators for each sum.
                 let mut acc = [[V::splat(0.0); 2]; J];
                 for o in 0..rows.along {
                     let from = plane.add(o * width);
@@ -299,7 +324,7 @@ impl Depthwise {
                         }
                         c += n;
                     }
-                    // Chains of sums stay short.
+                    // Limit the length of each chain of additions.
                     if o % 64 == 63 || o + 1 == rows.along {
                         for j in 0..J {
                             let mut lanes = [0f32; LANES];
@@ -319,7 +344,16 @@ impl Depthwise {
         }
     }
 
-    /// One unit of work: `ALL` vectors are as many results of a row as are computed at a time, `HALF` those of short rows.
+    /// Computes one unit of work. `ALL` vectors are the results of a row that are computed at a time,
+    /// `HALF` vectors those of short rows.
+    ///
+    /// # Safety
+    /// The operands are valid for their sizes, `room` for the padded planes, only this call writes these results, and
+    /// the machine has the vectors.
+    ///
+    /// # Safety
+    /// The operands are valid for their sizes, `room` for the padded planes, only this call writes these results, and
+    /// the machine has the vectors.
     #[inline(always)]
     unsafe fn run_unit<V: Vector<Elem = f32>, const ALL: usize, const HALF: usize>(
         &self,
@@ -331,7 +365,7 @@ impl Depthwise {
     ) {
         let g = &self.g;
         let (image, group) = (unit / g.groups, unit % g.groups);
-        // SAFETY: the caller vouches for all operands and for room for a padded plane.
+        // SAFETY: the operands are valid for their sizes, and there is room for a padded plane.
         unsafe {
             let from = x.add(image * g.image + group * g.group);
             if self.gradient {
@@ -349,7 +383,7 @@ impl Depthwise {
                     let feature = group * g.outs + o;
                     let to = y.add((image * g.groups * g.outs + feature) * g.positions + z * results);
                     let kernel = kernel.add(feature * g.window);
-                    // As many rows as registers hold sums of.
+                    // As many rows as there are registers for accumulators.
                     match (self.cols.along <= V::LANES * HALF, self.rows.along) {
                         (true, 4..) => self.forward::<V, HALF, 4>(planes, kernel, to),
                         (true, 2..) => self.forward::<V, HALF, 2>(planes, kernel, to),
@@ -363,7 +397,7 @@ impl Depthwise {
         }
     }
 
-    /// The kernel's gradient of one group.
+    /// Computes the kernel gradient of one group.
     #[inline(always)]
     unsafe fn unit_gradient<V: Vector<Elem = f32>>(
         &self,
@@ -382,7 +416,7 @@ impl Depthwise {
             for f in 0..g.features {
                 let mut held = [usize::MAX; KEPT];
                 for at in 0..depth.padded() {
-                    // Elements of the kernel that meet this plane under some plane of the cotangent.
+                    // The kernel elements that map this plane to some plane of the cotangent.
                     let under = |d: usize| at.checked_sub(d * depth.hop).filter(|z| z.is_multiple_of(depth.step));
                     let under = |d: usize| under(d).map(|z| z / depth.step).filter(|&z| z < depth.along);
                     if (0..depth.across).all(|d| under(d).is_none()) {
@@ -418,31 +452,41 @@ impl Depthwise {
         }
     }
 
+    /// # Safety
+    /// As for `unit`, and the machine has the target features.
+    ///
+    /// # Safety
+    /// As for `unit`, and the machine has the target features.
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "avx2,fma")]
     unsafe fn unit_avx2(&self, unit: usize, x: *const f32, kernel: *const f32, y: *mut f32, room: *mut f32) {
-        // SAFETY: the caller's promise.
+        // SAFETY: `unit` has the contract of this function, and gets its arguments unchanged.
         unsafe { self.run_unit::<std::arch::x86_64::__m256, 4, 2>(unit, x, kernel, y, room) }
     }
 
-    /// Rows that half a vector of AVX-512 holds.
+    /// The number of rows whose half-width accumulators fit in AVX-512 registers.
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "avx2,fma")]
     unsafe fn unit_short(&self, unit: usize, x: *const f32, kernel: *const f32, y: *mut f32, room: *mut f32) {
-        // SAFETY: the caller's promise.
+        // SAFETY: `unit` has the contract of this function, and gets its arguments unchanged.
         unsafe { self.run_unit::<std::arch::x86_64::__m256, 1, 1>(unit, x, kernel, y, room) }
     }
 
+    /// # Safety
+    /// As for `unit`, and the machine has the target features.
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,fma")]
     unsafe fn unit_avx512(&self, unit: usize, x: *const f32, kernel: *const f32, y: *mut f32, room: *mut f32) {
-        // SAFETY: the caller's promise.
+        // SAFETY: `unit` has the contract of this function, and gets its arguments unchanged.
         unsafe { self.run_unit::<std::arch::x86_64::__m512, 2, 1>(unit, x, kernel, y, room) }
     }
 }
 
-/// What row `P` of the input is to `R` rows of results under windows of three by three, read from a place for each of a window's columns. (A row that is
-/// known when this is compiled: sums stay in registers.)
+/// Adds row `P` of the input to `R` rows of results under 3 × 3 windows, with one pointer per window column. (The row is a constant,
+/// so the accumulators stay in registers.)
+///
+/// # Safety
+/// The row is inside of the plane, and the machine has the vectors.
 #[expect(clippy::needless_range_loop, reason = "indices name registers, several arrays at a time")]
 #[inline(always)]
 unsafe fn row_taps<V: Vector<Elem = f32>, const N: usize, const R: usize, const P: usize>(
@@ -452,7 +496,7 @@ unsafe fn row_taps<V: Vector<Elem = f32>, const N: usize, const R: usize, const 
 ) {
     for j in 0..SQUARE {
         for n in 0..N {
-            // SAFETY: the caller vouches for the row and the vectors.
+            // SAFETY: the row is inside of the plane, and the machine has the vectors.
             unsafe {
                 let x = V::load(from[j].add(n * V::LANES));
                 for r in 0..R {

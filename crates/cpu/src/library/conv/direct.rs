@@ -1,12 +1,12 @@
-//! Convolution of f32, and of bf16 in pairs of features, that reads windows where they lie.
+//! Direct convolution of f32, and of bf16 in pairs of features, which reads windows in place.
 //!
-//! A part takes some lines of an image's results. It writes the lines of the input that they see once, between their padding and, where
-//! windows are steps apart, in as many parts ([`Planes`]): then each element of the windows of neighbouring positions is a run of
-//! them, and a vector of positions is multiplied from where it lies. Compared with writing windows out that is a copy of the input
-//! instead of one for every element of the window.
+//! A part computes some lines of an image's results. It copies the input lines that they use once, with padding and, for strided
+//! windows, split into phases ([`PaddedPlanes`]). Then each window element of adjacent positions is a contiguous run,
+//! and a vector of positions is multiplied in place. Compared with im2col that is one copy of the input
+//! instead of one copy per window element.
 //!
-//! Vectors go along lines of results, or half a vector along each of two, or along all that the planes have: what lies between lines is
-//! computed too then, and dropped.
+//! Vectors run along one line of results, or half a vector along each of two lines, or along the whole plane; in the last case
+//! the padding between lines is computed too and discarded.
 
 use super::super::{CpuContext, OpRoutine, Pointers, SharedPtr};
 use super::Geometry;
@@ -20,15 +20,15 @@ use compiler::Result;
 use half::bf16;
 use ir::DType;
 
-/// Bytes of the input that a part sees: they stay in the L2 cache.
+/// The maximum input bytes of a part, so that they stay in the L2 cache.
 pub(super) const SEEN_BYTES: usize = 320 << 10;
-/// Windows that are multiplied in pairs have so many times as many elements as are multiplied at a time otherwise, at most: a panel of the kernel stays in
-/// the L2 cache.
+/// The maximum ratio of the window length to the usual k-block for windows that are multiplied in bf16 pairs: a panel of the
+/// kernel stays in the L2 cache.
 const LONG: usize = 16;
-/// Parts for each thread, where there is one image.
+/// The number of parts per thread if there is one image.
 const PARTS: usize = 2;
 
-/// How vectors go along positions.
+/// How vectors are placed over positions.
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum VectorPlacement {
     Lines,
@@ -36,14 +36,14 @@ enum VectorPlacement {
     Plane,
 }
 
-/// A vector of positions: where both halves of it are in the planes, and its runs among the results.
+/// A vector of positions: the offsets of both halves in the planes, and the range of its runs in the results.
 #[derive(Debug)]
 struct Place {
     from: [u32; 2],
     runs: std::ops::Range<usize>,
 }
 
-/// Lanes of a vector that are adjacent results.
+/// A run of lanes of a vector that are adjacent results.
 #[derive(Clone, Copy, Debug)]
 struct LaneRun {
     lane: usize,
@@ -51,7 +51,7 @@ struct LaneRun {
     to: usize,
 }
 
-/// The vectors of so many lines and columns.
+/// The vectors of a block of lines and columns.
 #[derive(Debug)]
 struct Places {
     all: Vec<Place>,
@@ -63,33 +63,34 @@ pub(super) struct Direct {
     kernels: &'static Kernels<f32>,
     micros: &'static Windows,
     planes: PaddedPlanes,
-    /// Windows are read in the input itself.
+    /// Whether windows are read in the input itself.
     in_place: bool,
     offsets: Vec<u32>,
-    /// Elements of a window, over all features of a group; and of those, at a time.
+    /// The number of elements of a window over all features of a group, and the number per pass.
     depth: usize,
     step: usize,
-    /// Rows of a panel of the kernel, and panels of a group.
+    /// The number of rows of a panel of the kernel, and of panels per group.
     rows: usize,
     panels: usize,
     halves: bool,
-    /// Lines and columns of results, of a part, and parts of each.
+    /// The lines and columns of the results, of a part, and the number of parts along each.
     size: [usize; 2],
     part: [usize; 2],
     parts: [usize; 2],
-    /// Vectors of a part, of those in the last lines or columns.
+    /// The vectors of a regular part, and of a part in the last lines or columns.
     places: [Places; 2],
-    /// An element of planes and kernel is two of bf16, of neighbouring features.
+    /// Whether an element of the planes and the kernel is a pair of bf16 of adjacent features.
     pairs: bool,
     threads: usize,
 }
 
-/// The vectors of positions of `lines` by `cols` results, where planes have lines of `width` and results of `row`.
+/// Returns the vectors of positions of `lines` by `cols` results.
+/// Planes have lines of `width` elements, results have lines of `row`.
 fn places(along: VectorPlacement, [lines, cols]: [usize; 2], width: usize, row: usize, lanes: usize) -> Places {
     let (mut all, mut runs) = (Vec::new(), Vec::<LaneRun>::new());
     match along {
         VectorPlacement::Lines | VectorPlacement::Halves => {
-            // Pieces of lines; a vector is one of them, or two halves.
+            // Runs of lines; a vector is one run, or two halves.
             let wide = if along == VectorPlacement::Lines { lanes } else { lanes / 2 };
             let pieces: Vec<[usize; 3]> = (0..lines)
                 .flat_map(|l| (0..cols).step_by(wide).map(move |c| [l * width + c, wide.min(cols - c), l * row + c]))
@@ -130,8 +131,8 @@ fn places(along: VectorPlacement, [lines, cols]: [usize; 2], width: usize, row: 
     Places { all, runs }
 }
 
-/// Whether elements are multiplied in pairs: bf16, where the machine does that but by vectors. Not where windows have so many that results
-/// would have to be added to.
+/// Returns whether elements are multiplied in bf16 pairs: where the machine can do that without AMX. Not where windows are so
+/// long that the results would have to be accumulated over several passes.
 fn uses_bf16_pairs(g: &Geometry, isa: Isa) -> bool {
     let kernels = f32::kernels(isa, DType::BF16);
     let by_vectors = kernels.tiles.is_none() && kernels.groups.is_some_and(|g| g.per == 2);
@@ -142,7 +143,7 @@ fn uses_bf16_pairs(g: &Geometry, isa: Isa) -> bool {
 /// Rounds results to bf16, half to even.
 ///
 /// # Safety
-/// Both are good for `n`, and the machine has AVX-512, unless this is not x86-64.
+/// Both are valid for `n`, and the machine has AVX-512, unless it is not an x86-64.
 #[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx512f,avx512vl,avx512bw"))]
 unsafe fn round_to_bf16(from: *const f32, to: *mut bf16, n: usize) {
     #[cfg(target_arch = "x86_64")]
@@ -157,7 +158,7 @@ unsafe fn round_to_bf16(from: *const f32, to: *mut bf16, n: usize) {
             let odd = _mm512_and_si512(high, _mm512_set1_epi32(1));
             let up = _mm512_add_epi32(bits, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff)));
             let rounded = _mm512_srli_epi32::<16>(up);
-            // NaN stays one.
+            // NaN stays NaN.
             let nan = _mm512_cmp_ps_mask::<_CMP_UNORD_Q>(x, x);
             let quiet = _mm512_or_si512(high, _mm512_set1_epi32(0x40));
             let all = _mm512_mask_mov_epi32(rounded, nan, quiet);
@@ -166,27 +167,27 @@ unsafe fn round_to_bf16(from: *const f32, to: *mut bf16, n: usize) {
     }
     #[cfg(not(target_arch = "x86_64"))]
     for i in 0..n {
-        // SAFETY: the caller's promise.
+        // SAFETY: `from` and `to` are valid for `n` elements.
         unsafe { *to.add(i) = bf16::from_f32(*from.add(i)) };
     }
 }
 
-/// What writing windows out costs, in output features that could be computed meanwhile, where lines are long: every element is copied once for each of a
-/// window's.
+/// The cost of im2col for long lines, in output features that could be computed in the same time:
+/// every element is copied once per window element.
 const WRITTEN: usize = 8;
-/// The same of a line of one element: copies go line by line, and what a line costs beside its elements is shared by those. Measured with lines of 7 to
-/// 28 elements, where it takes over.
+/// The cost of im2col for a line of one element. Copies work line by line, and the overhead of a line is shared by its elements.
+/// Measured with lines of 7 to 28 elements, where the overhead dominates.
 const PER_LINE: usize = 224;
 
-/// Whether vectors waste little: lanes that are wasted cost less than writing windows out would, and a few don't count.
+/// Returns whether vectors waste little: the wasted lanes cost less than im2col would. A few wasted lanes are always accepted.
 fn is_worthwhile(vectors: usize, lanes: usize, positions: usize, outs: usize, line: usize) -> bool {
     vectors * lanes * outs <= positions * (outs + outs / 16 + (PER_LINE / line.max(1)).max(WRITTEN))
 }
 
-/// Whether so many lines and columns of results, under windows so wide, are for [`prepare`].
+/// Returns whether [`prepare`] suits this number of lines and columns of results with this window width.
 pub(super) fn is_applicable([lines, cols]: [usize; 2], window: usize, outs: usize, isa: Isa) -> bool {
     let lanes = Windows::of(isa).lanes;
-    // Without padding lines are one.
+    // Without padding, all lines form one line.
     let (lines, cols) = if window == 1 { (1, lines * cols) } else { (lines, cols) };
     let width = cols + window - 1;
     let count = |along| places(along, [lines, cols], width, cols, lanes).all.len();
@@ -195,7 +196,7 @@ pub(super) fn is_applicable([lines, cols]: [usize; 2], window: usize, outs: usiz
     lines * cols >= POSITIONS && outs > 0 && is_worthwhile(least, lanes, lines * cols, outs, cols)
 }
 
-/// The convolution, where its windows are narrower than the results and vectors of positions waste little.
+/// Returns the routine if windows are narrower than the results and vectors of positions waste little.
 pub(super) fn prepare(g: &Geometry, machine: CpuContext) -> Option<Direct> {
     let spatial = &g.axes[..g.rank];
     let pairs = uses_bf16_pairs(g, machine.isa);
@@ -225,7 +226,7 @@ pub(super) fn prepare(g: &Geometry, machine: CpuContext) -> Option<Direct> {
         && g.plane < 1 << 24;
     let planes = PaddedPlanes::new(down, across, machine.isa);
     let width = if in_place { across.base } else { planes.width };
-    // Fewest vectors; whole lines where that is no more.
+    // Choose the placement with the fewest vectors, preferring whole lines.
     let size = [down.along, across.along];
     let count = |along| places(along, size, width, across.along, lanes).all.len();
     let ways = if in_place {
@@ -234,11 +235,11 @@ pub(super) fn prepare(g: &Geometry, machine: CpuContext) -> Option<Direct> {
         &[VectorPlacement::Lines, VectorPlacement::Halves, VectorPlacement::Plane]
     };
     let (vectors, along) = ways.iter().map(|&a| (count(a), a)).min_by_key(|w| w.0)?;
-    // Twice as many lanes may be wasted where elements are pairs: all other ways multiply one by one.
+    // Twice as many lanes may be wasted with pairs: all other algorithms multiply single elements.
     if !is_worthwhile(vectors, lanes, g.positions * if pairs { 2 } else { 1 }, g.outs, across.along) {
         return None;
     }
-    // Parts of what the cache holds, and as many as threads want.
+    // Split into parts that fit in cache, and into enough parts for the threads.
     let axis = usize::from(size[0] == 1);
     let unit = if axis == 1 { 2 * lanes } else { 1 };
     let seen = |n: usize| {
@@ -290,7 +291,7 @@ pub(super) fn prepare(g: &Geometry, machine: CpuContext) -> Option<Direct> {
         in_place,
         offsets,
         depth,
-        // Results of two bytes can't be added to.
+        // Results of two bytes cannot be accumulated.
         step: if pairs { depth } else { depth.div_ceil(depth.div_ceil(DEPTH)) },
         rows: g.outs.div_ceil(panels),
         panels,
@@ -305,18 +306,18 @@ pub(super) fn prepare(g: &Geometry, machine: CpuContext) -> Option<Direct> {
 }
 
 impl Direct {
-    /// f32 of the packed kernel.
+    /// The number of f32 of the packed kernel.
     fn packed(&self) -> usize {
         (self.g.groups * self.panels * self.kernels.mr * self.depth).next_multiple_of(16)
     }
 
-    /// f32 of the planes of a worker, with a vector behind the last.
+    /// The number of f32 of the planes of a worker, with an additional vector after the last.
     fn scratch_elements(&self) -> usize {
         let features = if self.pairs { self.g.features.div_ceil(2) } else { self.g.features };
         if self.in_place { 0 } else { (features * self.planes.plane + 32).next_multiple_of(16) }
     }
 
-    /// Some positions of an image and group: all output features of them.
+    /// Computes all output features of some positions of an image and group.
     unsafe fn run_part(&self, x: *const u8, y: *mut u8, unit: usize, packed: *const f32, room: *mut f32) {
         let g = &self.g;
         let parts = self.parts[0] * self.parts[1];
@@ -326,7 +327,8 @@ impl Direct {
         let places = &self.places[usize::from(part + 1 == parts)];
         let mut first = [0; 2];
         first[axis] = part * self.part[axis];
-        // SAFETY: the caller vouches for the operands; the result's positions are this part's, the room this worker's.
+        // SAFETY: the operands are valid for their sizes; only this part writes these positions of the result, and only
+        // this worker uses the room.
         unsafe {
             let at = image * g.image + group * g.group;
             let seen = match self.in_place {
@@ -350,12 +352,15 @@ impl Direct {
         }
     }
 
-    /// Packs some rows of the kernel, pairs of features beside each other.
+    /// Packs some rows of the kernel as pairs of adjacent features.
+    ///
+    /// # Safety
+    /// The kernel is valid for its size, and there is room for a panel.
     unsafe fn pack_pairs(&self, kernel: *const u16, first: usize, rows: usize, to: *mut u32) {
         let g = &self.g;
         for i in 0..rows {
             for (k, f, t) in (0..self.depth).map(|k| (k, k / g.window * 2, k % g.window)) {
-                // SAFETY: the caller vouches for the kernel and for a panel.
+                // SAFETY: the kernel is valid for its size, and there is room for a panel.
                 unsafe {
                     let at = |f: usize| *kernel.add(((first + i) * g.features + f) * g.window + t) as u32;
                     let high = if f + 1 < g.features { at(f + 1) } else { 0 };
@@ -366,9 +371,14 @@ impl Direct {
     }
 
     /// Writes the planes of all features from `at` on.
+    ///
+    /// # Safety
+    /// The input is valid for its size, and there is room for its planes; pairs are used only where the machine has
+    /// AVX-512.
     unsafe fn write(&self, x: *const u8, at: usize, first: (usize, usize), room: *mut f32) {
         let g = &self.g;
-        // SAFETY: the caller vouches for the input and for room; pairs are for machines that have AVX-512.
+        // SAFETY: the input is valid for its size, and there is room for its planes; pairs are used only where the
+        // machine has AVX-512.
         unsafe {
             #[cfg(target_arch = "x86_64")]
             if self.pairs {
@@ -385,7 +395,10 @@ impl Direct {
         }
     }
 
-    /// Some features of up to two vectors of positions.
+    /// Computes some features of up to two vectors of positions.
+    ///
+    /// # Safety
+    /// The operands are valid for their sizes, and offsets and positions are inside the planes.
     #[inline(always)]
     #[expect(clippy::too_many_arguments, reason = "a tile of three operands, each with a place")]
     unsafe fn tile(
@@ -402,7 +415,7 @@ impl Direct {
         let (g, lanes) = (&self.g, self.micros.lanes);
         let micro = self.micros.micro(rows, pair.len(), self.halves);
         let place = |j: usize| &pair[j.min(pair.len() - 1)];
-        // SAFETY: the caller vouches for the operands; offsets and places are inside the planes.
+        // SAFETY: the operands are valid for their sizes, and offsets and positions are inside the planes.
         unsafe {
             let at = |j: usize, half: usize| seen.add(place(j).from[half] as usize);
             let mut call = Windowed {
@@ -426,7 +439,7 @@ impl Direct {
                 }
                 return micro(&call);
             }
-            // Results that are not adjacent go where they belong from a tile of their own.
+            // Results that are not adjacent are stored from a temporary tile.
             let mut own = std::mem::MaybeUninit::<[f32; AREA]>::uninit();
             let own = own.as_mut_ptr().cast::<f32>();
             (call.c, call.c_row, call.add) = ([own, own.add(lanes)], 2 * lanes, false);

@@ -1,11 +1,12 @@
-//! The gradient of a convolution's kernel in f32, without writing windows out.
+//! The kernel gradient of an f32 convolution, without im2col.
 //!
-//! As a convolution its windows are whole images: `kernel[c, o, tap] = Σ x[c, n, p + tap] · ct[o, n, p]` over images `n` and positions
-//! `p`. Rows of the product are window elements, each of them a place in the padded image from which k runs on; columns are output features,
-//! so cotangents are packed with the features beside each other, once for all rows.
+//! It is a convolution whose windows are whole images: `kernel[c, o, tap] = Σ x[c, n, p + tap] · ct[o, n, p]` over images `n` and
+//! positions `p`. The rows of the product are window elements; each is an offset in the padded image from which k runs on. The
+//! columns are output features, so cotangents are packed with adjacent features, once for all rows.
 //!
-//! Sums are made over *items*, some images or a part of one, which the shape decides. Where there are few tiles of results, items are dealt
-//! out to several sums, which are added in the end: threads find enough work, and what is added to what doesn't depend on them.
+//! Sums are split over *items*: some images, or a part of one image, determined by the shape. If there are few tiles of results,
+//! items are distributed over several partial sums, which are added at the end. So threads find enough work, and the order of
+//! additions does not depend on the number of threads.
 
 use super::super::{CpuContext, OpRoutine, SharedPtr, in_ranges};
 use super::Geometry;
@@ -19,14 +20,14 @@ use compiler::Result;
 use ir::DType;
 use std::ops::Range;
 
-/// Elements that one accumulator sums at a time, about.
+/// The approximate number of elements that one accumulator sums at a time.
 pub(super) const CHAIN: usize = 1024;
-/// Work that is wanted at least: where there are fewer tiles, several sums.
+/// The minimum number of units of work; with fewer tiles there are several partial sums.
 const JOBS: usize = 24;
-/// Bytes of cotangents and images that a thread packs at a time.
+/// The bytes of cotangents and images that a thread packs at a time.
 const KEPT: usize = 512 << 10;
 
-/// Some images, and lines and columns of their windows.
+/// A range of images, and of lines and columns of their windows.
 struct Item {
     images: Range<usize>,
     lines: Range<usize>,
@@ -45,25 +46,25 @@ pub(super) struct Gradient {
     kernels: &'static Kernels<f32>,
     down: Line,
     across: Line,
-    /// Images with their padding, or `None` if they have none.
+    /// The images with their padding, or `None` without padding.
     planes: Option<PaddedPlanes>,
-    /// Where rows of the product begin, from the first plane of an image and group on.
+    /// The offset of each row of the product from the first plane of an image and group.
     offsets: Vec<u32>,
     width: usize,
     items: Vec<Item>,
-    /// The most elements of an item, and items that are packed at a time.
+    /// The maximum number of elements of an item, and the number of items that are packed at a time.
     k: usize,
     at_once: usize,
-    /// Images of those, at most.
+    /// The maximum number of images of those items.
     images: usize,
-    /// Rows of a tile and tiles; panels of output features; sums.
+    /// The number of rows of a tile and of tiles; of panels of output features; of partial sums.
     rows: usize,
     tiles: usize,
     panels: usize,
     sums: usize,
 }
 
-/// The gradient, where windows are wider than results and there are features for vectors.
+/// Returns the routine if windows are wider than results and there are enough features for vectors.
 pub(super) fn prepare(g: &Geometry, machine: CpuContext) -> Option<Gradient> {
     let spatial = &g.axes[..g.rank];
     let plain = g.dtype == DType::F32 && g.out == DType::F32 && g.rank <= 2 && g.outs > GRADIENTS;
@@ -80,7 +81,7 @@ pub(super) fn prepare(g: &Geometry, machine: CpuContext) -> Option<Gradient> {
     let micros = Gathers::of(machine.isa, g.outs);
     let narrow = micros.lanes < Windows::of(machine.isa).lanes;
     let kernels = f32::kernels(if narrow { Isa::Avx2 } else { machine.isa }, DType::F32);
-    // Neighbours are read one by one, so a step needs no parts.
+    // Adjacent elements are read one by one, so strided windows are not split into phases.
     let whole = |l: Line| Line { step: 1, hop: 1, along: l.padded(), across: 1, ..l };
     let planes = match lines.iter().all(Line::is_unpadded) {
         true => None,
@@ -125,7 +126,7 @@ pub(super) fn prepare(g: &Geometry, machine: CpuContext) -> Option<Gradient> {
     })
 }
 
-/// Several small images, or parts of large ones: lines, or columns of a single line.
+/// Returns several small images per item, or parts of large images: lines, or columns of a single line.
 fn items(images: usize, lines: usize, cols: usize) -> Vec<Item> {
     let each = lines * cols;
     let mut all = Vec::new();
@@ -152,38 +153,41 @@ fn items(images: usize, lines: usize, cols: usize) -> Vec<Item> {
 }
 
 impl Gradient {
-    /// f32 of the planes of an image, of all groups.
+    /// The number of f32 of the planes of an image, for all groups.
     fn image(&self) -> usize {
         self.planes.as_ref().map_or(0, |p| self.g.groups * self.g.images * p.plane)
     }
 
-    /// f32 of an item's packed cotangents, of all groups.
+    /// The number of f32 of an item's packed cotangents, for all groups.
     fn packed(&self) -> usize {
         self.g.groups * self.panels * self.k * self.kernels.nr
     }
 
-    /// f32 of a sum.
+    /// The number of f32 of a partial sum.
     fn sum(&self) -> usize {
         self.g.groups * self.panels * self.offsets.len() * self.kernels.nr
     }
 
-    /// f32 of all images, packed items, and sums.
+    /// The number of f32 of all images, packed items, and partial sums.
     fn sizes(&self) -> [usize; 3] {
         [self.images * self.image() + 32, self.at_once * self.packed(), self.sums * self.sum()]
             .map(|n| n.next_multiple_of(16))
     }
 
     /// Packs the cotangents of one panel for an item.
+    ///
+    /// # Safety
+    /// The cotangents are valid for all items, and there is room for one.
     unsafe fn pack(&self, item: &Item, group: usize, panel: usize, ct: *const f32, to: *mut f32) {
         let (g, nr) = (&self.g, self.kernels.nr);
         let (first, cols) = (panel * nr, self.across.along);
         let valid = nr.min(g.outs - first);
         let (lines, along) = (item.lines.len(), item.cols.len());
         for (i, n) in item.images.clone().enumerate() {
-            // Lines of whole width are one run.
+            // Lines of full width form one run.
             let at = ((group * g.outs + first) * g.features + n) * g.window + item.lines.start * cols + item.cols.start;
             let strides = ((g.features * g.window) as isize, 1);
-            // SAFETY: the caller vouches for the cotangents and for room for an item.
+            // SAFETY: the cotangents are valid for all items, and there is room for one.
             unsafe {
                 let to = to.add(i * lines * along * nr);
                 (self.kernels.pack)(to, nr, ct.add(at), strides, valid, lines * along);
@@ -191,7 +195,10 @@ impl Gradient {
         }
     }
 
-    /// Adds an item's part of one tile to a sum.
+    /// Adds an item's contribution of one tile to a partial sum.
+    ///
+    /// # Safety
+    /// The planes of the item's images, its cotangents and the sum are valid for their sizes.
     unsafe fn tile(
         &self,
         item: &Item,
@@ -209,7 +216,7 @@ impl Gradient {
         let vectors = nr.min(g.outs - panel * nr).div_ceil(self.micros.lanes);
         let (lines, cols) = (item.lines.len(), item.cols.len());
         let skipped = item.lines.start * self.down.step * self.width + item.cols.start * self.across.step;
-        // SAFETY: the caller vouches for the planes of the item's images, its cotangents and the sum.
+        // SAFETY: the planes of the item's images, its cotangents and the sum are valid for their sizes.
         unsafe {
             self.micros.micro(rows, vectors)(&Gathered {
                 a: images.add(skipped),
@@ -262,7 +269,7 @@ impl OpRoutine for Gradient {
                 }
             });
             pool.run(panels * self.tiles * self.sums, &|job, _| {
-                // All tiles of a panel one after the other: its cotangents stay in the cache.
+                // All tiles of a panel are computed one after the other, so its cotangents stay in cache.
                 let (sum, rest) = (job % self.sums, job / self.sums);
                 let (panel, tile) = (rest / self.tiles, rest % self.tiles);
                 let group = panel / self.panels;

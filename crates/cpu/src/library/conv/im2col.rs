@@ -1,4 +1,4 @@
-//! The windows of an input as a matrix: blocks of it, generated where a product needs them.
+//! The windows of an input as a matrix (im2col): blocks of it are generated where a matrix product needs them.
 
 use super::super::memcpy::copy;
 use super::{AXES, Axis, Context, Geometry};
@@ -7,7 +7,7 @@ use ir::DType;
 use std::ffi::c_void;
 use std::ops::Range;
 
-/// A place among features and windows, or images and windows: the slowest index, then one for each spatial axis.
+/// A multi-index over features and windows, or images and windows: the slowest index, then one per spatial axis.
 #[derive(Clone, Copy)]
 struct Odometer {
     first: usize,
@@ -24,7 +24,7 @@ impl Odometer {
         Odometer { first: i, at }
     }
 
-    /// Goes `n` on along the innermost axis, not beyond its end.
+    /// Advances by `n` along the innermost axis, not beyond its end.
     fn advance(&mut self, n: usize, sizes: &[usize; AXES], rank: usize) {
         self.at[rank - 1] += n;
         for a in (0..rank).rev() {
@@ -41,10 +41,14 @@ impl Odometer {
     }
 }
 
-/// Widest window whose lines are known for a whole run of positions at once.
+/// The widest window for which the input lines are precomputed for a whole run of positions.
 pub(super) const WIDTH: usize = 16;
 
-/// Writes a block of the windows: rows are window elements and columns positions, or (`WIDE`) the other way round.
+/// Writes a block of the windows: rows are window elements and columns are positions, or (`WIDE`) the reverse.
+///
+/// # Safety
+/// `ctx` is the [`Context`] of the running convolution, the block is inside the matrix of windows, and `dst` is valid for `rows` rows that are
+/// `dst_row_stride` elements apart.
 pub(super) unsafe extern "C" fn generate<T: Copy + Default, const WIDE: bool>(
     ctx: *const c_void,
     batch: usize,
@@ -60,21 +64,23 @@ pub(super) unsafe extern "C" fn generate<T: Copy + Default, const WIDE: bool>(
     let block = Block { batch, row0, col0, rows, cols, dst: dst.cast::<T>(), stride: dst_row_stride };
     #[cfg(target_arch = "x86_64")]
     {
+        /// # Safety
+        /// As for `write`, and the machine has the target features.
         #[target_feature(enable = "avx2")]
         unsafe fn wide<T: Copy + Default, const WIDE: bool>(context: &Context<'_>, block: Block<T>) {
-            // SAFETY: the caller's promise.
+            // SAFETY: `write` has the contract of this function, and gets its arguments unchanged.
             unsafe { write::<T, WIDE>(context, block) }
         }
         if context.geometry.avx2 {
-            // SAFETY: the caller's promise, and the machine has AVX2.
+            // SAFETY: the operand is valid for the input, the block for its rows and columns, and the machine has AVX2.
             return unsafe { wide::<T, WIDE>(context, block) };
         }
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: the operand is valid for the input, and the block for its rows and columns.
     unsafe { write::<T, WIDE>(context, block) }
 }
 
-/// A block of the matrix of windows, and where it goes.
+/// A block of the matrix of windows, and its destination.
 struct Block<T> {
     batch: usize,
     row0: usize,
@@ -85,13 +91,15 @@ struct Block<T> {
     stride: usize,
 }
 
+/// # Safety
+/// The context's input is valid for its size, and the block for its rows and columns.
 #[inline(always)]
 unsafe fn write<T: Copy + Default, const WIDE: bool>(context: &Context<'_>, block: Block<T>) {
     let Block { batch, row0, col0, rows, cols, dst, stride: dst_row_stride } = block;
     let g = context.geometry;
     let windows: [usize; AXES] = std::array::from_fn(|a| g.axes[a].window);
     let counts: [usize; AXES] = std::array::from_fn(|a| g.axes[a].count);
-    // Indices of the batch: (image, group, piece), or the group alone.
+    // Batch indices: (image, group, piece), or only the group.
     let (image0, group, first) = if WIDE {
         (0, batch, col0)
     } else {
@@ -121,7 +129,7 @@ unsafe fn write<T: Copy + Default, const WIDE: bool>(context: &Context<'_>, bloc
         while done < cols {
             let at = first + done;
             let run = (axis.count - at % axis.count).min(cols - done);
-            // SAFETY: the caller vouches for the block, the context for the input.
+            // SAFETY: the block is valid for its rows and columns, and the context's input for its size.
             unsafe {
                 let x = context.x.cast::<T>().add(group * g.group + image0 * g.image);
                 run_of_windows(g, x, at, run, row0..row0 + rows, dst.add(done), dst_row_stride);
@@ -143,7 +151,7 @@ unsafe fn write<T: Copy + Default, const WIDE: bool>(context: &Context<'_>, bloc
             for (a, x) in g.axes[..inner].iter().enumerate() {
                 stride /= x.base.max(1);
                 let place = position.at[a] as i64 * x.stride + window.at[a] as i64 * x.window_dilation - x.low;
-                // Divisions take long.
+                // Avoid divisions, which are slow.
                 let (at, left) = match x.base_dilation {
                     1 => (place, 0),
                     d => (place / d, place % d),
@@ -153,7 +161,7 @@ unsafe fn write<T: Copy + Default, const WIDE: bool>(context: &Context<'_>, bloc
             }
             let place =
                 position.at[inner] as i64 * axis.stride + window.at[inner] as i64 * axis.window_dilation - axis.low;
-            // SAFETY: the caller vouches for the block; the line is inside the input.
+            // SAFETY: the block is valid for its rows and columns, and the line is inside the input.
             unsafe {
                 let to = dst.add(i * dst_row_stride + done);
                 match line {
@@ -168,7 +176,7 @@ unsafe fn write<T: Copy + Default, const WIDE: bool>(context: &Context<'_>, bloc
     }
 }
 
-/// Adjacent elements of the window at one position, from some place on, where at most two axes are plain.
+/// Writes adjacent elements of the window at one position, from some element on, where at most two axes are plain.
 ///
 /// # Safety
 /// `x` is an image's features of a group.
@@ -180,8 +188,8 @@ unsafe fn wide_row<T: Copy + Default>(
     from: Odometer,
     to: &mut [T],
 ) {
-    // A step that is known when this is compiled makes vectors of it.
-    // SAFETY: the caller's promise.
+    // With a step known at compile time the loop is vectorized.
+    // SAFETY: `x` is valid for an image's features of a group, and `wide_lines` copies elements inside of it to `to`.
     unsafe {
         match g.axes[g.rank - 1].window_dilation {
             1 => wide_lines(g, x, position, from, to, |from, to, n| copy(from, to, n)),
@@ -191,7 +199,7 @@ unsafe fn wide_row<T: Copy + Default>(
     }
 }
 
-/// [`wide_row`], given how elements of a line that are inside are copied.
+/// [`wide_row`] with a function `copy` that copies the elements of a line that are inside the input.
 ///
 /// # Safety
 /// As for [`wide_row`].
@@ -207,11 +215,11 @@ unsafe fn wide_lines<T: Copy + Default>(
     let inner = g.axes[g.rank - 1];
     let (wide, step) = (inner.window, inner.window_dilation);
     let place = position[g.rank - 1] as i64 * inner.stride - inner.low;
-    // Which elements of a window's line are inside the input's: the same for all lines.
+    // The elements of a window's line that are inside the input's line: the same for all lines.
     let steps = |far: i64| (if step == 1 { far } else { (far + step - 1) / step }).clamp(0, wide as i64) as usize;
     let begin = steps(-place);
     let end = steps(inner.base as i64 - place).max(begin);
-    // Lines below each other: where the first is, how far the next, and which are inside.
+    // Consecutive lines: the offset of the first, the distance to the next, and which of them are inside the input.
     let (high, first, next, base) = match g.rank {
         2 => {
             let down = g.axes[0];
@@ -248,8 +256,8 @@ unsafe fn wide_lines<T: Copy + Default>(
     }
 }
 
-/// Some elements of the windows of adjacent positions of one line of the result, where at most two axes are plain: a row of `run` positions
-/// for each, `stride` apart.
+/// Writes some elements of the windows of adjacent positions of one line of the result, where at most two axes are plain: a row
+/// of `run` positions per element, `stride` apart.
 ///
 /// # Safety
 /// `x` is an image's features of a group, and `to` has room for the rows.
@@ -266,7 +274,7 @@ unsafe fn run_of_windows<T: Copy + Default>(
     let inner = g.axes[g.rank - 1];
     let (high, wide) = if g.rank == 2 { (g.axes[0].window, inner.window) } else { (1, inner.window) };
     let step = inner.stride;
-    // Where each element of a window's line begins in the input's line, and which positions it is inside for.
+    // For each element of a window's line, its offset in the input's line, and the range of positions for which it is inside.
     let mut spans = [(0i64, 0usize, 0usize); WIDTH];
     let steps = |far: i64| if step == 1 { far } else { (far + step - 1) / step };
     for (k, span) in spans[..wide].iter_mut().enumerate() {
@@ -276,7 +284,7 @@ unsafe fn run_of_windows<T: Copy + Default>(
         let end = if place >= size { 0 } else { steps(size - place).min(run as i64) };
         *span = (place, begin as usize, end.max(begin) as usize);
     }
-    // The line of the input under a line of the window, of the first feature.
+    // The line of the input under a line of the window, for the first feature.
     let line_of = |k: usize| {
         if g.rank < 2 {
             return Some(0);
@@ -321,11 +329,14 @@ unsafe fn run_of_windows<T: Copy + Default>(
     }
 }
 
-/// Zeros, without a call where they are few.
+/// Writes zeros, without a call if there are few.
+///
+/// # Safety
+/// `to` is valid for `n` elements.
 #[inline(always)]
 pub(super) unsafe fn fill<T: Copy + Default>(to: *mut T, n: usize) {
     const AT_ONCE: usize = 8;
-    // SAFETY: the caller vouches for `n` elements.
+    // SAFETY: `to` is valid for `n` elements.
     unsafe {
         if n > AT_ONCE {
             return std::slice::from_raw_parts_mut(to, n).fill(T::default());
@@ -338,13 +349,18 @@ pub(super) unsafe fn fill<T: Copy + Default>(to: *mut T, n: usize) {
 ///
 /// # Safety
 /// The first and the last one are in one piece of memory, and `to` has room.
+///
+/// # Safety
+/// `to` is valid for `n` elements, and the line is inside the input.
 #[inline(always)]
 pub(super) unsafe fn spread_copy<T: Copy>(from: *const T, step: usize, to: *mut T, n: usize) {
     const LANES: usize = 8;
-    // SAFETY: the caller's promise.
+    // SAFETY: `from` is valid for the first and the last of `n` elements that are `step` apart and all between them,
+    // `to` for `n`.
     unsafe {
         if step == 2 && n > LANES {
-            // Every second element of vectors. The last ones are read from one element earlier: nothing may lie behind the last.
+            // Select every second element of vectors. The last vectors are read from one element earlier, because no memory after
+            // the last element may be read.
             let every = |at: isize, odd: usize, i: usize| {
                 let both = from.offset(at).cast::<[[T; 2]; LANES]>().read_unaligned();
                 to.add(i).cast::<[T; LANES]>().write_unaligned(both.map(|pair| pair[odd]));
@@ -361,11 +377,11 @@ pub(super) unsafe fn spread_copy<T: Copy>(from: *const T, step: usize, to: *mut 
     }
 }
 
-/// Elements of a line of the input at `place`, `place + step`, ..; 0 outside and between.
+/// Copies the elements of an input line at `place`, `place + step`, ..; writes 0 outside and between input elements.
 #[inline(always)]
 unsafe fn copy_line<T: Copy + Default>(line: *const T, axis: &Axis, place: i64, step: i64, to: *mut T, n: usize) {
     let size = axis.base as i64;
-    // SAFETY: the caller vouches for `n` elements at `to` and for the line.
+    // SAFETY: `to` is valid for `n` elements, and the line is inside the input.
     unsafe {
         if axis.base_dilation != 1 {
             for i in 0..n {
@@ -392,6 +408,10 @@ unsafe fn copy_line<T: Copy + Default>(line: *const T, axis: &Axis, place: i64, 
 }
 
 /// Stores a tile of `[images · positions, features]` as `[images, features, positions]`.
+///
+/// # Safety
+/// `ctx` is the [`Context`] of the running convolution, the tile is inside the result, which nothing else writes there, and `acc` is valid for
+/// `rows` rows that are `stride` elements apart.
 pub(super) unsafe extern "C" fn store(
     ctx: *const c_void,
     group: usize,
@@ -409,7 +429,7 @@ pub(super) unsafe extern "C" fn store(
         let (image, position) = ((row0 + i) / g.positions, (row0 + i) % g.positions);
         for j in 0..cols {
             let to = (image * g.groups * g.outs + group * g.outs + col0 + j) * g.positions + position;
-            // SAFETY: the caller vouches for the tile; the element is inside the result.
+            // SAFETY: the tile is valid for its size, and the element is inside the result.
             unsafe {
                 let from = i * stride + j;
                 match (g.dtype, g.out) {

@@ -1,7 +1,7 @@
-//! Convolution of f32 by windows that are narrower than the results.
+//! Convolution of f32 by im2col, where windows are narrower than the results.
 //!
-//! The kernel is packed once for all images. A part takes some positions of one image: it writes their windows as panels,
-//! which stay in the L2 cache, and multiplies all features with them, straight into the result.
+//! The kernel is packed once for all images. A part computes some positions of one image: it writes their windows as panels,
+//! which stay in the L2 cache, and multiplies all features by them, directly into the result.
 
 use super::super::{CpuContext, OpRoutine, Pointers, SharedPtr};
 use super::im2col::generate;
@@ -12,29 +12,29 @@ use compiler::Result;
 use ir::DType;
 use std::ffi::c_void;
 
-/// Bytes of the windows of one part.
+/// The bytes of the windows of one part.
 pub(super) const PANEL_BYTES: usize = 256 << 10;
-/// Window elements that are multiplied at a time: a panel of the kernel stays in L1.
+/// The number of window elements that are multiplied at a time: a panel of the kernel stays in L1.
 pub(super) const DEPTH: usize = 512;
-/// Windows of an image that are too few for panels.
+/// The minimum number of windows of an image for panels.
 pub(super) const POSITIONS: usize = 16;
 
-/// Whether the loops here are the ones to take.
+/// Returns whether this algorithm is applicable.
 pub(super) fn is_applicable(g: &Geometry, wide: bool) -> bool {
     !wide && g.dtype == DType::F32 && g.positions >= POSITIONS && g.outs > 1 && g.features * g.window > 0
 }
 
-/// A convolution ready to run.
+/// A convolution that is ready to run.
 pub(super) struct Im2colConv {
     g: Geometry,
     kernels: &'static Kernels<f32>,
-    /// Elements of a window, over all features of a group; and of those, at a time.
+    /// The number of elements of a window over all features of a group, and the number per pass.
     depth: usize,
     step: usize,
-    /// Positions of a part, a whole number of panels, and parts of an image.
+    /// The number of positions of a part, a multiple of the panel width, and of parts per image.
     columns: usize,
     parts: usize,
-    /// Panels of the kernel in a group.
+    /// The number of panels of the kernel per group.
     panels: usize,
     threads: usize,
 }
@@ -44,7 +44,7 @@ impl Im2colConv {
         let kernels = f32::kernels(machine.isa, ir::DType::F32);
         let depth = g.features * g.window;
         let most = (PANEL_BYTES / (4 * depth)).min(g.positions).div_ceil(kernels.nr).max(1);
-        // Parts of one size, as far as panels allow.
+        // Parts of nearly equal size, in whole panels.
         let panels = g.positions.div_ceil(kernels.nr);
         let columns = panels.div_ceil(panels.div_ceil(most)) * kernels.nr;
         Im2colConv {
@@ -59,18 +59,19 @@ impl Im2colConv {
         }
     }
 
-    /// f32 of the packed kernel.
+    /// The number of f32 of the packed kernel.
     fn packed(&self) -> usize {
         (self.g.groups * self.panels * self.kernels.mr * self.depth).next_multiple_of(16)
     }
 
-    /// Some positions of an image and group: all output features of them.
+    /// Computes all output features of some positions of an image and group.
     unsafe fn run_part(&self, x: *const u8, y: *mut f32, part: usize, packed: *const f32, windows: *mut f32) {
         let (g, mr, nr) = (&self.g, self.kernels.mr, self.kernels.nr);
         let (matrix, first) = (part / self.parts, part % self.parts * self.columns);
         let group = matrix % g.groups;
         let cols = self.columns.min(g.positions - first);
-        // SAFETY: the caller vouches for the operands; the result's columns are this part's, the windows this worker's.
+        // SAFETY: the operands are valid for their sizes; only this part writes these columns of the result, and only
+        // this worker uses the windows.
         unsafe {
             for j in (0..cols).step_by(nr) {
                 let panel = windows.add(j * self.depth);
@@ -104,10 +105,15 @@ impl Im2colConv {
     }
 
     /// Writes the windows of up to `nr` positions as one panel.
+    ///
+    /// # Safety
+    /// `x` is valid for the input, the positions `first..first + cols` are of the matrix, and `panel` has room for
+    /// `depth` rows of `nr` elements.
     unsafe fn pack_windows(&self, x: *const u8, matrix: usize, first: usize, cols: usize, panel: *mut f32) {
         let context = Context { geometry: &self.g, x, out: std::ptr::null_mut() };
         let ctx = (&raw const context).cast::<c_void>();
-        // SAFETY: the caller's promise.
+        // SAFETY: `x` is valid for the input, the positions `first..first + cols` are of the matrix, and `panel` has
+        // room for `depth` rows of `nr` elements.
         unsafe { generate::<u32, false>(ctx, matrix, 0, first, self.depth, cols, panel.cast(), self.kernels.nr) }
     }
 }

@@ -1,48 +1,49 @@
-//! Tiles of products whose one operand is read where it lies: each step of k finds it by an offset, not by a stride.
+//! Micro-kernels with one operand read in place: each step of k finds it by an offset, not by a stride.
 //!
-//! The law is that of products: an element of a tile is `acc = 0`, then `acc = a·b + acc` in the order of k, then what was there is added.
+//! The law is that of matrix products: an element of a tile is `acc = 0`, then `acc = a·b + acc` in the order of k, then the
+//! previous contents are added.
 
 #![expect(clippy::needless_range_loop, reason = "indices name registers, several arrays at a time")]
 
 use crate::gemm::Isa;
 use crate::gemm::vector::{PLAIN_ROWS, Plain32, Vector};
 
-/// Rows of the tallest tile of any instruction set.
+/// The number of rows of the tallest tile of any instruction set.
 const MAX_MR: usize = 12;
-/// Vectors of the widest.
+/// The number of vectors of the widest tile.
 const MAX_NV: usize = 2;
 
-/// Output features by positions: a packed kernel times windows.
+/// The arguments of a tile of output features by positions: a packed kernel times windows.
 pub(super) struct Windowed {
     pub(super) k: usize,
-    /// The kernel's rows beside each other, and from one k to the next.
+    /// The packed rows of the kernel, and the distance from one k to the next.
     pub(super) a: *const f32,
     pub(super) a_k: usize,
-    /// Where each element of a window is, counted from its first.
+    /// The offset of each window element from the first one.
     pub(super) offsets: *const u32,
-    /// The first elements of the windows of each half of each vector; if they are whole, of the first halves.
+    /// The first window elements of each half of each vector; for whole vectors, only of the first halves.
     pub(super) b: [*const f32; 2 * MAX_NV],
-    /// Where each vector goes, how many lanes of it, and from one row to the next.
+    /// The destination of each vector, its number of lanes, and the row stride.
     pub(super) c: [*mut f32; MAX_NV],
     pub(super) lanes: [usize; MAX_NV],
     pub(super) c_row: usize,
-    /// Add to what is there.
+    /// Whether to add to the previous contents.
     pub(super) add: bool,
 }
 
-/// Window elements by output features: the kernel's gradient of some images.
+/// The arguments of a tile of window elements by output features: the kernel gradient of some images.
 pub(super) struct Gathered {
-    /// The first image, and where each row is, counted from there.
+    /// The first image, and the offset of each row from there.
     pub(super) a: *const f32,
     pub(super) offsets: *const u32,
-    /// How many images, lines and elements, and from one to the next.
+    /// The numbers of images, lines and elements, and their strides.
     pub(super) sizes: [usize; 3],
     pub(super) steps: [usize; 3],
-    /// Cotangents of all features, from one image and one element to the next.
+    /// The cotangents of all features, with the image stride and the element stride.
     pub(super) b: *const f32,
     pub(super) b_image: usize,
     pub(super) b_k: usize,
-    /// Rows of sums, and from one to the next.
+    /// The rows of sums, and their stride.
     pub(super) c: *mut f32,
     pub(super) c_row: usize,
     pub(super) add: bool,
@@ -51,17 +52,17 @@ pub(super) struct Gathered {
 pub(super) type Window = unsafe fn(&Windowed);
 pub(super) type Gather = unsafe fn(&Gathered);
 
-/// The tiles of an instruction set.
+/// The micro-kernels of an instruction set.
 pub(super) struct Micros<F: 'static> {
     pub(super) rows: usize,
     pub(super) lanes: usize,
-    /// By rows − 1.
+    /// Indexed by rows − 1.
     of_rows: [F; MAX_MR],
 }
 
-/// By vectors − 1, then whether vectors are halves of two places.
+/// Indexed by vectors − 1, then by whether each vector consists of halves at two addresses.
 pub(super) type Windows = Micros<[[Window; 2]; MAX_NV]>;
-/// By vectors − 1.
+/// Indexed by vectors − 1.
 pub(super) type Gathers = Micros<[Gather; MAX_NV]>;
 
 impl Windows {
@@ -69,7 +70,7 @@ impl Windows {
         self.of_rows[rows - 1][vectors - 1][usize::from(halves)]
     }
 
-    /// The widest of an instruction set.
+    /// Returns the widest micro-kernels of an instruction set.
     pub(super) fn of(isa: Isa) -> &'static Windows {
         match isa {
             #[cfg(target_arch = "x86_64")]
@@ -80,7 +81,7 @@ impl Windows {
         }
     }
 
-    /// Those of which an element is two of bf16.
+    /// Returns the micro-kernels for pairs of bf16.
     #[cfg(target_arch = "x86_64")]
     pub(super) fn pairs() -> &'static Windows {
         &x86::avx512_pairs::WINDOWS
@@ -92,7 +93,7 @@ impl Gathers {
         self.of_rows[rows - 1][vectors - 1]
     }
 
-    /// Those for rows of at most so many features: narrow vectors waste fewer lanes.
+    /// Returns the micro-kernels for rows of at most `features` features: narrow vectors waste fewer lanes.
     pub(super) fn of(isa: Isa, features: usize) -> &'static Gathers {
         match isa {
             #[cfg(target_arch = "x86_64")]
@@ -109,9 +110,11 @@ impl Gathers {
     }
 }
 
+/// # Safety
+/// The kernel and each window are valid for `k` elements, and the result for the lanes that are stored.
 #[inline(always)]
 unsafe fn windowed<V: Vector<Elem = f32>, const R: usize, const N: usize, const HALVES: bool>(t: &Windowed) {
-    // SAFETY: the caller vouches for `k` elements of the kernel and of each window, and for the lanes that are stored.
+    // SAFETY: the kernel and each window are valid for `k` elements, and the result for the lanes that are stored.
     unsafe {
         let mut acc = [[V::splat(0.0); N]; R];
         let mut a = t.a;
@@ -148,9 +151,11 @@ unsafe fn windowed<V: Vector<Elem = f32>, const R: usize, const N: usize, const 
     }
 }
 
+/// # Safety
+/// Rows and cotangents of all images are valid for their sizes, and so are the sums.
 #[inline(always)]
 unsafe fn gathered<V: Vector<Elem = f32>, const R: usize, const N: usize>(t: &Gathered) {
-    // SAFETY: the caller vouches for rows and cotangents of all images, and for the sums.
+    // SAFETY: rows and cotangents of all images are valid for their sizes, and so are the sums.
     unsafe {
         let mut offsets = [0; R];
         for i in 0..R {
@@ -187,15 +192,17 @@ unsafe fn gathered<V: Vector<Elem = f32>, const R: usize, const N: usize>(t: &Ga
     }
 }
 
-/// The tiles of every height; those above `$rows` repeat the tallest and are never asked for.
+/// The micro-kernels of every height; entries above `$rows` repeat the tallest and are never used.
 macro_rules! micros {
     ($kind:ident, $v:ty, $rows:expr $(, $feature:literal)?) => {
         micros!($kind, $v, $rows, ($($feature)?), 1 2 3 4 5 6 7 8 9 10 11 12);
     };
     (windows, $v:ty, $rows:expr, ($($feature:literal)?), $($r:literal)*) => {
+        /// # Safety
+        /// As for `windowed`, and the machine has the target features.
         $(#[target_feature(enable = $feature)])?
         unsafe fn window<const R: usize, const N: usize, const HALVES: bool>(t: &Windowed) {
-            // SAFETY: the caller's promise is the same.
+            // SAFETY: `windowed` has the contract of this function, and gets its arguments unchanged.
             unsafe { windowed::<$v, R, N, HALVES>(t) }
         }
 
@@ -209,9 +216,11 @@ macro_rules! micros {
         };
     };
     (gathers, $v:ty, $rows:expr, ($($feature:literal)?), $($r:literal)*) => {
+        /// # Safety
+        /// As for `gathered`, and the machine has the target features.
         $(#[target_feature(enable = $feature)])?
         unsafe fn gather<const R: usize, const N: usize>(t: &Gathered) {
-            // SAFETY: the caller's promise is the same.
+            // SAFETY: `gathered` has the contract of this function, and gets its arguments unchanged.
             unsafe { gathered::<$v, R, N>(t) }
         }
 
@@ -251,7 +260,7 @@ mod x86 {
         use super::*;
         micros!(windows, Pairs, 12, "avx512f,avx512vl,avx512dq,avx512bw,avx512bf16");
     }
-    /// More registers than AVX2 has.
+    /// For AVX-512, which has more registers than AVX2.
     pub(super) mod avx512_half {
         use super::*;
         micros!(gathers, __m256, 12, "avx512f,avx512vl,avx512dq,avx512bw,avx2,fma");

@@ -1,14 +1,15 @@
-//! Convolutions as matrix products whose one operand, the windows of the input, is generated while it is packed.
+//! Convolutions as matrix products with one operand, the windows of the input,
+//! that is generated while it is packed (implicit im2col).
 //!
-//! Where windows are narrower than results (forward, and ∂input), a product is `kernel [O, C·K] · windows [C·K, P]` for
-//! each image and group, cut into pieces whose packed windows stay in cache; f32 has loops of its own for it
-//! ([`blocked`]), which pack the kernel once and generate windows where they are multiplied. Where they are wider (∂kernel: the window is
-//! a whole image), it is `windows [N·P, C·K] · kernelᵀ [C·K, O]`. Either way elements are generated in runs along the
-//! innermost axis that is the longer one. Mostly f32 does without: windows are read where the padded input lies ([`direct`], and
-//! [`gradient`] for ∂kernel). Features that are alone in their group have loops of their own ([`depthwise`]); an
-//! input that is spread is taken phase by phase ([`phased`]), or where there are fewer output features than input features each element of it
-//! is multiplied by all of the kernel and added where it belongs ([`columns`]). Three axes become two ([`volumes`]), and 16-bit floats f32
-//! where pairs of them can't be multiplied ([`widened`]).
+//! Where windows are narrower than results (forward, and ∂input), a product is `kernel [O, C·K] · windows [C·K, P]` for each
+//! image and group, split into pieces whose packed windows stay in cache. For f32 there are specialized loops ([`im2col_gemm`])
+//! that pack the kernel once and generate windows where they are multiplied. Where windows are wider (∂kernel: the window is a
+//! whole image), the product is `windows [N·P, C·K] · kernelᵀ [C·K, O]`. In both cases elements are generated in runs along the
+//! longer innermost axis. Most f32 convolutions avoid im2col: windows are read from the padded input in place ([`direct`], and
+//! [`gradient`] for ∂kernel). Depthwise convolutions have their own loops ([`depthwise`]). A dilated input is split into phases
+//! ([`sub_pixel`]), or, with fewer output features than input features, each of its elements is multiplied by the whole kernel
+//! and added to the result ([`col2im`]). Three axes are reduced to two ([`conv3d_as_2d`]), and 16-bit floats are upcast to f32
+//! where the machine cannot multiply pairs of them ([`upcast`]).
 
 mod col2im;
 mod conv3d_as_2d;
@@ -33,11 +34,12 @@ use ir::ops::Conv;
 use ir::{DType, Type};
 use std::ffi::c_void;
 
-/// The most spatial axes.
+/// The maximum number of spatial axes.
 const AXES: usize = 4;
-/// Elements of a window that may be a kernel's, if there are more of them than positions: the sums of an image's would be long ones.
+/// The maximum number of window elements for which a window with more elements than positions is still treated as a kernel;
+/// longer windows are images, with long sums.
 const KERNEL: usize = 64;
-/// Bytes of generated windows that stay in the L2 cache.
+/// The bytes of generated windows that stay in the L2 cache.
 const PIECE_BYTES: usize = 600 << 10;
 
 pub(super) fn thresholds() -> Vec<Threshold> {
@@ -111,26 +113,26 @@ struct Axis {
     window_dilation: i64,
 }
 
-/// The geometry that the generator needs.
+/// The geometry that the generator of windows needs.
 #[derive(Clone, Debug)]
 struct Geometry {
     axes: [Axis; AXES],
     rank: usize,
-    /// Elements of one feature and one image of the input.
+    /// The number of elements of one feature of one image of the input.
     plane: usize,
     image: usize,
-    /// From one group's features or images to the next group's.
+    /// The distance from one group's features or images to the next group's.
     group: usize,
-    /// Features of a group.
+    /// The number of features of a group.
     features: usize,
-    /// Elements of a window of one feature, and windows of an image.
+    /// The number of elements of a window of one feature, and of windows of an image.
     window: usize,
     positions: usize,
     images: usize,
     groups: usize,
-    /// Windows in each piece of an image.
+    /// The number of windows in each piece of an image.
     piece: usize,
-    /// Output features of a group.
+    /// The number of output features of a group.
     outs: usize,
     size: usize,
     dtype: DType,
@@ -139,29 +141,29 @@ struct Geometry {
     avx2: bool,
 }
 
-/// A convolution ready to run.
+/// A convolution that is ready to run.
 pub(super) struct Convolution {
     geometry: Geometry,
     plan: GemmPlan,
-    /// Windows are the left operand.
+    /// Whether windows are the left operand.
     wide: bool,
 }
 
-/// What the generator and the epilogue are called with.
+/// The context argument of the generator and the epilogue.
 struct Context<'a> {
     geometry: &'a Geometry,
     x: *const u8,
     out: *mut u8,
 }
 
-/// The routine of a convolution of floats.
+/// Returns the routine of a convolution of floats.
 pub(super) fn prepare(conv: &Conv, args: &[Type], outs: &[Type], machine: CpuContext) -> Option<Box<dyn OpRoutine>> {
     let plain = |conv: &Conv, args: &[Type], outs: &[Type]| prepare_direct(conv, args, outs, machine);
     if let Some(routine) = conv3d_as_2d::prepare(conv, args, outs, machine) {
         return Some(routine);
     }
     if args[0].dtype.size() == 2 && conv.out.is_float() {
-        // A spread input phase by phase, where each of them is multiplied in pairs.
+        // A dilated input is split into phases that are multiplied in pairs.
         let phase = |own: &Conv, args: &[Type], outs: &[Type]| match own.windows.base_dilation.iter().any(|&d| d > 1) {
             true => upcast::prepare(own, args, outs, machine),
             false => in_pairs(own, args, outs, machine),
@@ -176,10 +178,10 @@ pub(super) fn prepare(conv: &Conv, args: &[Type], outs: &[Type], machine: CpuCon
         .or_else(|| plain(conv, args, outs))
 }
 
-/// The routine of a convolution of 16-bit floats that the machine multiplies as they are: in pairs, or in tiles.
+/// Returns the routine of a convolution of 16-bit floats that the machine multiplies directly: in pairs, or with AMX.
 fn in_pairs(conv: &Conv, args: &[Type], outs: &[Type], machine: CpuContext) -> Option<Box<dyn OpRoutine>> {
     let (geometry, wide) = geometry(conv, args, outs, machine)?;
-    // Steps that planes of pairs are not written in vectors for are no gain there.
+    // With strides for which planes of pairs are not written with vector code, pairs gain nothing.
     let slow = |a: &Axis| a.stride > 2;
     let gradient = geometry.window > KERNEL || geometry.axes.iter().any(slow);
     if (wide && gradient) || geometry.features == 1 || conv.windows.base_dilation.iter().any(|&d| d > 1) {
@@ -191,7 +193,7 @@ fn in_pairs(conv: &Conv, args: &[Type], outs: &[Type], machine: CpuContext) -> O
     direct::prepare(&geometry, machine).map(|r| Box::new(r) as Box<dyn OpRoutine>)
 }
 
-/// The geometry of a convolution of floats, and whether windows are wider than results.
+/// Returns the geometry of a convolution of floats, and whether windows are wider than results.
 fn geometry(conv: &Conv, args: &[Type], outs: &[Type], machine: CpuContext) -> Option<(Geometry, bool)> {
     let (x, k, y) = (&args[0], &args[1], &outs[0]);
     let dtype = x.dtype;
@@ -221,7 +223,7 @@ fn geometry(conv: &Conv, args: &[Type], outs: &[Type], machine: CpuContext) -> O
     let image = plane * x.shape[1];
     let (groups, images, features) = (conv.groups * conv.batch_groups, y.shape[0], k.shape[1]);
     let outs = k.shape[0] / groups;
-    // As in a kernel's gradient, whose windows are whole images; a large kernel over a narrow image is not.
+    // This holds for a kernel gradient, whose windows are whole images, but not for a large kernel over a narrow image.
     let last = &axes[rank - 1];
     let wide = last.window > last.count && window > positions;
     let geometry = Geometry {
@@ -245,7 +247,7 @@ fn geometry(conv: &Conv, args: &[Type], outs: &[Type], machine: CpuContext) -> O
     Some((geometry, wide))
 }
 
-/// The routine of a convolution as it stands.
+/// Returns the routine of a convolution without further transformations.
 fn prepare_direct(conv: &Conv, args: &[Type], outs: &[Type], machine: CpuContext) -> Option<Box<dyn OpRoutine>> {
     let (mut geometry, wide) = geometry(conv, args, outs, machine)?;
     if let Some(routine) = depthwise::prepare(&geometry, machine) {
@@ -273,7 +275,7 @@ fn prepare_direct(conv: &Conv, args: &[Type], outs: &[Type], machine: CpuContext
             ..GemmProblem::new(images * positions, depth, outs, dtype)
         }
     } else {
-        // Pieces of whole lines of the result, as many as divide it evenly.
+        // Pieces are whole lines of the result, of nearly equal number.
         let lines = positions / last.count.max(1);
         let fits = |n: &usize| lines.is_multiple_of(*n) && depth * (positions / n) * 4 <= PIECE_BYTES;
         let pieces = (1..=lines.max(1)).find(fits).unwrap_or(1);
@@ -293,7 +295,7 @@ fn prepare_direct(conv: &Conv, args: &[Type], outs: &[Type], machine: CpuContext
     Some(Box::new(Convolution { geometry, plan, wide }))
 }
 
-/// Axes that are gone through as one: neighbours of which windows have all there is, or one element only. Runs along memory are longer then.
+/// Merges adjacent axes whose windows cover the whole axis or have one element. The runs along memory become longer.
 fn merge_axes(mut axes: [Axis; AXES], mut rank: usize) -> ([Axis; AXES], usize) {
     let plain = |a: &Axis| a.low == 0 && a.base_dilation == 1 && a.window_dilation == 1;
     let all = |a: &Axis| plain(a) && a.count == 1 && a.window == a.base;

@@ -1,18 +1,19 @@
-//! A plane of the input with its padding, written so that windows of neighbouring positions lie beside each other.
+//! A plane of the input with its padding, stored so that the windows of adjacent positions are adjacent.
 //!
-//! Along an axis, position `a` under window element `b` meets element `a·step + b·hop` of the padded line. Elements are divided into
-//! `step` parts by their remainder, so element `b` of the windows of all positions is a run: from `b·hop / step` on in part `b·hop % step`.
+//! Along an axis, position `a` under window element `b` uses element `a·step + b·hop` of the padded line. Elements are split into
+//! `step` phases by their remainder, so element `b` of the windows of all positions is a run:
+//! from `b·hop / step` on in phase `b·hop % step`.
 
 use super::super::memcpy::copy;
 use super::im2col::{fill, spread_copy};
 use crate::gemm::Isa;
 
-/// Elements of a line up to which all its masks are kept.
+/// The maximum number of elements of a line for which all masks are kept.
 #[cfg(target_arch = "x86_64")]
 const MASKED: usize = 256;
-/// The most parts of a line.
+/// The maximum number of phases of a line.
 pub(super) const STEPS: usize = 8;
-/// The most parts into which vectors of a line are shuffled, and lanes of such a vector.
+/// The maximum number of phases that are separated by shuffles, and the number of lanes of a vector.
 #[cfg(target_arch = "x86_64")]
 const SHUFFLED: usize = 4;
 #[cfg(target_arch = "x86_64")]
@@ -23,40 +24,40 @@ const LANES: usize = 16;
 pub(super) struct Line {
     pub(super) base: usize,
     pub(super) low: i64,
-    /// Elements of the padded line from one position to the next, and from one window element to the next.
+    /// The number of elements of the padded line from one position to the next, and from one window element to the next.
     pub(super) step: usize,
     pub(super) hop: usize,
-    /// How many positions, and window elements.
+    /// The number of positions, and of window elements.
     pub(super) along: usize,
     pub(super) across: usize,
 }
 
 impl Line {
-    /// An axis that isn't there.
+    /// An axis of size one, for missing axes.
     pub(super) const UNIT: Line = Line { base: 1, low: 0, step: 1, hop: 1, along: 1, across: 1 };
 
-    /// Elements of the padded line.
+    /// The number of elements of the padded line.
     pub(super) fn padded(&self) -> usize {
         (self.along - 1) * self.step + (self.across - 1) * self.hop + 1
     }
 
-    /// Elements of each of its parts.
+    /// The number of elements of each of its phases.
     fn part(&self) -> usize {
         self.padded().div_ceil(self.step)
     }
 
-    /// Whether some window element meets a part.
+    /// Returns whether some window element uses a phase.
     fn is_used(&self, part: usize) -> bool {
         (0..self.across).any(|b| b * self.hop % self.step == part)
     }
 
-    /// Nothing is padded: windows can be read where the input lies.
+    /// Returns whether nothing is padded, so that windows can be read from the input in place.
     pub(super) fn is_unpadded(&self) -> bool {
         self.low == 0 && self.padded() <= self.base
     }
 }
 
-/// A row of the padded plane that windows meet, the part that it goes to, and its line there.
+/// A row of the padded plane that windows use, its phase, and its line in the phase.
 #[derive(Clone, Copy, Debug)]
 struct Row {
     at: usize,
@@ -64,28 +65,29 @@ struct Row {
     line: usize,
 }
 
-/// The planes of all features that are read together, of some positions.
+/// The planes of all features that are read together, for some positions.
 #[derive(Clone, Debug)]
 pub(super) struct PaddedPlanes {
     rows: Line,
     cols: Line,
-    /// Elements of a line of a part that are written; of a line, of a part, and from one feature to the next.
+    /// The number of written elements of a line of a phase; the line stride, the phase stride, and the feature stride.
     filled: usize,
     pub(super) width: usize,
     part: usize,
     pub(super) plane: usize,
-    /// Parts of a line that windows meet, and the rows that they do: a division for each would take longer than a short row.
+    /// The phases of a line that windows use, and the rows that they use. They are precomputed because a division per row would
+    /// take longer than a short row.
     met: Vec<bool>,
     written: Vec<Row>,
-    /// Of each part of three or four: what lanes are taken of two vectors, then of those and the next.
+    /// For each of three or four phases: the lanes selected from the first two vectors, then from those and the next.
     #[cfg(target_arch = "x86_64")]
     lanes: Vec<[[i32; LANES]; SHUFFLED - 1]>,
     #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "only kernels of x86-64 ask"))]
     isa: Isa,
 }
 
-/// Lane `k` of a part's vector is element `part + k·step` of the vectors of all parts: where it is among the first two of them, then whether it is there or in
-/// the next one.
+/// Returns the shuffle indices for a phase. Lane `k` of its vector is element `part + k·step` of the concatenated vectors: its
+/// index within the first two, then a selection between the previous result and the next vector.
 #[cfg(target_arch = "x86_64")]
 fn shuffle_indices(part: usize, step: usize) -> [[i32; LANES]; SHUFFLED - 1] {
     let lane = |i: usize, k: usize| {
@@ -104,7 +106,7 @@ impl PaddedPlanes {
         PaddedPlanes::spaced(rows, cols, cols.part(), isa)
     }
 
-    /// Planes whose lines begin where cache lines do: fewer vectors are read from two of them.
+    /// Returns planes whose lines are aligned to cache lines, so that fewer vectors cross two of them.
     pub(super) fn aligned(rows: Line, cols: Line, isa: Isa) -> PaddedPlanes {
         PaddedPlanes::spaced(rows, cols, cols.part().next_multiple_of(16), isa)
     }
@@ -113,7 +115,7 @@ impl PaddedPlanes {
         let height = rows.part();
         let part = width * height;
         let plane = rows.step * cols.step * part;
-        // Planes a power of two apart would share few sets of the cache.
+        // Planes with a power-of-two stride would map to few sets of the cache.
         let plane = if plane.is_multiple_of(256) { plane + 16 } else { plane };
         let met = (0..cols.step).map(|p| cols.is_used(p)).collect();
         let row = |at: usize| Row { at, part: at % rows.step * cols.step * part, line: at / rows.step * width };
@@ -138,7 +140,7 @@ impl PaddedPlanes {
         }
     }
 
-    /// Where a window element is, counted from the first one of the first part.
+    /// Returns the offset of a window element from the first element of the first phase.
     pub(super) fn tap(&self, i: usize, j: usize) -> usize {
         let (i, j) = (i * self.rows.hop, j * self.cols.hop);
         let part = i % self.rows.step * self.cols.step + j % self.cols.step;
@@ -150,9 +152,12 @@ impl PaddedPlanes {
     /// # Safety
     /// `x` is a plane of the input, and `to` has room for one.
     pub(super) unsafe fn write(&self, x: *const f32, at: (usize, usize), to: *mut f32) {
+        /// # Safety
+        /// `x` is a plane of the input, and `to` has room for a padded one.
         #[inline(always)]
         unsafe fn all(planes: &PaddedPlanes, x: *const f32, at: (usize, usize), to: *mut f32) {
-            // SAFETY: the caller's promise; what is copied is inside both. A step that is known makes vectors of it.
+            // SAFETY: `x` is a plane of the input and `to` has room for a padded one; `lines` gives places that are
+            // inside both. A step that is known when this is compiled makes vectors of the copy.
             unsafe {
                 planes.lines(at, to, |from, to, n| match planes.cols.step {
                     1 => copy(x.wrapping_offset(from), to, n),
@@ -163,12 +168,15 @@ impl PaddedPlanes {
         }
         #[cfg(target_arch = "x86_64")]
         {
+            /// # Safety
+            /// As for `all`, and the machine has the target features.
             #[target_feature(enable = "avx2")]
             unsafe fn wide(planes: &PaddedPlanes, x: *const f32, at: (usize, usize), to: *mut f32) {
-                // SAFETY: the caller's promise.
+                // SAFETY: `all` has the contract of this function, and gets its arguments unchanged.
                 unsafe { all(planes, x, at, to) }
             }
-            // SAFETY: the caller's promise, and the machine has the instruction set.
+            // SAFETY: `x` is a plane of the input, `to` has room for a padded one, and the machine has the instruction
+            // set.
             unsafe {
                 if self.isa == Isa::Avx512 && self.cols.step <= 2 && self.filled <= MASKED {
                     return self.write_masked(x, at, to);
@@ -184,11 +192,12 @@ impl PaddedPlanes {
                 }
             }
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: `x` is a plane of the input, and `to` has room for a padded one.
         unsafe { all(self, x, at, to) }
     }
 
-    /// The same by vectors of which the lanes outside of the input are masked, alike for all lines; steps of one or two.
+    /// Writes a plane with masked vectors;
+    /// the masks of lanes outside of the input are the same for all lines. For steps of one or two.
     ///
     /// # Safety
     /// As for [`Planes::write`]; the machine has AVX-512.
@@ -200,7 +209,7 @@ impl PaddedPlanes {
         let (down, step) = (rows.step, cols.step);
         let first = (row * down) as i64 - rows.low;
         let left = (col * step) as i64 - cols.low;
-        // Lanes of a vector that begins at a place of the line and have an element of the input.
+        // The lanes of a vector starting at `place` of the line that have an element of the input.
         let inside = |place: i64| -> __mmask16 {
             let begin = (-place).clamp(0, LANES as i64) as u32;
             let end = (cols.base as i64 - place).clamp(begin as i64, LANES as i64) as u32;
@@ -215,7 +224,8 @@ impl PaddedPlanes {
             writes[v] = (((1u32 << (self.filled - v * LANES).min(LANES)) - 1) & 0xffff) as __mmask16;
         }
         let parts = [self.met[0], step == 2 && self.met[step - 1]];
-        // SAFETY: lanes outside of the input are not read, those beyond a line not written; the caller vouches for the plane and for room.
+        // SAFETY: lanes outside of the input are not read, and lanes beyond a line are not written; `x` is a plane of
+        // the input, and `to` has room for a padded one.
         unsafe {
             let even = _mm512_set_epi32(30, 28, 26, 24, 22, 20, 18, 16, 14, 12, 10, 8, 6, 4, 2, 0);
             let odd = _mm512_add_epi32(even, _mm512_set1_epi32(1));
@@ -246,7 +256,7 @@ impl PaddedPlanes {
         }
     }
 
-    /// The same for steps of three and four: as many vectors have the lanes of one of each part.
+    /// Writes a plane for steps of three and four: each output vector combines lanes of that many input vectors.
     ///
     /// # Safety
     /// As for [`Planes::write`]; the machine has AVX-512.
@@ -263,7 +273,8 @@ impl PaddedPlanes {
             let end = (cols.base as i64 - place).clamp(begin as i64, LANES as i64) as u32;
             (((1u32 << end) - 1) & !((1u32 << begin) - 1)) as __mmask16
         };
-        // SAFETY: lanes outside of the input are not read, those beyond a line not written; the caller vouches for the plane and for room.
+        // SAFETY: lanes outside of the input are not read, and lanes beyond a line are not written; `x` is a plane of
+        // the input, and `to` has room for a padded one.
         unsafe {
             for v in 0..self.filled.div_ceil(LANES) {
                 let place = left + (v * LANES * step) as i64;
@@ -294,7 +305,8 @@ impl PaddedPlanes {
         }
     }
 
-    /// The same for machines whose masked stores are slow: a vector goes beyond its line, which the next line overwrites. Steps of one.
+    /// Writes a plane for machines with slow masked stores: a vector writes past the end of its line, and the next line
+    /// overwrites that. For steps of one.
     ///
     /// # Safety
     /// As for [`Planes::write`]; the machine has AVX2.
@@ -325,7 +337,8 @@ impl PaddedPlanes {
             let from = x.wrapping_offset((source * cols.base as i64 + left) as isize);
             for (v, &read) in reads[..vectors].iter().enumerate() {
                 let at = line + v * LANES;
-                // SAFETY: lanes outside of the input are not read, those beyond a part not written; the caller vouches for the plane and for room.
+                // SAFETY: lanes outside of the input are not read, and lanes beyond a part are not written; `x` is a
+                // plane of the input, and `to` has room for a padded one.
                 unsafe {
                     let own = match there {
                         true => _mm256_maskload_ps(from.wrapping_add(v * LANES), read),
@@ -341,16 +354,18 @@ impl PaddedPlanes {
         }
     }
 
-    /// The same of two planes of elements of two bytes, each pair of them beside each other; or of one, beside zeros.
+    /// Writes two planes of two-byte elements as interleaved pairs, or one plane interleaved with zeros.
     ///
     /// # Safety
     /// As for [`Planes::write`], and the machine has AVX-512.
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "avx512f,avx512vl,avx512bw")]
     pub(super) unsafe fn write_pairs(&self, [x, y]: [Option<*const u16>; 2], at: (usize, usize), to: *mut f32) {
+        /// # Safety
+        /// `x` and `y` are valid for `n` elements that are `step` apart, `to` for `n`.
         #[inline(always)]
         unsafe fn pairs(x: *const u16, y: *const u16, high: u32, step: usize, to: *mut u32, n: usize) {
-            // SAFETY: the caller's promise.
+            // SAFETY: `x` and `y` are valid for `n` elements that are `step` apart, `to` for `n`.
             unsafe {
                 for i in 0..n {
                     *to.add(i) = *x.add(i * step) as u32 | ((*y.add(i * step) as u32) << 16 & high);
@@ -358,13 +373,13 @@ impl PaddedPlanes {
             }
         }
         let Some(x) = x else { return };
-        // One that is not there is read where the other is, and nothing of it taken.
+        // A missing plane is read from the other one's address and masked out.
         let (y, high) = y.map_or((x, 0), |y| (y, u32::MAX));
         if self.cols.step <= 2 && self.filled <= MASKED {
-            // SAFETY: the caller's promise.
+            // SAFETY: `x` and `y` are planes of the input, `to` has room for a padded one, and the machine has AVX-512.
             return unsafe { self.write_pairs_masked(x, y, high, at, to) };
         }
-        // SAFETY: the caller's promise; what is read is inside both planes.
+        // SAFETY: `lines` gives places that are inside both planes of the input and inside of `to`.
         unsafe {
             self.lines(at, to, |from, to, n| {
                 let (x, y) = (x.wrapping_offset(from), y.wrapping_offset(from));
@@ -377,7 +392,7 @@ impl PaddedPlanes {
         }
     }
 
-    /// The same by vectors of which the lanes outside of the input are masked, of the second plane no bits but those of `high`; steps of one or two.
+    /// Writes interleaved pairs with masked vectors; of the second plane only the bits in `high` are used. For steps of one or two.
     ///
     /// # Safety
     /// As for [`Planes::write_pairs`].
@@ -396,7 +411,7 @@ impl PaddedPlanes {
         let (down, step, filled) = (rows.step, cols.step, self.filled);
         let first = (row * down) as i64 - rows.low;
         let left = (col * step) as i64 - cols.low;
-        // Lanes of a vector of so many that begins at a place of the line and have an element of the input.
+        // The lanes of a vector of `lanes` lanes starting at `place` of the line that have an element of the input.
         let inside = |place: i64, lanes: i64| -> __mmask32 {
             let begin = (-place).clamp(0, lanes) as u32;
             let end = (cols.base as i64 - place).clamp(begin as i64, lanes) as u32;
@@ -415,7 +430,8 @@ impl PaddedPlanes {
                 let line = to.wrapping_add(part + line + v * LANES);
                 let from = (source * cols.base as i64 + place) as isize;
                 let (x, y) = (x.wrapping_offset(from), y.wrapping_offset(from));
-                // SAFETY: lanes outside of the input are not read, those beyond a line not written; the caller vouches for planes and room.
+                // SAFETY: lanes outside of the input are not read, and lanes beyond a line are not written; both planes
+                // are of the input, and `to` has room for a padded one.
                 unsafe {
                     if step == 1 {
                         let [x, y] = [x, y]
@@ -439,8 +455,8 @@ impl PaddedPlanes {
         }
     }
 
-    /// Calls `put` for each run of elements that are inside the input, with its place there, where it goes and how many they are; writes zeros
-    /// beside them.
+    /// Calls `put` for each run of elements inside the input, with its offset there, its destination and its length;
+    /// writes zeros around the runs.
     ///
     /// # Safety
     /// `to` has room for a plane.
@@ -450,7 +466,7 @@ impl PaddedPlanes {
         let (down, step) = (rows.step, cols.step);
         let first = (row * down) as i64 - rows.low;
         let left = (col * step) as i64 - cols.low;
-        // Elements of a part of a line that are inside the input: from how many on, and up to which.
+        // The range of elements of a phase of a line that are inside the input.
         let inside = |part: usize| {
             let steps =
                 |far: i64| (far + step as i64 - 1).div_euclid(step as i64).clamp(0, self.filled as i64) as usize;
@@ -465,7 +481,7 @@ impl PaddedPlanes {
             let there = (0..rows.base as i64).contains(&source);
             for part in (0..step).filter(|&p| self.met[p]) {
                 let (place, begin, end) = spans[part];
-                // SAFETY: the caller vouches for room.
+                // SAFETY: `to` has room for a padded plane.
                 unsafe {
                     let line = line.add(part * self.part);
                     if !there || begin == end {

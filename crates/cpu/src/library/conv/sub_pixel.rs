@@ -1,9 +1,10 @@
-//! A convolution whose input is spread (a transposed one, the input's gradient of a strided one) as several without holes.
+//! Convolution with a dilated input (a transposed convolution, or the input gradient of a strided one) as several convolutions
+//! without holes (sub-pixel convolution).
 //!
-//! With a spread of `d`, result `d·q + r` along an axis meets elements of the input under every `d`-th element of the window
-//! alone (or other steps, where the window is dilated), beginning with one that `r` decides. So the results of each phase `r` are a plain convolution of the input by a part
-//! of the kernel, and all phases together multiply no hole. Holes are zeros that an infinite weight would make NaN: a kernel
-//! that is not finite takes the plain road.
+//! With a dilation of `d`, result `d·q + r` along an axis uses input elements only under every `d`-th element of the window (or
+//! another step, if the window is dilated), starting with one that depends on `r`. So the results of each phase `r` are a plain
+//! convolution of the input with a part of the kernel, and the phases together multiply no hole. Holes are zeros, and an infinite
+//! weight times zero is NaN, so a kernel that is not finite uses the general algorithm.
 
 use super::super::{CpuContext, OpRoutine, SharedPtr, in_ranges};
 use crate::gemm::Isa;
@@ -14,17 +15,17 @@ use ir::ops::Conv;
 use ir::{DType, Type};
 use std::ops::Range;
 
-/// Spatial axes that this knows.
+/// The maximum number of spatial axes.
 const AXES: usize = 3;
 
-/// The elements of a window that results `spread·q + r` meet elements of the input under.
+/// The window elements under which results `spread·q + r` use input elements.
 #[derive(Clone, Copy)]
 pub(super) struct Taps {
-    /// The first, how many there are, and from one to the next.
+    /// The first window element, their number, and the step from one to the next.
     pub(super) first: usize,
     pub(super) count: usize,
     pub(super) step: usize,
-    /// The element of the input under the first of them for the first result, and from one to the next.
+    /// The input element under the first window element for the first result, and the step between input elements.
     pub(super) at: i64,
     pub(super) dilation: usize,
 }
@@ -32,10 +33,10 @@ pub(super) struct Taps {
 impl Taps {
     pub(super) const ONE: Taps = Taps { first: 0, count: 1, step: 1, at: 0, dilation: 1 };
 
-    /// Those of a phase `r`, of windows whose elements are `dilation` apart.
+    /// Returns the window elements of phase `r`, for windows whose elements are `dilation` apart.
     pub(super) fn of(r: usize, window: usize, spread: usize, dilation: usize, low: i64) -> Taps {
         let place = |t: usize| (r + t * dilation) as i64 - low;
-        // One of so many that follow each other, or none, meets an element.
+        // Of `step` consecutive window elements, at most one overlaps an input element.
         let step = (1..=spread).find(|s| (s * dilation).is_multiple_of(spread)).unwrap_or(spread);
         let first = (0..step).find(|&t| place(t).rem_euclid(spread as i64) == 0).unwrap_or(window);
         Taps {
@@ -50,9 +51,9 @@ impl Taps {
 
 /// The results of one phase.
 struct Phase {
-    /// Along each axis.
+    /// The window elements along each axis.
     taps: [Taps; AXES],
-    /// `None` where no element of the window meets the input.
+    /// `None` where no element of the window overlaps the input.
     routine: Option<Box<dyn OpRoutine>>,
 }
 
@@ -60,10 +61,10 @@ pub(super) struct SubPixelConv {
     phases: Vec<Phase>,
     plain: Box<dyn OpRoutine>,
     spread: [usize; AXES],
-    /// Kernel: output features and features of a group together, then window sizes.
+    /// The kernel: the product of output features and features of a group, and the window sizes.
     rows: usize,
     window: [usize; AXES],
-    /// Results: images and features together, then sizes; and those of a phase.
+    /// The results: the product of images and features, the sizes, and the sizes of a phase.
     planes: usize,
     count: [usize; AXES],
     part: [usize; AXES],
@@ -72,16 +73,16 @@ pub(super) struct SubPixelConv {
     isa: Isa,
 }
 
-/// Writes `n` elements of a line, one of each of two phases after the other.
+/// Interleaves `n` elements of a line from two phases.
 ///
 /// # Safety
-/// `to` is good for as many, and phases for as many as are theirs.
+/// `to` is valid for `n` elements, and each phase for those that it has among them.
 #[inline(always)]
 unsafe fn interleave_two_phases<T: Copy>(even: *const T, odd: *const T, to: *mut T, n: usize) {
     const LANES: usize = 8;
     let (both, rest) = (n / 2, n % 2);
     let whole = both / LANES * LANES;
-    // SAFETY: the caller's promise.
+    // SAFETY: `to` is valid for `n` elements, `even` for `n.div_ceil(2)`, and `odd` for `n / 2`.
     unsafe {
         for i in (0..whole).step_by(LANES) {
             let (a, b) = (even.add(i).cast::<[T; LANES]>().read(), odd.add(i).cast::<[T; LANES]>().read());
@@ -94,7 +95,7 @@ unsafe fn interleave_two_phases<T: Copy>(even: *const T, odd: *const T, to: *mut
     }
 }
 
-/// Writes `n` elements of a line phase by phase; zeros where there is none.
+/// Splits `n` elements of a line between the phases; zeros where a phase has none.
 ///
 /// # Safety
 /// As for [`paired`].
@@ -102,7 +103,7 @@ unsafe fn interleave_two_phases<T: Copy>(even: *const T, odd: *const T, to: *mut
 unsafe fn split_phases<T: Copy + Default, const D: usize>(phases: [Option<*const T>; D], to: *mut T, n: usize) {
     for (r, phase) in phases.into_iter().enumerate() {
         let own = n / D + usize::from(r < n % D);
-        // SAFETY: the caller's promise.
+        // SAFETY: `to` is valid for `n` elements, and phase `r` for the `own` elements of it that are `r` modulo `D`.
         unsafe {
             match phase {
                 Some(p) => (0..own).for_each(|q| *to.add(D * q + r) = *p.add(q)),
@@ -112,7 +113,7 @@ unsafe fn split_phases<T: Copy + Default, const D: usize>(phases: [Option<*const
     }
 }
 
-/// The convolution in phases, where its input is spread and nothing else is unusual.
+/// Returns the routine if the input is dilated and the other parameters are simple.
 pub(super) fn prepare(
     conv: &Conv,
     args: &[Type],
@@ -136,7 +137,7 @@ pub(super) fn prepare(
     if !suits {
         return None;
     }
-    // Three axes; a missing one is of size 1.
+    // Use three axes; a missing one has size 1.
     let at = |f: &dyn Fn(usize) -> usize, otherwise: usize| -> [usize; AXES] {
         std::array::from_fn(|i| if i + rank >= AXES { f(i + rank - AXES) } else { otherwise })
     };
@@ -186,7 +187,7 @@ pub(super) fn prepare(
 }
 
 impl SubPixelConv {
-    /// Bytes of one phase's results.
+    /// The bytes of one phase's results.
     fn result(&self) -> usize {
         (self.planes * self.part.iter().product::<usize>() * self.dtype.size()).next_multiple_of(64)
     }
@@ -222,9 +223,11 @@ impl SubPixelConv {
         in_ranges(pool, lines, lines * cols, &|range: Range<usize>, _| {
             #[cfg(target_arch = "x86_64")]
             {
+                /// # Safety
+                /// As for `lines`, and the machine has the target features.
                 #[target_feature(enable = "avx2")]
                 unsafe fn wide<T: Copy + Default>(p: &SubPixelConv, from: *const u8, y: *mut T, range: Range<usize>) {
-                    // SAFETY: the caller's promise.
+                    // SAFETY: `lines` has the contract of this function, and gets its arguments unchanged.
                     unsafe { p.assemble_lines(from, y, range) }
                 }
                 if self.isa != Isa::Portable {
@@ -238,7 +241,10 @@ impl SubPixelConv {
         Ok(())
     }
 
-    /// Puts some lines of the result together from those of the phases.
+    /// Assembles some lines of the result from the lines of the phases.
+    ///
+    /// # Safety
+    /// `from` is valid for the results of all phases, `y` for the whole result, and only this call writes these lines.
     #[inline(always)]
     unsafe fn assemble_lines<T: Copy + Default>(&self, from: *const u8, y: *mut T, range: Range<usize>) {
         let [depth, rows, cols] = self.count;
@@ -279,7 +285,7 @@ impl SubPixelConv {
         }
     }
 
-    /// A phase's part of the kernel.
+    /// Copies a phase's part of the kernel.
     unsafe fn select_phase_kernel<T: Copy>(&self, from: *const T, to: *mut T, [deep, down, across]: [Taps; AXES]) {
         let [w, w0, w1] = self.window;
         let mut at = 0;
@@ -288,7 +294,7 @@ impl SubPixelConv {
             for i in 0..down.count {
                 for j in 0..across.count {
                     let (i, j) = (down.first + i * down.step, across.first + j * across.step);
-                    // SAFETY: the caller vouches for both; picked elements are inside the window.
+                    // SAFETY: both sides are valid for the window, inside which picked elements are.
                     unsafe { *to.add(at) = *from.add((row * w0 + i) * w1 + j) };
                     at += 1;
                 }
@@ -305,7 +311,8 @@ impl OpRoutine for SubPixelConv {
 
     unsafe fn run(&self, pool: &ThreadPool, args: &[*const u8], outs: &[*mut u8], scratch: *mut u8) -> Result<()> {
         let n = self.rows * self.window.iter().product::<usize>();
-        // SAFETY: the caller's promise.
+        // SAFETY: `Routine::run` requires operands and result to be valid for their types, and scratch for
+        // `scratch_bytes`; the kernel has `n` elements.
         unsafe {
             let finite = match self.dtype {
                 DType::F64 => std::slice::from_raw_parts(args[1].cast::<f64>(), n).iter().all(|w| w.is_finite()),

@@ -1,7 +1,7 @@
-//! A convolution of 16-bit floats as one of f32, where the machine has no better way for it: features that are alone, gradients, inputs that are
-//! spread.
+//! Convolution of 16-bit floats in f32, where the machine has no faster method:
+//! depthwise convolutions, gradients, dilated inputs.
 //!
-//! Products of 16-bit floats are exact in f32 and are summed in it either way; results are rounded once.
+//! Products of 16-bit floats are exact in f32 and are summed in f32 in any case; results are rounded once.
 
 use super::super::{CpuContext, OpRoutine, SharedPtr, in_ranges};
 use crate::pool::ThreadPool;
@@ -16,11 +16,11 @@ struct UpcastConv {
     f32: Box<dyn OpRoutine>,
     dtype: DType,
     out: DType,
-    /// Elements of both operands and of the result.
+    /// The number of elements of both operands and of the result.
     counts: [usize; 3],
 }
 
-/// The convolution of operands and results that are rounded from f32.
+/// Returns a routine that computes a convolution of 16-bit floats in f32.
 pub(super) fn prepare(conv: &Conv, args: &[Type], outs: &[Type], machine: CpuContext) -> Option<Box<dyn OpRoutine>> {
     let dtype = args[0].dtype;
     if !matches!(dtype, DType::BF16 | DType::F16) || (conv.out != dtype && conv.out != DType::F32) {
@@ -33,10 +33,10 @@ pub(super) fn prepare(conv: &Conv, args: &[Type], outs: &[Type], machine: CpuCon
     Some(Box::new(UpcastConv { f32: routine, dtype, out: outs[0].dtype, counts }))
 }
 
-/// Elements of f32 from or to 16-bit floats, shared out.
+/// Converts elements between f32 and 16-bit floats, split over threads.
 ///
 /// # Safety
-/// Both are good for `n`.
+/// Both are valid for `n`.
 unsafe fn convert_parallel(
     pool: &ThreadPool,
     dtype: DType,
@@ -46,7 +46,7 @@ unsafe fn convert_parallel(
     widen: bool,
 ) {
     in_ranges(pool, n, n, &|range: Range<usize>, _| {
-        // SAFETY: the caller's promise; the range is nobody else's.
+        // SAFETY: `narrow` and `wide` are valid for `n` elements, of which this range is used by this call alone.
         unsafe {
             let wide = std::slice::from_raw_parts_mut(wide.at(range.start), range.len());
             let narrow = narrow.at(2 * range.start);
@@ -65,7 +65,7 @@ unsafe fn convert_parallel(
 }
 
 impl UpcastConv {
-    /// Elements of both operands and of a result that is rounded, in f32.
+    /// The number of f32 elements of both operands, and of the result if it is rounded.
     fn sizes(&self) -> [usize; 3] {
         let [x, k, y] = self.counts;
         [x, k, if self.out == DType::F32 { 0 } else { y }].map(|n| n.next_multiple_of(16))
@@ -83,7 +83,8 @@ impl OpRoutine for UpcastConv {
         let (kernel, result) = (SharedPtr(own.at(in_x)), SharedPtr(own.at(in_x + in_k)));
         let rest = own.at(in_x + in_k + in_y).cast::<u8>();
         let narrow = self.out != DType::F32;
-        // SAFETY: the caller's promise; the parts of the scratch are as large as what they are for, and different.
+        // SAFETY: `Routine::run` requires operands and result to be valid for their types, and scratch for
+        // `scratch_bytes`, of which the parts are disjoint and as large as what they hold.
         unsafe {
             convert_parallel(pool, self.dtype, SharedPtr(args[0].cast_mut()), own, x, true);
             convert_parallel(pool, self.dtype, SharedPtr(args[1].cast_mut()), kernel, k, true);

@@ -1,4 +1,4 @@
-//! A long convolution by all threads: each transform as two steps of short ones.
+//! A long convolution computed by all threads: each transform is two steps of short transforms.
 //!
 //! Let `L = R·C` with `R = 16`, `H = L/2`, and write `k = C·k₁ + k₂`. With `n = n₁ + R·n₂` the transform is
 //!
@@ -6,10 +6,10 @@
 //! Z[k] = Σ_n₁ e^(-2πi·n₁k₁/R) · e^(-2πi·n₁k₂/L) · Σ_n₂ z[n₁ + R·n₂]·e^(-2πi·n₂k₂/C)
 //! ```
 //!
-//! `R` transforms of `C` points, factors, and `C` transforms of `R` points. What the product of the spectra needs for `k`
-//! (`-k`, `H - k` and `H + k`) has the remainders `k₂` and `-k₂`, so pairs of columns are closed under it. The way back is
-//! the mirror image with `t = t₁ + R/2·t₂`. So there are three passes, each over parts that don't touch each other: rows
-//! forward, pairs of columns there and back, rows back. How they are cut follows from the length alone.
+//! These are `R` transforms of `C` points, twiddle factors, and `C` transforms of `R` points. The product of the spectra at `k`
+//! needs `-k`, `H - k` and `H + k`, which have the remainders `k₂` and `-k₂`, so pairs of columns are closed under it. The
+//! inverse transform is the mirror image with `t = t₁ + R/2·t₂`. So there are three passes, each over independent parts: rows
+//! forward, pairs of columns forward and inverse, rows inverse. The parts depend only on the length.
 
 use super::super::planner::Planner;
 use super::{C, Element, SharedPtr, in_ranges};
@@ -17,32 +17,32 @@ use crate::pool::ThreadPool;
 use rustfft::Fft;
 use std::sync::Arc;
 
-/// Rows: threads that can share a transform.
+/// The number of rows, and of threads that can share a transform.
 pub(super) const ROWS: usize = 16;
 const R: usize = ROWS;
-/// Columns that are taken together, and as many of their partners.
+/// The number of columns that are processed together, with the same number of paired columns.
 const BLOCK: usize = 8;
-/// Points from which on this is done. One thread alone loses a tenth of its time at most by it, and wins beyond 100,000
-/// points, where short transforms fit the caches; below, there is too little for several threads to win.
+/// The minimum number of points for this algorithm. On a single thread it costs at most a tenth of the time and gains above 100,000
+/// points, where short transforms fit in cache; below the minimum there is too little work for several threads.
 pub(super) const MIN_POINTS: usize = 8192;
 
-/// What a length needs.
+/// The tables for one length.
 pub(super) struct Tables {
     columns: usize,
-    /// Elements between rows: not a power of two, or the elements of a column would fight for one place in the cache.
+    /// The row stride in elements. It is not a power of two, so that the elements of a column map to different cache sets.
     stride: usize,
     forward: Arc<dyn Fft<f64>>,
     inverse: Arc<dyn Fft<f64>>,
     across: Arc<dyn Fft<f64>>,
     back: Arc<dyn Fft<f64>>,
-    /// `exp(-2πi·n₁k₂ / L)`, those of a column together.
+    /// `exp(-2πi·n₁k₂ / L)`, column by column.
     factors: Vec<C>,
-    /// `i·exp(2πi·k / L)` up to `H`, those of a column together.
+    /// `i·exp(2πi·k / L)` up to `H`, column by column.
     turns: Vec<C>,
 }
 
 impl Tables {
-    /// For a multiple of [`ROWS`].
+    /// Makes the tables for a multiple of [`ROWS`].
     pub(super) fn new(points: usize, planner: &mut Planner<f64>) -> Tables {
         let columns = points / R;
         let factor = |i: usize| C::cis(-std::f64::consts::TAU * (i % R * (i / R)) as f64 / points as f64);
@@ -62,22 +62,22 @@ impl Tables {
         }
     }
 
-    /// Complex elements that a convolution works in.
+    /// The number of complex elements of the work buffer.
     pub(super) fn work(&self) -> usize {
         (R * self.stride).next_multiple_of(8)
     }
 
-    /// Complex elements of scratch for each worker.
+    /// The number of complex scratch elements per worker.
     pub(super) fn each(&self) -> usize {
         let plans = [&self.forward, &self.inverse, &self.across, &self.back];
         plans.iter().map(|p| p.get_inplace_scratch_len()).max().unwrap_or(0).next_multiple_of(8)
     }
 
-    /// Convolves.
+    /// Convolves two rows.
     ///
     /// # Safety
-    /// `work` is good for [`Tables::work`] elements and `scratch` for [`Tables::each`] of every worker, initialised and
-    /// used by nothing else; `out` is good for `x.len() + y.len() - 1`, at most the points of these tables.
+    /// `work` is valid for [`Tables::work`] elements and `scratch` for [`Tables::each`] of every worker, initialised and
+    /// used by nothing else; `out` is valid for `x.len() + y.len() - 1`, at most the points of these tables.
     pub(super) unsafe fn run<T: Element>(
         &self,
         pool: &ThreadPool,
@@ -128,27 +128,32 @@ impl Tables {
         });
     }
 
-    /// The columns `range` and their partners `-k₂`: through the spectra, their product, and half of the way back.
+    /// Computes the columns `range` and their paired columns `-k₂`: the spectra, their product, and half of the inverse transform.
     ///
     /// # Safety
-    /// `work` is good for the whole transform, and nothing else uses these columns.
+    /// `work` is valid for the whole transform, and nothing else uses these columns.
     unsafe fn columns(&self, range: std::ops::Range<usize>, work: SharedPtr<C>, scratch: &mut [C]) {
         #[cfg(target_arch = "x86_64")]
         if std::arch::is_x86_feature_detected!("avx2") {
-            // SAFETY: the machine has the feature; the rest is the caller's promise. Wider vectors don't change bits.
+            // SAFETY: `work` is valid for the whole transform, nothing else accesses these columns, and the machine has
+            // AVX2. Wider vectors don't change bits.
             return unsafe { self.columns_avx2(range, work, scratch) };
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: `work` is valid for the whole transform, and nothing else accesses these columns.
         unsafe { self.columns_as_is(range, work, scratch) }
     }
 
+    /// # Safety
+    /// As for `columns_as_is`, and the machine has the target features.
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "avx2")]
     unsafe fn columns_avx2(&self, range: std::ops::Range<usize>, work: SharedPtr<C>, scratch: &mut [C]) {
-        // SAFETY: the caller's promise.
+        // SAFETY: `columns_as_is` has the contract of this function, and gets its arguments unchanged.
         unsafe { self.columns_as_is(range, work, scratch) }
     }
 
+    /// # Safety
+    /// `work` is valid for the whole transform, and nothing else accesses these columns.
     #[inline(always)]
     unsafe fn columns_as_is(&self, range: std::ops::Range<usize>, work: SharedPtr<C>, scratch: &mut [C]) {
         let columns = self.columns;
@@ -169,7 +174,7 @@ impl Tables {
         for ((z, q), k) in z.chunks_exact(2).zip(q.chunks_exact_mut(2)).zip(range.clone()) {
             let spectrum = self.multiply_spectra(&z[0], &z[1], k);
             self.untangle_product(&spectrum, k, &mut q[0]);
-            // The product belongs to a real signal: its partner is its conjugate, in reverse.
+            // The product is the spectrum of a real signal, so the paired column is its conjugate in reverse order.
             let mut mirrored = spectrum;
             mirrored.reverse();
             self.untangle_product(&mirrored.map(|p| p.conj()), partner(k), &mut q[1]);
@@ -186,7 +191,7 @@ impl Tables {
         }
     }
 
-    /// A column of the product of both spectra over the points, `P[k] = (Z[k]² - conj(Z[-k])²) / 4iL`.
+    /// Computes a column of the product of both spectra divided by the number of points, `P[k] = (Z[k]² - conj(Z[-k])²) / 4iL`.
     #[inline(always)]
     fn multiply_spectra(&self, z: &[C; R], partner: &[C; R], k: usize) -> [C; R] {
         let factor = 0.25 / (R * self.columns) as f64;
@@ -197,7 +202,7 @@ impl Tables {
         })
     }
 
-    /// A column of `Q[k] = (P[k] + P[k + H]) + i·e^(2πi·k/L)·(P[k] - P[k + H])`, whose inverse transform of half the points
+    /// Computes a column of `Q[k] = (P[k] + P[k + H]) + i·e^(2πi·k/L)·(P[k] - P[k + H])`, whose inverse transform of half the points
     /// has the even elements of the convolution as real parts and the odd ones as imaginary parts.
     #[inline(always)]
     fn untangle_product(&self, p: &[C; R], k: usize, q: &mut [C; R / 2]) {

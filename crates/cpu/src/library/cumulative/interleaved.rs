@@ -1,5 +1,5 @@
-//! What depends on elements and folds: walks along a few lines in turn, element by element (while one waits for its last result, the
-//! others go on), along lines one after the other, and along lines side by side.
+//! The scan code that depends on the element type and the fold: interleaved scans of a few lines (while one waits for its
+//! previous result, the others continue), scans of lines one after the other, and scans of adjacent lines in parallel.
 
 #[cfg(target_arch = "x86_64")]
 use super::lanes::{self, Way};
@@ -7,50 +7,50 @@ use super::{Element, FoldOp, LEFT, LINES, STRIP};
 use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 
-/// Steps whose results are made together.
+/// The number of steps whose results are computed together.
 pub(super) const KEPT: usize = 32;
 
-/// Walks in turn: operand and result, where lines begin, elements of each and whether backwards, states.
+/// An interleaved scan. Arguments: operand and result, starts of the lines, their length and whether to reverse, states.
 type Turn = unsafe fn((*const u8, *mut u8), *const usize, (usize, bool), *mut u64);
 
-/// Adjacent short lines: operand and result, how many, how to walk, the state to begin with.
+/// A scan of short adjacent lines. Arguments: operand and result, number of lines, layout, initial state.
 #[cfg(target_arch = "x86_64")]
 type Short = unsafe fn(*const u8, *mut u8, usize, Way, *const u64);
 
-/// Walks along eight lines in turn: one that writes results, and one that only folds.
+/// Interleaved scans of eight lines: one that writes results, and one that only folds.
 #[derive(Clone, Copy)]
 pub(super) struct InterleavedFold {
     pub(super) scan: Turn,
     pub(super) fold: Turn,
 }
 
-/// The code of an element and a fold. Pointers to states are to some of the fold's own, one beside the other.
+/// The functions for one element type and fold. Pointers to states refer to contiguous states of the fold's own type.
 pub(super) struct Code {
-    /// Bytes of an element, and of a state.
+    /// The bytes of an element, and of a state.
     pub(super) size: usize,
     pub(super) state: usize,
-    /// The state that a fold begins with.
+    /// The initial state of a fold.
     pub(super) start: u64,
-    /// Lines one after the other: `[lines, elements, from one line to the next]`, and from one element to the next.
+    /// Scans lines one after the other: `[lines, elements, line stride]`, and the element stride.
     pub(super) walk: unsafe fn(*const u8, *mut u8, [usize; 3], isize, *mut u64),
-    /// Lines side by side: `[lines, elements]`, and from one element to the next.
+    /// Scans adjacent lines in parallel: `[lines, elements]`, and the element stride.
     pub(super) strip: unsafe fn(*const u8, *mut u8, [usize; 2], isize, *const u64),
-    /// Replaces what parts give by what stands before each, from a state on that becomes the last.
+    /// Replaces the folds of parts by the states before each part, from an initial state that becomes the last one.
     pub(super) chain: unsafe fn(*mut u8, usize, *mut u64),
-    /// Where lines have no lanes: eight in turn.
+    /// Interleaved scans of eight lines, where there is no vector version.
     pub(super) turns: Option<InterleavedFold>,
-    /// Where an element waits long for the one before: [`LEFT`] lines in turn.
+    /// An interleaved scan of [`LEFT`] lines, for folds with long latency.
     pub(super) few: Option<Turn>,
-    /// A step of eight lines: of integers, and of floats that are converted for it. Extrema of f32 wait longer for what a NaN needs than
-    /// vectors save, and few elements of eight bytes fit in one.
+    /// A vector step of eight lines, for integers and for floats that are converted. For f32 extrema the NaN handling costs more
+    /// than vectors save, and a vector holds few eight-byte elements.
     #[cfg(target_arch = "x86_64")]
     pub(super) lanes: Option<lanes::Steps>,
-    /// Adjacent lines of no more elements than a block has.
+    /// A scan of adjacent lines that fit in one block each.
     #[cfg(target_arch = "x86_64")]
     pub(super) short: Option<Short>,
 }
 
-/// Which code there is.
+/// Selects at compile time the functions that exist for an element type and fold.
 struct FoldVariants<T, F>(PhantomData<(T, F)>);
 
 impl<T: Element, F: FoldOp<T>> FoldVariants<T, F> {
@@ -87,10 +87,10 @@ impl Code {
     }
 }
 
-/// As [`Code::walk`].
+/// See [`Code::walk`].
 ///
 /// # Safety
-/// All elements are there to read and to write, the latter by nobody else.
+/// `x` and `y` are valid for all elements of the lines, and nothing else writes those of `y`.
 unsafe fn walk<T: Element, F: FoldOp<T>>(
     x: *const u8,
     y: *mut u8,
@@ -99,14 +99,14 @@ unsafe fn walk<T: Element, F: FoldOp<T>>(
     states: *mut u64,
 ) {
     let (x, y, states) = (x.cast::<T>(), y.cast::<T>(), states.cast::<F::State>());
-    // SAFETY: the caller's promise.
+    // SAFETY: `states` is valid for a state.
     let start = unsafe { *states };
     let mut state = start;
     for line in 0..lines {
         let mut at = (line * apart) as isize;
         state = start;
         for _ in 0..n {
-            // SAFETY: the caller's promise.
+            // SAFETY: element `at` is inside of `x` and `y`, and only this call writes it.
             unsafe {
                 state = F::step(state, *x.offset(at));
                 *y.offset(at) = F::result(state);
@@ -118,7 +118,7 @@ unsafe fn walk<T: Element, F: FoldOp<T>>(
     unsafe { *states = state };
 }
 
-/// As [`Code::strip`].
+/// See [`Code::strip`].
 ///
 /// # Safety
 /// As for [`walk`]; there are no more lines than a strip has, and the machine has the vectors.
@@ -130,12 +130,13 @@ unsafe fn strip<T: Element, F: FoldOp<T>>(
     step: isize,
     start: *const u64,
 ) {
-    // SAFETY: the caller's promise.
+    // SAFETY: `start` is valid for a state.
     let mut states = [unsafe { *start.cast::<F::State>() }; STRIP];
     let states = &mut states[..lanes];
     let (mut x, mut y) = (x.cast::<T>(), y.cast::<T>());
     for _ in 0..n {
-        // Two loops: the result may be in the operand's place, and vectors want to know that nothing they read is written.
+        // Two loops: the result may overwrite the operand,
+        // and vectorization needs to know that no element is written before it is read.
         for (j, s) in states.iter_mut().enumerate() {
             // SAFETY: as above.
             *s = F::step(*s, unsafe { *x.add(j) });
@@ -148,14 +149,14 @@ unsafe fn strip<T: Element, F: FoldOp<T>>(
     }
 }
 
-/// As [`Code::chain`].
+/// See [`Code::chain`].
 ///
 /// # Safety
-/// So many states are there.
+/// `totals` is valid for `parts` states, and `state` for one.
 unsafe fn chain<T: Element, F: FoldOp<T>>(totals: *mut u8, parts: usize, state: *mut u64) {
     let (totals, state) = (totals.cast::<F::State>(), state.cast::<F::State>());
     for part in 0..parts {
-        // SAFETY: the caller's promise.
+        // SAFETY: `totals` is valid for `parts` states, and `state` for one.
         unsafe {
             let (before, total) = (*state, *totals.add(part));
             *totals.add(part) = before;
@@ -164,10 +165,10 @@ unsafe fn chain<T: Element, F: FoldOp<T>>(totals: *mut u8, parts: usize, state: 
     }
 }
 
-/// Several walks of equal length, taken in turn: through the operand, to the last states.
+/// Folds several lines of equal length, interleaved, to their last states.
 ///
 /// # Safety
-/// All elements are there to read; the machine has the vectors.
+/// `x` is valid for all elements of the walks, and the machine has the vectors.
 #[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2"))]
 unsafe fn fold<T: Element, F: FoldOp<T>, const N: usize>(
     (x, _): (*const u8, *mut u8),
@@ -176,7 +177,7 @@ unsafe fn fold<T: Element, F: FoldOp<T>, const N: usize>(
     to: *mut u64,
 ) {
     let (x, to) = (x.cast::<T>(), to.cast::<[F::State; N]>());
-    // SAFETY: the caller's promise, here and below.
+    // SAFETY: `starts` is valid for `N` indices and `to` for `N` states; every walk is inside of `x`.
     let (starts, mut states) = unsafe { (*starts.cast::<[usize; N]>(), *to) };
     for step in 0..len {
         let k = if reverse { len - 1 - step } else { step };
@@ -189,10 +190,11 @@ unsafe fn fold<T: Element, F: FoldOp<T>, const N: usize>(
     unsafe { *to = states };
 }
 
-/// As `fold`, writing every result on the way.
+/// Scans like `fold` and writes every result.
 ///
 /// # Safety
-/// All elements are there to read and to write, the latter by nobody else; the machine has the vectors.
+/// `x` and `y` are valid for all elements of the lines, nothing else writes those of `y`, and the machine has the
+/// vectors.
 #[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2"))]
 unsafe fn scan<T: Element, F: FoldOp<T>, const N: usize>(
     (x, y): (*const u8, *mut u8),
@@ -201,14 +203,15 @@ unsafe fn scan<T: Element, F: FoldOp<T>, const N: usize>(
     to: *mut u64,
 ) {
     let (x, y, to) = (x.cast::<T>(), y.cast::<T>(), to.cast::<[F::State; N]>());
-    // SAFETY: the caller's promise, here and below.
+    // SAFETY: `starts` is valid for `N` indices and `to` for `N` states; every walk is inside of `x` and `y`, and only
+    // this call writes it.
     let (starts, mut states) = unsafe { (*starts.cast::<[usize; N]>(), *to) };
-    // The last states of some steps are kept, and made results together: that is where vectors help.
+    // Keep the last states of some steps and convert them to results together, which is vectorized.
     let mut kept = [[MaybeUninit::<F::State>::uninit(); KEPT]; N];
     let mut first = 0;
     while first < len {
         let n = KEPT.min(len - first);
-        // Where these results begin; they end with the first one if the walk is reversed.
+        // The start of these results; in a reversed scan they end with the first one.
         let low = if reverse { len - first - n } else { first };
         for step in 0..n {
             let k = if reverse { n - 1 - step } else { step };

@@ -1,17 +1,17 @@
-//! Running folds along eight adjacent lines at once, a lane for each.
+//! Scans of eight adjacent lines at once, one line per lane.
 //!
-//! Blocks of eight elements of each line are transposed in registers on the way in and on the way out, so that a step is one of vectors.
-//! Each line keeps the order of its elements, and its bits with it. Elements have four bytes at most.
+//! Blocks of eight elements of each line are transposed in registers when they are read and written, so each step is a vector
+//! operation. Each line keeps the order of its elements, and so its bits. Elements have at most four bytes.
 
 use super::{Element, FoldOp, LINES, States};
 use crate::library::rearrange::tiles::Transpose;
 use std::mem::MaybeUninit;
 
-/// Steps of a block.
+/// The number of steps of a block.
 const STEPS: usize = 5 * LINES;
 
-/// A block of eight lines: step after step, all lines of each. Steps of a walk backwards are turned over; beyond a short line's last one they are written
-/// before the first.
+/// A block of eight lines: step by step, all lines of each step. Reversed scans store the steps in reverse; steps after the end
+/// of a short line are stored before the first step.
 #[repr(align(64))]
 struct Block<T>(MaybeUninit<[[T; LINES]; LINES + STEPS]>);
 
@@ -20,13 +20,13 @@ impl<T> Block<T> {
         Block(MaybeUninit::uninit())
     }
 
-    /// The first step.
+    /// The address of the first step.
     fn first(&mut self) -> *mut [T; LINES] {
         self.0.as_mut_ptr().cast::<[T; LINES]>().wrapping_add(LINES)
     }
 }
 
-/// A walk along lines: elements from one line to the next, and of each line.
+/// The layout of lines: line stride, length, direction.
 #[derive(Clone, Copy)]
 pub(super) struct Way {
     pub(super) apart: isize,
@@ -35,7 +35,7 @@ pub(super) struct Way {
 }
 
 impl Way {
-    /// Where the first of so many elements of a line, from a step on, is in a block, and how far it is to the next one.
+    /// Returns the address in a block of the first of some elements of a line, and the stride to the next.
     #[inline(always)]
     fn in_block<T>(self, block: *mut [T; LINES], elements: usize) -> (*mut T, isize) {
         match self.reverse {
@@ -44,14 +44,14 @@ impl Way {
         }
     }
 
-    /// Reads some elements of all lines, eight at most, and what is behind them.
+    /// Reads up to eight elements of all lines, and whatever follows them in memory.
     ///
     /// # Safety
-    /// Eight elements of each line are there, and the machine has AVX2.
+    /// Both sides are valid for eight elements of each line, and the machine has AVX2.
     #[inline(always)]
     unsafe fn read<T>(self, x: *const T, block: *mut [T; LINES], elements: usize) {
         let (y, to) = self.in_block(block, elements);
-        // SAFETY: elements are moved as what they are by their size; the caller vouches for the rest.
+        // SAFETY: elements are copied by their size, between places that are inside of lines and block.
         unsafe {
             match size_of::<T>() {
                 1 => u8::small(x.cast(), self.apart, y.cast(), to),
@@ -61,8 +61,8 @@ impl Way {
         }
     }
 
-    /// Writes them, and others behind them: lines one after the other, and the last elements of some before the first ones of any, so that what is written
-    /// beyond a short line is replaced by the next.
+    /// Writes these elements and others after them, line by line and in order, so that the elements written past the end of
+    /// a short line are overwritten by the next line.
     ///
     /// # Safety
     /// As for [`Way::read`].
@@ -80,10 +80,10 @@ impl Way {
     }
 }
 
-/// Folds so many steps of a block, from eight states to the last ones.
+/// Folds a number of steps of a block, from eight states to the last ones.
 type Step = unsafe fn(*mut u8, usize, *mut u64);
 
-/// A fold's steps: those that put results where elements were, and those that only fold.
+/// The step functions of a fold: one replaces elements by results, the other only folds.
 #[derive(Clone, Copy)]
 pub(super) struct Steps {
     scan: Step,
@@ -97,11 +97,11 @@ impl Steps {
 }
 
 /// # Safety
-/// The steps and states are there, and the machine has AVX2.
+/// `block` is valid for `n` steps, `to` for eight states, and the machine has AVX2.
 #[target_feature(enable = "avx2")]
 unsafe fn steps<T: Element, F: FoldOp<T>, const WRITE: bool>(block: *mut u8, n: usize, to: *mut u64) {
     let (block, to) = (block.cast::<[T; LINES]>(), to.cast::<[F::State; LINES]>());
-    // SAFETY: the caller's promise, here and below.
+    // SAFETY: `block` is valid for `n` steps and `to` for eight states.
     let mut states = unsafe { *to };
     for k in 0..n {
         // SAFETY: as above.
@@ -122,10 +122,11 @@ unsafe fn steps<T: Element, F: FoldOp<T>, const WRITE: bool>(block: *mut u8, n: 
     unsafe { *to = states };
 }
 
-/// Eight lines of elements of so many bytes, no fewer of them than eight; to the last states.
+/// Scans eight lines of at least eight elements, up to the last states.
 ///
 /// # Safety
-/// All elements are there to read and, if results are written, to write, by nobody else; the machine has AVX2.
+/// `x` is valid for all elements of the lines, `y` too if results are written, which nothing else does, and the machine
+/// has AVX2.
 pub(super) unsafe fn long(
     size: usize,
     x: *const u8,
@@ -136,7 +137,8 @@ pub(super) unsafe fn long(
     states: &mut States,
 ) {
     let step = if write { steps.scan } else { steps.fold };
-    // SAFETY: the caller's promise.
+    // SAFETY: eight lines are readable at `x`, writable at `y` if `write`, which only this call does, and the machine
+    // has AVX2.
     unsafe {
         match size {
             1 => blocks::<u8>(x, y.cast(), way, step, write, states),
@@ -156,11 +158,11 @@ unsafe fn blocks<T>(x: *const T, y: *mut T, way: Way, step: Step, write: bool, s
     let first = block.first();
     let mut done = 0;
     while done < n {
-        // What is left, or as much of it as leaves eight elements at least.
+        // The remainder, or as much of it as leaves at least eight elements.
         let own = if n - done < STEPS { n - done } else { STEPS - LINES };
         let mut k = 0;
-        // SAFETY: blocks are inside of the lines by the caller's promise, and steps are read after they were written. The last eight
-        // elements may begin with some that are there already, and are the same.
+        // SAFETY: blocks are inside of the lines, and steps are read after they were written. The last eight elements
+        // may begin with some that were read already, and are the same.
         unsafe {
             while k < own {
                 let from = k.min(own - LINES);
@@ -181,8 +183,8 @@ unsafe fn blocks<T>(x: *const T, y: *mut T, way: Way, step: Step, write: bool, s
     }
 }
 
-/// Adjacent lines of no more elements than a block has. Steps are always eight: those beyond a line's end read what follows, and nobody reads what they
-/// give.
+/// Scans adjacent lines that fit in a block each. The number of steps is always a multiple of eight: steps after the end of a
+/// line read what follows, and their results are unused.
 ///
 /// # Safety
 /// As for [`long`].
@@ -195,7 +197,7 @@ pub(super) unsafe fn short<T: Element, F: FoldOp<T>>(
     start: *const u64,
 ) {
     let (x, y) = (x.cast::<T>(), y.cast::<T>());
-    // SAFETY: the caller's promise.
+    // SAFETY: `start` is valid for a state.
     let start = [unsafe { *start.cast::<F::State>() }; LINES];
     debug_assert!(lines > 0 && way.n > 0 && way.n <= LINES);
     let n = way.n;
@@ -205,7 +207,7 @@ pub(super) unsafe fn short<T: Element, F: FoldOp<T>>(
     unsafe {
         let mut room = [*x; LINES * LINES];
         let last = room.as_mut_ptr();
-        // A walk backwards writes its other steps before these, and reads results from there.
+        // A reversed scan stores its unused steps before these, and reads results from there.
         block.first().cast::<T>().copy_from_nonoverlapping(last, LINES * LINES);
         block.first().sub(LINES).cast::<T>().copy_from_nonoverlapping(last, LINES * LINES);
         while line < lines {

@@ -1,27 +1,28 @@
-//! Running sums and products of 16-bit floats along eight lines at once, each in a lane of f64, which is what the reference keeps them in.
+//! Scans with sums and products of 16-bit floats along eight lines at once,
+//! each in an f64 lane, which is the accumulator type of the reference.
 //!
-//! Blocks of eight elements of each line are transposed on the way in and on the way out. A result is rounded once: it is cut to an f32 whose
-//! last bit is set unless that was exact, from which the second rounding sees on which side of the middle it was.
+//! Blocks of eight elements of each line are transposed when they are read and written. A result is rounded once: it is first
+//! truncated to an f32 whose last bit is set if that was inexact (round to odd), so that the second rounding is correct.
 
 use super::{Isa, SharedPtr};
 use ir::DType;
 use ir::ops::ReduceKind;
 
-/// Lines that are walked along together.
+/// The number of lines that are scanned together.
 pub(super) const LINES: usize = 8;
 
-/// A walk along the lines that begin at some elements, so many elements each, forwards or backwards, from eight states of f64 to the last ones:
-/// `(operand, result)`, beginnings, elements, whether backwards, states. A fold alone writes no results.
+/// Scans lines: `(operand, result)`, starts of the lines, number of elements, whether to reverse, eight f64 states that become
+/// the last ones. A fold does not write results.
 pub(super) type Walk = unsafe fn((SharedPtr<u16>, SharedPtr<u16>), [usize; LINES], usize, bool, *mut f64);
 
-/// The walks that fold alone, and that write every result.
+/// The function that only folds, and the one that writes every result.
 #[derive(Clone, Copy)]
 pub(super) struct Walks {
     pub(super) fold: Walk,
     pub(super) scan: Walk,
 }
 
-/// The walks for a dtype and a fold, where the machine has such vectors.
+/// Returns the functions for a dtype and a fold, if the machine has the vector instructions.
 pub(super) fn walks(dtype: DType, kind: ReduceKind, isa: Isa) -> Option<Walks> {
     #[cfg(target_arch = "x86_64")]
     if isa == Isa::Avx512 {
@@ -46,7 +47,7 @@ mod x86 {
         Walks { fold: walk::<HALF, PRODUCT, false>, scan: walk::<HALF, PRODUCT, true> }
     }
 
-    /// Rows become columns.
+    /// Transposes rows to columns.
     #[target_feature(enable = "avx2")]
     fn transposed(r: [__m128i; LINES]) -> [__m128i; LINES] {
         let a: [__m128i; LINES] = std::array::from_fn(|i| match i % 2 {
@@ -80,7 +81,7 @@ mod x86 {
         if HALF {
             return _mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(_mm256_castsi256_ps(odd));
         }
-        // Half of the last bit that stays, and one bit less if that is even; of a NaN, which stays one, the upper half.
+        // Add half of the last remaining bit, minus one if that bit is even; a NaN keeps its upper half.
         let last = _mm256_and_si256(_mm256_srli_epi32::<16>(odd), _mm256_set1_epi32(1));
         let up = _mm256_add_epi32(_mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff)), last);
         let nan = _mm512_cmp_pd_mask::<_CMP_UNORD_Q>(x, x);
@@ -89,7 +90,8 @@ mod x86 {
     }
 
     /// # Safety
-    /// Elements of all lines are there to read and, if results are written, to write, by nobody else; lines may be one and the same.
+    /// All lines are readable and, if results are written, writable, which nothing else does; lines may be one and the
+    /// same.
     #[target_feature(enable = "avx512f,avx512vl,avx512bw,avx512dq,f16c")]
     unsafe fn walk<const HALF: bool, const PRODUCT: bool, const WRITE: bool>(
         (x, y): (SharedPtr<u16>, SharedPtr<u16>),
@@ -98,7 +100,8 @@ mod x86 {
         reverse: bool,
         states: *mut f64,
     ) {
-        // SAFETY: lanes beyond a block are masked; the caller vouches for the others, and for eight states.
+        // SAFETY: lanes beyond a block are masked, the others are inside of the lines, and `states` is valid for eight
+        // states.
         unsafe {
             let mut state = _mm512_loadu_pd(states);
             for first in (0..len).step_by(LINES) {

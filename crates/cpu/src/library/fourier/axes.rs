@@ -1,5 +1,5 @@
-//! A transform of several axes, step by step: each in bundles of lines, or with long lines as matrices, whichever is expected to be
-//! quicker; and the instruction set of each.
+//! Fourier transforms over several axes, one axis at a time. For each axis, chooses between batches of lines in SIMD lanes and
+//! the four-step algorithm for long lines, whichever has the lower estimated cost, and the instruction set.
 
 use super::batched::{AxisStep, LineTransform};
 use super::factor_plan::choose;
@@ -16,11 +16,11 @@ use ir::ops::{Fft, FftKind};
 use ir::{DType, Type};
 use std::ops::Range;
 
-/// Bundles for each thread up to which narrower ones may share the work better.
+/// The maximum number of bundles per thread for which narrower bundles are considered to balance the work.
 const FEW_BUNDLES: usize = 4;
 
-/// Lines of a bundle: as many as there are lanes, or half of them where threads then end sooner. Lines don't see each other, so
-/// that bits are the same.
+/// Returns the number of lines of a bundle: the number of lanes, or half of it where the threads then finish earlier. Lines are
+/// independent, so the bits are the same.
 fn balanced(lines: AxisLines, lanes: usize, machine: CpuContext) -> usize {
     let bundles = |lanes: usize| match lines.inner {
         1 => lines.outer.div_ceil(lanes),
@@ -34,14 +34,14 @@ fn balanced(lines: AxisLines, lanes: usize, machine: CpuContext) -> usize {
     if halves < whole { lanes / 2 } else { lanes }
 }
 
-/// How an axis is transformed.
+/// The algorithm for one axis.
 enum AxisPass<T> {
     Batched(AxisStep<T>),
     FourStep(FourStepFft<T>),
     Strided(StridedFft<T>),
 }
 
-/// Floats with vectors.
+/// Float types with vector transforms.
 trait Wide: Real {
     fn lanes(isa: Isa) -> usize;
     /// # Safety
@@ -76,6 +76,9 @@ macro_rules! wide {
             ) {
                 {
                     use std::arch::x86_64::*;
+                    /// # Safety
+                    /// The planes are those of the step, `x` has room for its elements, nothing else accesses these
+                    /// bundles, and the machine has AVX-512.
                     #[target_feature(enable = "avx512f,avx512vl,avx512dq,avx512bw,fma")]
                     unsafe fn avx512(
                         step: &AxisStep<$t>,
@@ -85,9 +88,10 @@ macro_rules! wide {
                         x: *mut $t,
                     ) {
                         for i in range {
-                            // SAFETY: the caller's promise.
+                            // SAFETY: the planes are those of the step, `x` has room for its elements, nothing else
+                            // accesses bundle `i`, and the machine has AVX-512.
                             unsafe {
-                                // Few lines take half the time in half a vector.
+                                // A bundle with few lines takes half the time with half-width vectors.
                                 match step.place(i, 1).count <= $ly {
                                     true => avx2(step, i..i + 1, from, to, x),
                                     false => step.bundle::<$z>(i, from, to, x),
@@ -95,6 +99,9 @@ macro_rules! wide {
                             }
                         }
                     }
+                    /// # Safety
+                    /// The planes are those of the step, `x` has room for its elements, nothing else accesses these
+                    /// bundles, and the machine has AVX2.
                     #[target_feature(enable = "avx2,fma")]
                     unsafe fn avx2(
                         step: &AxisStep<$t>,
@@ -104,11 +111,13 @@ macro_rules! wide {
                         x: *mut $t,
                     ) {
                         for i in range {
-                            // SAFETY: the caller's promise.
+                            // SAFETY: the planes are those of the step, `x` has room for its elements, nothing else
+                            // accesses bundle `i`, and the machine has AVX2.
                             unsafe { step.bundle::<$y>(i, from, to, x) };
                         }
                     }
-                    // SAFETY: the caller's promise.
+                    // SAFETY: planes and scratch are those of the step, nothing else accesses these bundles, and the
+                    // machine has `isa`.
                     unsafe {
                         match isa {
                             Isa::Avx512 => avx512(step, range, from, to, x),
@@ -120,17 +129,22 @@ macro_rules! wide {
 
             unsafe fn phase(lines: &FourStepFft<$t>, isa: Isa, phase: Phase, units: Range<usize>, line: Line<$t>) {
                 use std::arch::x86_64::*;
+                /// # Safety
+                /// As for `phase`, and the machine has the target features.
                 #[target_feature(enable = "avx512f,avx512vl,avx512dq,avx512bw,fma")]
                 unsafe fn avx512(lines: &FourStepFft<$t>, phase: Phase, units: Range<usize>, line: Line<$t>) {
-                    // SAFETY: the caller's promise.
+                    // SAFETY: `phase` has the contract of this function, and gets its arguments unchanged.
                     unsafe { lines.phase::<$z>(phase, units, line) }
                 }
+                /// # Safety
+                /// As for `phase`, and the machine has the target features.
                 #[target_feature(enable = "avx2,fma")]
                 unsafe fn avx2(lines: &FourStepFft<$t>, phase: Phase, units: Range<usize>, line: Line<$t>) {
-                    // SAFETY: the caller's promise.
+                    // SAFETY: `phase` has the contract of this function, and gets its arguments unchanged.
                     unsafe { lines.phase::<$y>(phase, units, line) }
                 }
-                // SAFETY: the caller's promise.
+                // SAFETY: the line and its scratch are valid for the plan, nothing else accesses these units, and the
+                // machine has `isa`.
                 unsafe {
                     match isa {
                         Isa::Avx512 => avx512(lines, phase, units, line),
@@ -144,20 +158,20 @@ macro_rules! wide {
 wide!(f32, __m512, __m256, 16, 8);
 wide!(f64, __m512d, __m256d, 8, 4);
 
-/// A transform of several axes, step by step.
+/// A transform over several axes, one axis at a time.
 struct BatchedFft<T> {
     steps: Vec<AxisPass<T>>,
-    /// Elements of a plane that is kept between steps, where results can't be.
+    /// The number of elements of an intermediate plane between steps, where the result buffer cannot be used.
     between: usize,
-    /// Elements of a worker's buffers.
+    /// The number of elements of a worker's buffers.
     each: usize,
-    /// Elements of scratch that long lines need.
+    /// The number of scratch elements for long lines.
     long: usize,
     threads: usize,
     isa: Isa,
 }
 
-/// The routine of a transform that suits bundles.
+/// Returns the routine of a transform if all axes suit these algorithms.
 pub(super) fn prepare(op: &Fft, args: &[Type], outs: &[Type], machine: CpuContext) -> Option<Box<dyn OpRoutine>> {
     if machine.isa == Isa::Portable || op.axes.is_empty() || args[0].numel() == 0 || outs[0].numel() == 0 {
         return None;
@@ -173,7 +187,7 @@ impl<T: Wide> BatchedFft<T> {
     fn new(op: &Fft, args: &[Type], outs: &[Type], machine: CpuContext) -> Option<BatchedFft<T>> {
         let (last, others) = op.axes.split_last()?;
         let back = matches!(op.kind, FftKind::InverseReal { .. });
-        // The full side and the complex side, which are one unless the transform is real.
+        // The real side and the complex side; the same unless the transform is real.
         let (full, complex) = if back { (&outs[0], &args[0]) } else { (&args[0], &outs[0]) };
         let inverse = back || op.kind == FftKind::Inverse;
         let points: f64 = op.axes.iter().map(|&a| full.shape[a] as f64).product();
@@ -186,7 +200,7 @@ impl<T: Wide> BatchedFft<T> {
                 AxisPass::Batched(AxisStep::new(kind, lines, side, n, factor, (lanes, machine.threads)))
             };
             let Some(choice) = choose(kind, n, lanes) else { return bundles() };
-            // Lines that are turned are so twice.
+            // Lines that are transposed are transposed twice.
             let turned = if lines.inner == 1 { 0.0 } else { CYCLES * n as f64 };
             let count = lines.outer * lines.inner;
             if (choice.cycles + turned) * count as f64 >= AxisStep::<T>::cycles(kind, lines, n, lanes) {

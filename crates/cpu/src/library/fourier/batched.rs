@@ -1,9 +1,10 @@
-//! Fourier transforms of many lines: one line in each lane of the vectors, by Stockham's passes (`stockham.rs`).
+//! Fourier transforms of many lines, one line per SIMD lane, by Stockham's algorithm (`stockham.rs`).
 //!
-//! A bundle of lines is read into a buffer where an element of all lines is a vector of real and one of imaginary parts, turned
-//! where lines lie along memory. Inverse transforms are forward ones with real and imaginary parts exchanged. A real line of
-//! even length is transformed as a complex one of half the length, its even and odd elements together, and taken apart with
-//! the roots of unity. Lines never meet: what one of them holds, a NaN say, stays there.
+//! A bundle of lines is read into a buffer in which each element index has a vector of real parts and a vector of imaginary
+//! parts; contiguous lines are transposed. Inverse transforms are forward transforms with real and imaginary parts swapped. A
+//! real line of even length is transformed as a complex line of half the length (even elements as real parts, odd elements as
+//! imaginary parts), and its spectrum is then separated with the roots of unity. Lanes are independent: a NaN in one line does
+//! not affect the other lines.
 
 use super::lanes::{FftFloat, FftVector, FinalScale, LinePointers, TransformBuffers, plus, root, times};
 use super::load_store::{Place, Planes, Shuffle, TILE, read, write};
@@ -11,23 +12,24 @@ use super::real_lines::{RealBuffers, RealPlan, real_cost};
 use super::stockham::{StockhamPlan, cost};
 use crate::library::along::AxisLines;
 
-/// What a step over one axis does to its lines.
+/// The transform that a step applies to the lines of one axis.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum LineTransform {
     Complex {
         inverse: bool,
     },
-    /// From real lines to half their spectrum, or back.
+    /// A real line to half of its spectrum (`Real`), or the inverse (`InverseReal`).
     Real,
     InverseReal,
 }
 
-/// Bytes of the second cache.
+/// The assumed size of the L2 cache in bytes.
 pub(super) const L2_BYTES: usize = 1 << 20;
-/// Bytes after which the first cache keeps lines in the same place, or nearly.
+/// The stride in bytes at which lines map to the same, or nearly the same, sets of the L1 cache.
 const SAME_PLACE: usize = 2048;
 
-/// How much slower passes are over lines of a length in vectors of so many bytes if both buffers are not in the second cache.
+/// Returns the factor by which passes over lines of length `n` are slower if both buffers do not fit in L2. `vector` is the
+/// vector size in bytes.
 pub(super) fn slower(n: usize, vector: usize) -> f64 {
     match 4 * n * vector {
         0..=L2_BYTES => 1.0,
@@ -36,35 +38,35 @@ pub(super) fn slower(n: usize, vector: usize) -> f64 {
     }
 }
 
-/// A step over one axis.
+/// The transform of one axis.
 pub(super) struct AxisStep<T> {
     pub(super) kind: LineTransform,
     pub(super) outer: usize,
     pub(super) inner: usize,
-    /// Elements of a line, as it is read and as it is written, and of the real one.
+    /// The number of elements of a line as it is read, as it is written, and of the real line.
     pub(super) from: usize,
     pub(super) to: usize,
     pub(super) real: usize,
     pub(super) plan: StockhamPlan<T>,
-    /// Roots of the whole length, where a real line is halved.
+    /// The roots of unity of the full length, for real lines of even length.
     roots: Vec<T>,
-    /// The plan of real lines of an odd length.
+    /// The plan for real lines of odd length.
     pub(super) odd: Option<RealPlan<T>>,
     pub(super) factor: T,
-    /// Lines of a bundle.
+    /// The number of lines of a bundle.
     pub(super) lanes: usize,
-    /// Where lines are so short.
+    /// The shuffles that read and write very short lines.
     shuffles: [Option<Shuffle>; 2],
-    /// Where several bundles are read, and written, together.
+    /// How several bundles are read and written together, if they are.
     pub(super) block: Option<Block>,
 }
 
-/// Several bundles that are read, and written, together (`blocks.rs`).
+/// How several bundles are read and written together (`blocks.rs`).
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Block {
-    /// Lines next to each other are fewer than lanes: those of several places further out are turned.
+    /// There are fewer adjacent lines than lanes: lines of several outer indices are transposed into one vector.
     Turned,
-    /// So many bundles of columns: each row is a page of its own, which they share.
+    /// Several bundles of columns are read together, because each row is in another page. The number of bundles.
     Columns(usize),
 }
 
@@ -117,7 +119,7 @@ impl<T: FftFloat> AxisStep<T> {
         .blocked(threads)
     }
 
-    /// Cycles that all lines are expected to take.
+    /// Estimates the cycles for all lines.
     pub(super) fn cycles(kind: LineTransform, lines: AxisLines, real: usize, lanes: usize) -> f64 {
         let (n, each) = match kind {
             LineTransform::Complex { .. } => (real, cost(real) + 24.0),
@@ -125,7 +127,7 @@ impl<T: FftFloat> AxisStep<T> {
             _ => (real, real_cost(real) + 18.0),
         };
         let mut slower = slower(n, lanes * size_of::<T>());
-        // Lines of a bundle that all begin in the same part of the first cache.
+        // All lines of a bundle start in the same sets of the L1 cache.
         if lines.inner == 1 && (real * size_of::<T>()).is_multiple_of(SAME_PLACE) {
             slower *= 1.5;
         }
@@ -135,20 +137,20 @@ impl<T: FftFloat> AxisStep<T> {
         slower * each * bundles * (times * n) as f64
     }
 
-    /// Elements of a buffer: the longest of a line and its spectrum, and those of a tile.
+    /// The number of elements of a buffer: the maximum of the lengths of a line, its spectrum, and a tile.
     pub(super) fn elements(&self) -> usize {
         let odd = self.odd.as_ref().map_or(0, |p| p.n);
         (self.plan.n.max(self.from).max(self.to).max(odd) + 1).max(TILE)
     }
 
-    /// Elements of both buffers, and those that the plan asks for.
+    /// The number of scratch elements: both buffers, and the scratch of the plan.
     pub(super) fn scratch(&self) -> usize {
         self.block_elements()
             + 2 * self.elements()
             + self.plan.scratch.max(self.odd.as_ref().map_or(0, |p| p.scratch()))
     }
 
-    /// Work, as threads share it.
+    /// The amount of work, in the unit that the thread pool uses.
     pub(super) fn work(&self) -> usize {
         let each = if matches!(self.kind, LineTransform::Complex { .. }) { 8 } else { 4 };
         self.outer * self.inner * self.real * each
@@ -162,7 +164,7 @@ impl<T: FftFloat> AxisStep<T> {
         }
     }
 
-    /// A bundle's lines where elements of a line are `n`.
+    /// Returns the location of a bundle's lines if a line has `n` elements.
     pub(super) fn place(&self, bundle: usize, n: usize) -> Place {
         let lanes = match self.block {
             Some(Block::Columns(many)) => many * self.lanes,
@@ -178,7 +180,8 @@ impl<T: FftFloat> AxisStep<T> {
     }
 
     /// # Safety
-    /// Planes are those of the step, `x` and `y` have room for [`Step::elements`], and nobody else has the bundle.
+    /// The planes are those of the step, `x` and `y` have room for [`Step::elements`], and nothing else accesses the
+    /// bundle.
     #[inline(always)]
     pub(super) unsafe fn bundle<V: FftVector<Elem = T>>(
         &self,
@@ -188,7 +191,7 @@ impl<T: FftFloat> AxisStep<T> {
         x: *mut T,
     ) {
         if self.block.is_some() {
-            // SAFETY: the caller's promise.
+            // SAFETY: `run_block` has the contract of this function.
             return unsafe { self.run_block::<V>(bundle, from, to, x) };
         }
         let y = x.wrapping_add(self.elements() * 2 * V::LANES);
@@ -197,12 +200,13 @@ impl<T: FftFloat> AxisStep<T> {
         let (own, home) = (LinePointers::buffer::<V>(x), LinePointers::buffer::<V>(self.plan.result_buffer(x, y)));
         let (finish, factor) = (FinalScale::Factor(self.factor), self.factor);
         let complex = matches!(self.kind, LineTransform::Complex { .. });
-        // What lies as vectors already is read, and written, where it is.
+        // Data already stored as vectors is read and written in place.
         let direct = complex && source.line == 1 && source.count == V::LANES;
-        // SAFETY: the caller's promise; every place is inside of its plane or buffer.
+        // SAFETY: the planes are those of the step, the buffers have room for `Step::elements`, nothing else accesses
+        // the bundle, and every place is inside of its plane or buffer.
         unsafe {
-            // Moves are written out: with a loop over both planes they take a sixth longer. Real lines are vector after vector: the even
-            // elements of halved ones are real parts, the odd ones imaginary parts.
+            // The moves are written out: a loop over both planes takes a sixth longer. A real line is a sequence of vectors: for
+            // half-length transforms the even elements are real parts, the odd ones imaginary parts.
             match self.kind {
                 LineTransform::Complex { .. } if !direct => {
                     self.read::<V>(from.re.at(source.at), source, x, 2 * V::LANES);
@@ -229,13 +233,13 @@ impl<T: FftFloat> AxisStep<T> {
                 }
                 (LineTransform::Real, None) => {
                     V::transform(&self.plan, TransformBuffers { from: own, to: home, x, y, z, finish });
-                    // The other one of the buffers.
+                    // The other buffer.
                     let other = LinePointers::buffer::<V>(self.plan.result_buffer(y, x));
                     self.untangle::<V>(home, other);
                     (other.re, 2)
                 }
                 (LineTransform::InverseReal, odd) => {
-                    // What a real signal's spectrum can't hold is ignored.
+                    // Imaginary parts that the spectrum of a real signal cannot have are ignored.
                     let (spectrum, zero) = (LinePointers::buffer::<V>(y), V::splat(T::default()));
                     zero.store(spectrum.im);
                     if let Some(plan) = odd {
@@ -264,9 +268,16 @@ impl<T: FftFloat> AxisStep<T> {
     }
 
     /// Reads a bundle's lines into vectors.
+    ///
+    /// # Safety
+    /// `from` is valid for the lines at `place`, and `to` has room for a vector of each element, `step` apart.
+    ///
+    /// # Safety
+    /// The operand is valid for `h` elements, and `to` for `h + 1`.
     #[inline(always)]
     unsafe fn read<V: FftVector<Elem = T>>(&self, from: *const T, place: Place, to: *mut T, step: usize) {
-        // SAFETY: the caller's promise.
+        // SAFETY: `from` is valid for the lines at `place`, and `to` has room for a vector of each element, `step`
+        // apart.
         unsafe {
             match &self.shuffles[0] {
                 Some(s) if s.suits::<V>(place) => s.run::<V>(from, V::LANES, to, step),
@@ -276,9 +287,15 @@ impl<T: FftFloat> AxisStep<T> {
     }
 
     /// Writes a bundle's lines.
+    ///
+    /// # Safety
+    /// `from` has a vector of each element, `step` apart, and `to` is valid for the lines at `place`.
+    ///
+    /// # Safety
+    /// The operand is valid for `h + 1` elements, and `to` for `h`.
     #[inline(always)]
     unsafe fn write<V: FftVector<Elem = T>>(&self, from: *const T, step: usize, to: *mut T, place: Place) {
-        // SAFETY: the caller's promise.
+        // SAFETY: `from` has a vector of each element, `step` apart, and `to` is valid for the lines at `place`.
         unsafe {
             match &self.shuffles[1] {
                 Some(s) if s.suits::<V>(place) => s.run::<V>(from, step, to, V::LANES),
@@ -287,7 +304,7 @@ impl<T: FftFloat> AxisStep<T> {
         }
     }
 
-    /// Elements from one line to the next, as it is read and as it is written.
+    /// The length of a line as it is read, and as it is written.
     pub(super) fn source(&self) -> usize {
         if self.kind == LineTransform::Real { self.real } else { self.from }
     }
@@ -296,11 +313,11 @@ impl<T: FftFloat> AxisStep<T> {
         if self.kind == LineTransform::InverseReal { self.real } else { self.to }
     }
 
-    /// The spectrum of real lines from the transform of their halves.
+    /// Computes the spectrum of real lines from their half-length transforms.
     #[inline(always)]
     pub(super) unsafe fn untangle<V: FftVector<Elem = T>>(&self, z: LinePointers<T>, to: LinePointers<T>) {
         let h = self.plan.n;
-        // SAFETY: the caller vouches for `h` elements, and for one more at `to`.
+        // SAFETY: the operand is valid for `h` elements, and `to` for `h + 1`.
         unsafe {
             let half = V::splat(T::from_f64(0.5));
             for k in 0..=h {
@@ -308,18 +325,19 @@ impl<T: FftFloat> AxisStep<T> {
                 let even = (a.0.add(b.0).mul(half), a.1.sub(b.1).mul(half));
                 let odd = (a.0.sub(b.0).mul(half), a.1.add(b.1).mul(half));
                 let w = (V::splat(self.roots[2 * k]), V::splat(self.roots[2 * k + 1]));
-                // (a - b*) / 2i, turned.
+                // (a - b*) / 2i, times a root of unity.
                 let zero = V::splat(T::default());
                 to.put(k, plus(even, times((odd.1, zero.sub(odd.0)), w)));
             }
         }
     }
 
-    /// The transform of real lines' halves from their spectrum, both parts exchanged.
+    /// Computes the input of the half-length inverse transform from the spectrum of real lines,
+    /// with real and imaginary parts swapped.
     #[inline(always)]
     pub(super) unsafe fn merge_spectrum<V: FftVector<Elem = T>>(&self, spectrum: LinePointers<T>, to: LinePointers<T>) {
         let h = self.plan.n;
-        // SAFETY: the caller vouches for `h + 1` elements, and for `h` at `to`.
+        // SAFETY: the operand is valid for `h + 1` elements, and `to` for `h`.
         unsafe {
             let half = V::splat(T::from_f64(0.5));
             let zero = V::splat(T::default());

@@ -1,7 +1,8 @@
-//! Several bundles that are read, and written, together: an element of all lines is as many vectors, and lines are taken from among them.
+//! Reads and writes several bundles together:
+//! each element index of all lines has several vectors, from which the bundles take their lines.
 //!
-//! Where lines beside each other are fewer than lanes, those of as many places further out as there are lanes are turned as if they were one
-//! line. Where rows are long, each is a page of its own, and the columns of several bundles are read from it at once.
+//! If there are fewer adjacent lines than lanes, lines of several outer indices are transposed as if they were one
+//! line. If rows are long, each row is in another page, and the columns of several bundles are read from it at once.
 
 use super::batched::{AxisStep, Block, L2_BYTES, LineTransform};
 use super::lanes::{FftFloat, FftVector, FinalScale, LinePointers, TransformBuffers};
@@ -9,9 +10,9 @@ use super::load_store::Planes;
 use super::real_lines::RealBuffers;
 use crate::thresholds::Threshold;
 
-/// Bundles of columns that are read at once, at most.
+/// The maximum number of bundles of columns that are read at once.
 const TOGETHER: usize = 4;
-/// Bytes of the rows of a plane from which on that is quicker: processors know where fewer pages are.
+/// The minimum bytes of the rows of a plane at which that is faster: the TLB covers fewer pages.
 const MANY_PAGES: usize = 11 << 18;
 
 pub(super) const THRESHOLDS: &[Threshold] = &[Threshold::new(
@@ -21,13 +22,13 @@ pub(super) const THRESHOLDS: &[Threshold] = &[Threshold::new(
 )];
 
 impl<T: FftFloat> AxisStep<T> {
-    /// With blocks, if they are quicker.
+    /// Returns the step with blocks, if they are faster.
     pub(super) fn blocked(mut self, threads: usize) -> AxisStep<T> {
         let bytes = |many: usize| self.elements() * many * 2 * self.lanes * size_of::<T>();
         let complex = matches!(self.kind, LineTransform::Complex { .. });
         let (inner, outer, lanes) = (self.inner, self.outer, self.lanes);
         if inner > 1 && inner < lanes && 2 * bytes(inner) <= L2_BYTES {
-            // Lines that there are in a vector, either way.
+            // The number of lines per vector for either choice.
             let (beside, out) = (inner, outer.div_ceil(outer.div_ceil(lanes)));
             let half = |n: usize| if n <= lanes / 2 { 2 * n } else { n };
             let enough = outer.div_ceil(lanes) >= threads;
@@ -39,7 +40,7 @@ impl<T: FftFloat> AxisStep<T> {
         self
     }
 
-    /// Complex elements of what is read, and of what is written if that is elsewhere.
+    /// The number of complex elements of a block that is read, and of a block that is written if it is separate.
     pub(super) fn block_elements(&self) -> usize {
         let both = if matches!(self.kind, LineTransform::Complex { .. }) { 1 } else { 2 };
         match self.block {
@@ -66,7 +67,8 @@ impl<T: FftFloat> AxisStep<T> {
         let (finish, factor) = (FinalScale::Factor(self.factor), self.factor);
         let home = LinePointers::buffer::<V>(self.plan.result_buffer(x, y));
         let all = LinePointers::buffer::<V>(a);
-        // SAFETY: the caller's promise; every place is inside of its plane or buffer.
+        // SAFETY: the planes are those of the step, `a` and its scratch have room for the block, nothing else accesses
+        // the bundle, and every place is inside of its plane or buffer.
         unsafe {
             if let (Some(Block::Columns(many)), LineTransform::Complex { inverse }) = (self.block, self.kind) {
                 let lines = source.count;
@@ -107,7 +109,7 @@ impl<T: FftFloat> AxisStep<T> {
             }
             for i in 0..many {
                 let (own, result) = (all.every_nth(i, many), LinePointers::buffer::<V>(b).every_nth(i, many));
-                // Where element `i` of all halves of real lines is.
+                // The location of element `i` of all half-length lines.
                 let halves =
                     |p: *mut T| LinePointers { re: p.add(i * l), im: p.add((many + i) * l), step: 2 * many * l };
                 let way = |back: bool, real: *mut T, spectrum: LinePointers<T>| RealBuffers {
@@ -129,7 +131,7 @@ impl<T: FftFloat> AxisStep<T> {
                         self.untangle::<V>(home, result);
                     }
                     (LineTransform::InverseReal, odd) => {
-                        // What a real signal's spectrum can't hold is ignored.
+                        // Imaginary parts that the spectrum of a real signal cannot have are ignored.
                         let zero = V::splat(T::default());
                         zero.store(own.im);
                         if let Some(plan) = odd {

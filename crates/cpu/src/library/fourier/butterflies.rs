@@ -1,10 +1,13 @@
-//! Transforms of a few elements, in registers.
+//! Butterflies: transforms of a few elements in registers.
 
 use super::lanes::{FftVector, Z, and, minus, number, plus, quarter, scaled};
 use crate::gemm::vector::Float;
 use crate::thresholds::Threshold;
 
-/// The transform of four elements.
+/// Computes the transform of four elements.
+///
+/// # Safety
+/// The machine has the vectors.
 #[inline(always)]
 unsafe fn dft4<V: FftVector>(a: [Z<V>; 4]) -> [Z<V>; 4] {
     // SAFETY: as above.
@@ -16,7 +19,7 @@ unsafe fn dft4<V: FftVector>(a: [Z<V>; 4]) -> [Z<V>; 4] {
     }
 }
 
-/// The largest radix that has code of its own.
+/// The largest radix with a specialized butterfly.
 const REGISTERS: usize = 13;
 
 pub(super) const THRESHOLDS: &[Threshold] = &[Threshold::new(
@@ -25,17 +28,24 @@ pub(super) const THRESHOLDS: &[Threshold] = &[Threshold::new(
     "a prime factor of a length: up to here it is transformed in registers",
 )];
 
-/// Radices that have code of their own, which is quickest in this order.
+/// The radices with specialized butterflies, in the order in which they are fastest.
 pub(super) const SMALL: [usize; 8] = [8, 4, 2, 3, 5, 7, 11, REGISTERS];
 
-/// A number in all lanes.
+/// Returns a number broadcast to all lanes.
+///
+/// # Safety
+/// The machine has the vectors.
+///
+/// # Safety
+/// The machine has the vectors, and `table` is valid for the factors of radix `R`.
 #[inline(always)]
 unsafe fn constant<V: FftVector>(x: f64) -> V {
     // SAFETY: as above.
     unsafe { V::splat(V::Elem::from_f64(x)) }
 }
 
-/// The transform of so few elements; `table` has cosines and sines of 7 and more ([`super::odd::table`]).
+/// Computes the transform of `R` elements.
+/// `table` has the cosines and sines for radices of 7 and more ([`super::direct_dft::table`]).
 #[inline(always)]
 pub(super) unsafe fn small<V: FftVector, const R: usize>(a: [Z<V>; R], table: *const V::Elem) -> [Z<V>; R] {
     let mut b = a;
@@ -55,7 +65,7 @@ pub(super) unsafe fn small<V: FftVector, const R: usize>(a: [Z<V>; R], table: *c
             8 => {
                 let even = dft4([a[0], a[2], a[4], a[6]]);
                 let odd = dft4([a[1], a[3], a[5], a[7]]);
-                // Turned by an eighth, a quarter and three eighths.
+                // Multiply by the first, second and third power of the eighth root of unity.
                 let eighth = constant::<V>(std::f64::consts::FRAC_1_SQRT_2);
                 let (o1, o3) = (odd[1], odd[3]);
                 let first = (o1.0.add(o1.1).mul(eighth), o1.1.sub(o1.0).mul(eighth));
@@ -63,7 +73,7 @@ pub(super) unsafe fn small<V: FftVector, const R: usize>(a: [Z<V>; R], table: *c
                 (b[0], b[4]) = (plus(even[0], odd[0]), minus(even[0], odd[0]));
                 (b[1], b[5]) = (plus(even[1], first), minus(even[1], first));
                 [b[2], b[6]] = quarter(even[2], odd[2]);
-                // The third's imaginary part has the other sign.
+                // The imaginary part of the third has the opposite sign.
                 b[3] = (even[3].0.add(third.0), even[3].1.sub(third.1));
                 b[7] = (even[3].0.sub(third.0), even[3].1.add(third.1));
             }
@@ -83,7 +93,7 @@ pub(super) unsafe fn small<V: FftVector, const R: usize>(a: [Z<V>; R], table: *c
             _ => {
                 let half = R / 2;
                 let mut all = a[0];
-                // Sums and differences of elements as far from both ends.
+                // Sums and differences of elements at the same distance from both ends.
                 let (mut sums, mut differences) = (a, a);
                 for j in 1..=half {
                     sums[j] = plus(a[j], a[R - j]);

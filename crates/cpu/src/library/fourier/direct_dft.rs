@@ -1,10 +1,11 @@
-//! Transforms of an odd number of elements by the sums that define them: of elements as far from both ends, times cosines and sines.
+//! Transforms of an odd number of elements by the definition of the DFT:
+//! sums and differences of mirrored elements, times cosines and sines.
 //!
-//! As many results at a time as there are registers for. Real ones need half the products, and so do those whose result is real.
+//! Computes as many results at a time as fit in registers. Real inputs and real results need half of the products.
 
 use super::lanes::{FftFloat, FftVector, FinalScale, LinePointers, Z, and, minus, number, plus, quarter, root, times};
 
-/// Cosines and sines for `k` from 1 to half of `r`, for each of them for `j` from 1 to half of `r`.
+/// Computes the cosines and sines for `k` from 1 to half of `r`, and for each `k` for `j` from 1 to half of `r`.
 pub(super) fn table<T: FftFloat>(r: usize) -> Vec<T> {
     let pair = |k: usize, j: usize| {
         let (cos, sin) = root(k * j % r, r);
@@ -14,7 +15,7 @@ pub(super) fn table<T: FftFloat>(r: usize) -> Vec<T> {
     (1..=half).flat_map(|k| (1..=half).flat_map(move |j| pair(k, j))).collect()
 }
 
-/// One of the passes of a transform: radix, elements of a line, lines that are interleaved.
+/// The shape of a pass: radix, number of elements of a line, number of interleaved lines.
 #[derive(Clone, Copy)]
 pub(super) struct PassShape {
     pub(super) r: usize,
@@ -23,10 +24,11 @@ pub(super) struct PassShape {
 }
 
 impl PassShape {
-    /// Element `j` of the result of group `(p, q)`, on its way: turned, or finished where the pass is the last.
+    /// Stores element `j` of the result of group `(p, q)`:
+    /// multiplied by its twiddle factor, or by the final factor in the last pass.
     ///
     /// # Safety
-    /// The element is there, and so are the turns.
+    /// `y` is valid for the element, and `turns` has an entry for it.
     #[inline(always)]
     pub(super) unsafe fn put<V: FftVector>(
         self,
@@ -37,7 +39,7 @@ impl PassShape {
         turns: *const V::Elem,
         finish: Option<FinalScale<V::Elem>>,
     ) {
-        // SAFETY: the caller's promise.
+        // SAFETY: `y` is valid for element `at`, and the table of turns has an entry for it.
         unsafe {
             let at = q + self.s * (self.r * p + j);
             let z = match finish {
@@ -50,10 +52,10 @@ impl PassShape {
     }
 }
 
-/// `K` results and their mirror images from `k` on: the even and the odd part of each.
+/// Computes `K` results from `k` on and their mirror images, from the even and the odd part of each.
 ///
 /// # Safety
-/// `half` sums and differences are there, and a table.
+/// Sums and differences are valid for `half` elements each, and `table` for the rows of results `k..k + K`.
 #[inline(always)]
 unsafe fn mirrored_results<V: FftVector, const K: usize>(
     first: Z<V>,
@@ -62,7 +64,8 @@ unsafe fn mirrored_results<V: FftVector, const K: usize>(
     k: usize,
     table: *const V::Elem,
 ) -> [(Z<V>, Z<V>); K] {
-    // SAFETY: the caller's promise.
+    // SAFETY: sums and differences are valid for `half` elements each, and the table for the rows of results `k..k +
+    // K`.
     unsafe {
         let zero = V::splat(V::Elem::default());
         let mut all = [(first, (zero, zero)); K];
@@ -79,7 +82,7 @@ unsafe fn mirrored_results<V: FftVector, const K: usize>(
     }
 }
 
-/// A pass of an odd radix that has no code of its own, the last one if there is something to finish.
+/// Does a pass with an odd radix without a specialized butterfly. It is the last pass if `finish` is given.
 ///
 /// # Safety
 /// `m·s` elements are on both sides, and `r` in `z`.
@@ -98,7 +101,7 @@ pub(super) unsafe fn odd_radix_pass<V: FftVector>(
     let differences = sums.every_nth(half, 1);
     for p in 0..each {
         for q in 0..s {
-            // SAFETY: the caller's promise.
+            // SAFETY: `x` and `y` are valid for `m·s` elements, `z` for `r`, and all indices below are inside them.
             unsafe {
                 let at = (p, q);
                 let first = x.get::<V>(q + s * p);
@@ -141,10 +144,10 @@ pub(super) unsafe fn odd_radix_pass<V: FftVector>(
     }
 }
 
-/// The same of real elements: `K` results from `k` on, the even and the odd part of each.
+/// Computes `K` results of real elements from `k` on: the even and the odd part of each.
 ///
 /// # Safety
-/// `half` sums and differences are there, vector after vector, and a table.
+/// Sums and differences are valid for `half` vectors each, and `table` for the rows of results `k..k + K`.
 #[inline(always)]
 pub(super) unsafe fn real_results<V: FftVector, const K: usize>(
     first: V,
@@ -153,7 +156,7 @@ pub(super) unsafe fn real_results<V: FftVector, const K: usize>(
     k: usize,
     table: *const V::Elem,
 ) -> [(V, V); K] {
-    // SAFETY: the caller's promise.
+    // SAFETY: sums and differences are valid for `half` vectors each, and the table for the rows of results `k..k + K`.
     unsafe {
         let mut all = [(first, V::splat(V::Elem::default())); K];
         let own = table.add((k - 1) * 2 * half);

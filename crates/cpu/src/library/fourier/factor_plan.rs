@@ -1,17 +1,17 @@
-//! Which matrix a long line is, by the cycles that its columns and rows are expected to take.
+//! Chooses the matrix shape of a long line, by the estimated cycles of its column and row transforms.
 
 use super::batched::{LineTransform, slower};
 use super::real_lines::real_cost;
 use super::stockham::cost;
 use crate::thresholds::Threshold;
 
-/// Elements of a complex line, at least.
+/// The minimum number of elements of a complex line.
 const LEAST: usize = 64;
 
 pub(super) const THRESHOLDS: &[Threshold] =
     &[Threshold::new("fourier.matrix", LEAST, "elements of a complex line along memory: from here it may be a matrix")];
 
-/// Factors of a length as a matrix, and cycles for a line.
+/// The factors of a length as a matrix, and the estimated cycles per line.
 #[derive(Clone, Copy)]
 pub(super) struct FactorPlan {
     pub(super) n1: usize,
@@ -19,10 +19,11 @@ pub(super) struct FactorPlan {
     cycles: f64,
 }
 
-/// Bytes of the widest vector.
+/// The bytes of the widest vector.
 const VECTOR: usize = 64;
 
-/// The best matrix of a length, of equally good ones that with the nearest sides; `real` if its columns are.
+/// Returns the best matrix shape for a length; among equally good shapes, the one closest to a square.
+/// `real` says whether columns are real.
 fn matrix(n: usize, lanes: usize, real: bool) -> FactorPlan {
     let one = FactorPlan { n1: 1, n2: n, cycles: f64::INFINITY };
     let pairs = (2..=n.isqrt()).rev().filter(|m| n.is_multiple_of(*m)).flat_map(|m| [(m, n / m), (n / m, m)]);
@@ -35,7 +36,7 @@ fn matrix(n: usize, lanes: usize, real: bool) -> FactorPlan {
     pairs.map(shape).fold(one, |best, s| if s.cycles < best.cycles { s } else { best })
 }
 
-/// The best matrix for a convolution with a chirp.
+/// Returns the best matrix shape for a convolution with a chirp.
 fn chirp_matrix(n: usize, lanes: usize) -> FactorPlan {
     let least = (2 * n - 1).div_ceil(lanes);
     let mut best = FactorPlan { n1: 1, n2: 1, cycles: f64::INFINITY };
@@ -48,20 +49,20 @@ fn chirp_matrix(n: usize, lanes: usize) -> FactorPlan {
     best
 }
 
-/// How a line of some kind is taken, and cycles for it.
+/// The algorithm for a line, and its estimated cycles.
 #[derive(Clone, Copy)]
 pub(super) struct Choice {
-    /// Elements that are transformed: those of a complex line, or half those of a real one if that is possible.
+    /// The number of elements that are transformed: the length of a complex line, or half the length of a real one if it is even.
     pub(super) length: usize,
     pub(super) shape: FactorPlan,
-    /// Whether columns are real.
+    /// Whether the columns are real.
     pub(super) real: bool,
-    /// Whether the matrix is that of a convolution with a chirp.
+    /// Whether the matrix is the one of a convolution with a chirp.
     pub(super) chirp: bool,
     pub(super) cycles: f64,
 }
 
-/// The best way for a line of `n` elements, if there is one.
+/// Returns the best algorithm for a line of `n` elements, if there is one.
 pub(super) fn choose(kind: LineTransform, n: usize, lanes: usize) -> Option<Choice> {
     let complex = matches!(kind, LineTransform::Complex { .. });
     let odd = !complex && !n.is_multiple_of(2);
@@ -85,7 +86,7 @@ mod tests {
         for n in [1 << 16, 1 << 20, 1 << 22, 1 << 23, 1 << 24, 10_000_000, 9_999_999, 5_000_011] {
             for kind in [LineTransform::Complex { inverse: false }, LineTransform::Real, LineTransform::InverseReal] {
                 let FactorPlan { n1, n2, .. } = choose(kind, n, 16).unwrap().shape;
-                // Buffers for each lane of a whole line would take much more memory than the line.
+                // Buffers of a whole line for each lane would take much more memory than the line.
                 assert!(n1.max(n2) <= 8192, "{n}: {n1} by {n2}");
             }
         }

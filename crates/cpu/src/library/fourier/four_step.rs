@@ -1,10 +1,11 @@
-//! Fourier transforms of long lines along memory: a line is a matrix of `n1` rows, whose columns are transformed, turned by roots of
-//! unity, and whose rows are then transformed; neighbouring columns, then rows, are the lanes of the vectors.
+//! Fourier transforms of long contiguous lines by the four-step algorithm: a line is a matrix of `n1` rows. Its columns are
+//! transformed, multiplied by twiddle factors, and then its rows are transformed;
+//! adjacent columns, and then adjacent rows, are the SIMD lanes.
 //!
-//! All of a line of moderate length stays in the first caches, and only its rows are turned on the way into vectors. Where there are
-//! fewer lines than threads, threads share each line. Real lines of even length are halved as in `bundles.rs`; of odd length, their columns
-//! are real (`real_lines.rs`), and half the rows are mirror images. A line whose length has no good factors is multiplied by a chirp, convolved
-//! by way of a length that has, and multiplied again.
+//! A line of moderate length stays in the L1 and L2 caches; only its rows are transposed when they are read into vectors. If
+//! there are fewer lines than threads, the threads share each line. Real lines of even length are halved as in `batched.rs`. For
+//! odd length, the columns are real (`real_lines.rs`), and half of the rows are mirror images. A line whose length has no good
+//! factors is multiplied by a chirp, convolved through a longer length with good factors, and multiplied again (Bluestein).
 
 use super::batched::LineTransform;
 use super::factor_plan::{Choice, FactorPlan};
@@ -20,25 +21,25 @@ use crate::pool::ThreadPool;
 use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
 use std::ops::Range;
 
-/// Bytes of a line up to which the next one is asked for.
+/// The maximum bytes of a line for which the next line is prefetched.
 const AHEAD: usize = 1 << 16;
-/// Elements of a line from which on threads may share it.
+/// The minimum number of elements of a line that threads share.
 const SHARED: usize = 16384;
 
-/// How a line is transformed.
+/// A transform of long lines.
 pub(super) struct FourStepFft<T> {
     pub(super) kind: LineTransform,
     lines: usize,
-    /// Elements of a line as it is read and as it is written.
+    /// The number of elements of a line as it is read and as it is written.
     pub(super) source: usize,
     pub(super) target: usize,
-    /// Elements that are transformed: those of a complex line, or half those of a real one if that is possible.
+    /// The number of elements that are transformed: the length of a complex line, or half the length of a real one if it is even.
     length: usize,
     pub(super) matrix: Matrix<T>,
-    /// Roots of the whole length, where a real line is halved: real parts, then imaginary parts.
+    /// The roots of unity of the full length, where a real line is halved: real parts, then imaginary parts.
     pub(super) roots: Vec<T>,
     pub(super) chirp: Option<Chirp<T>>,
-    /// What real results of an odd length are multiplied by.
+    /// The factor of real results of odd length.
     pub(super) factor: T,
     phases: Vec<Phase>,
     lanes: usize,
@@ -49,7 +50,8 @@ pub(super) struct FourStepFft<T> {
 pub(super) struct Matrix<T> {
     pub(super) columns: Columns<T>,
     pub(super) rows: StockhamPlan<T>,
-    /// For each bundle of columns and each row a vector of real and one of imaginary parts, times the factor.
+    /// The twiddle factors: for each bundle of columns and each row a vector
+    /// of real parts and one of imaginary parts, times the scale factor.
     pub(super) turns: Vec<T>,
 }
 
@@ -58,15 +60,15 @@ pub(super) enum Columns<T> {
     Real(RealPlan<T>),
 }
 
-/// What makes a convolution of a transform.
+/// The tables that turn a transform into a convolution.
 pub(super) struct Chirp<T> {
-    /// Real parts, then imaginary parts.
+    /// The chirp: real parts, then imaginary parts.
     pub(super) chirp: Vec<T>,
-    /// The transform of the chirp for each bundle of rows, times the factor, as turns are.
+    /// The transform of the chirp for each bundle of rows, times the scale factor, stored like the twiddle factors.
     kernel: Vec<T>,
 }
 
-/// Where complex lines are.
+/// The buffer that contains complex lines.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum At {
     Source,
@@ -74,44 +76,44 @@ pub(super) enum At {
     Target,
 }
 
-/// What is done to a line, one after the other; those with a flag may have real and imaginary parts exchanged.
+/// The phases of a line's transform, in order. In phases with a flag, the flag swaps real and imaginary parts.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Phase {
-    /// To and from the halves of a real line.
+    /// Conversions between a real line, its half-length transform, and its spectrum.
     Untangle,
     Join,
     Split,
     Interleave,
-    /// A chirp's products, before and after.
+    /// The products with the chirp, before and after the convolution.
     Chirp(At, bool),
     Unchirp(At, bool),
     Columns(At, bool),
-    /// The products with the chirp's transform come with the first of two.
+    /// The row transforms. With the second flag, they include the products with the chirp's transform.
     Rows(At, bool, bool),
-    /// Of real lines of odd length.
+    /// The transforms of real lines of odd length.
     RealColumns,
     RealRows,
     BackRows,
     BackColumns,
-    /// A whole spectrum from half of it.
+    /// Extends half a spectrum to the full spectrum.
     Mirror,
 }
 
-/// A line, its scratch, and that of the worker.
+/// The pointers of a line, of its scratch, and of the worker's scratch.
 #[derive(Clone, Copy)]
 pub(super) struct Line<T> {
     pub(super) from: Planes<T>,
     pub(super) to: Planes<T>,
-    /// The halves of a real line, or its products with a chirp.
+    /// The half-length form of a real line, or its products with a chirp.
     pub(super) work: Planes<T>,
-    /// Between columns and rows.
+    /// The matrix between the column and row transforms.
     pub(super) between: Planes<T>,
     pub(super) x: SharedPtr<T>,
     pub(super) y: SharedPtr<T>,
     pub(super) z: SharedPtr<T>,
 }
 
-/// What is done to lines of a kind.
+/// Returns the phases for a kind of line.
 fn phases(kind: LineTransform, real: bool, odd: bool, chirp: bool) -> Vec<Phase> {
     use At::{Source, Target, Work};
     let (first, last, inverse) = match kind {
@@ -143,7 +145,7 @@ fn phases(kind: LineTransform, real: bool, odd: bool, chirp: bool) -> Vec<Phase>
     }
 }
 
-/// Complex vectors for all elements of rows `0..rows` of bundles of columns.
+/// Returns a complex vector for each element of rows `0..rows` of bundles of columns.
 fn vectors<T: Real>(bundles: usize, rows: usize, lanes: usize, of: impl Fn(usize, usize) -> (f64, f64)) -> Vec<T> {
     let mut all = Vec::with_capacity(bundles * rows * 2 * lanes);
     for bundle in 0..bundles {
@@ -157,7 +159,7 @@ fn vectors<T: Real>(bundles: usize, rows: usize, lanes: usize, of: impl Fn(usize
 }
 
 impl<T: Real> FourStepFft<T> {
-    /// `n` is the length of a real line, or of a complex one.
+    /// Plans a transform. `n` is the length of a real line, or of a complex one.
     pub(super) fn new(
         kind: LineTransform,
         lines: usize,
@@ -213,7 +215,7 @@ impl<T: Real> FourStepFft<T> {
         self.length
     }
 
-    /// Rows and columns of the matrix.
+    /// The number of rows and columns of the matrix.
     pub(super) fn sides(&self) -> (usize, usize) {
         let n1 = match &self.matrix.columns {
             Columns::Complex(plan) => plan.n,
@@ -222,18 +224,19 @@ impl<T: Real> FourStepFft<T> {
         (n1, self.matrix.rows.n)
     }
 
-    /// Whether threads share each line: where some would have none, or where all would wait for those that have one more.
+    /// Returns whether threads share each line:
+    /// where some threads would have no line, or where all would wait for those with one more line.
     fn shared(&self) -> bool {
         let uneven = self.lines.div_ceil(self.threads) * self.threads * 4 > self.lines * 5;
         self.lines < self.threads || uneven && self.length >= SHARED
     }
 
-    /// Elements from one row to the next between columns and rows: rows of a power of two would all be in the same part of the first cache.
+    /// The row stride of the intermediate matrix. Rows with a power-of-two stride would all map to the same sets of the L1 cache.
     pub(super) fn row(&self) -> usize {
         self.matrix.rows.n + self.lanes
     }
 
-    /// Elements of a plane of scratch, and of one of a worker's buffers.
+    /// The number of elements of a plane of scratch, and of a worker's buffer.
     fn plane(&self) -> usize {
         (self.sides().0 * self.row()).next_multiple_of(16) + 16
     }
@@ -243,7 +246,7 @@ impl<T: Real> FourStepFft<T> {
         n1.max(n2).max(TILE) * 2 * self.lanes
     }
 
-    /// Elements of scratch for a line, and for a worker.
+    /// The number of scratch elements for a line, and for a worker.
     fn each(&self) -> (usize, usize) {
         let work =
             self.phases.iter().any(|p| !matches!(p, Phase::Columns(At::Source, _) | Phase::Rows(At::Target, ..)));
@@ -260,7 +263,7 @@ impl<T: Real> FourStepFft<T> {
         worker * self.threads + line * if self.shared() { 1 } else { self.threads }
     }
 
-    /// Parts into which a phase can be divided.
+    /// The number of units of work into which a phase can be split.
     fn units(&self, phase: Phase) -> usize {
         let (n1, n2) = self.sides();
         match phase {
@@ -275,7 +278,7 @@ impl<T: Real> FourStepFft<T> {
     /// Transforms all lines.
     ///
     /// # Safety
-    /// Planes are those of all lines, which may be the same ones, and `scratch` is as asked for.
+    /// The planes are valid for all lines and may be the same ones, and `scratch` has the size that the plan asked for.
     pub(super) unsafe fn run(
         &self,
         pool: &ThreadPool,
@@ -308,7 +311,7 @@ impl<T: Real> FourStepFft<T> {
                         self.ask_for(line(i + 1, worker, worker));
                     }
                     for &p in &self.phases {
-                        // SAFETY: the line and the worker's scratch are nobody else's.
+                        // SAFETY: the line and the worker's scratch are used by nothing else.
                         unsafe { phase(self, isa, p, 0..self.units(p), line(i, worker, worker)) };
                     }
                 }
@@ -324,7 +327,7 @@ impl<T: Real> FourStepFft<T> {
         }
     }
 
-    /// Asks for a line's memory: processors see that lines follow each other too late.
+    /// Prefetches a line's memory: hardware prefetchers detect the next line too late.
     fn ask_for(&self, line: Line<T>) {
         let ask = |plane: SharedPtr<T>, n: usize| {
             for k in (0..n).step_by(64 / size_of::<T>()) {
@@ -341,10 +344,10 @@ impl<T: Real> FourStepFft<T> {
     }
 
     /// # Safety
-    /// The line and its scratch are there, and nobody else works on these units.
+    /// The line and its scratch are valid for the plan, and nothing else accesses these units.
     #[inline(always)]
     pub(super) unsafe fn phase<V: FftVector<Elem = T>>(&self, phase: Phase, units: Range<usize>, line: Line<T>) {
-        // Inverse transforms have real and imaginary parts exchanged.
+        // Inverse transforms use swapped real and imaginary parts.
         let planes = |at: At, exchanged: bool| {
             let p = match at {
                 At::Source => line.from,
@@ -353,7 +356,7 @@ impl<T: Real> FourStepFft<T> {
             };
             if exchanged { Planes { re: p.im, im: p.re } } else { p }
         };
-        // SAFETY: the caller's promise.
+        // SAFETY: the line and its scratch are valid for the plan, and nothing else accesses these units.
         unsafe {
             match phase {
                 Phase::Columns(at, inverse) => self.columns::<V>(planes(at, inverse), units, line),
@@ -372,6 +375,9 @@ impl<T: Real> FourStepFft<T> {
         }
     }
 
+    /// # Safety
+    /// `from` and the line's scratch are valid for the matrix, nothing else accesses these columns, and every place is
+    /// inside of its plane or buffer.
     #[inline(always)]
     unsafe fn columns<V: FftVector<Elem = T>>(&self, from: Planes<T>, units: Range<usize>, line: Line<T>) {
         let Columns::Complex(plan) = &self.matrix.columns else { return };
@@ -381,7 +387,8 @@ impl<T: Real> FourStepFft<T> {
             let at = unit * V::LANES;
             let place = |element: usize| Place { at, line: 1, element, count: V::LANES.min(n2 - at) };
             let (source, target) = (place(n2), place(self.row()));
-            // SAFETY: the caller's promise; every place is inside of its plane or buffer.
+            // SAFETY: `from` and the line's scratch are valid for the matrix, nothing else accesses these columns, and
+            // every place is inside of its plane or buffer.
             unsafe {
                 let finish = FinalScale::Twiddles(self.matrix.turns.as_ptr().add(unit * n1 * 2 * V::LANES));
                 if source.count == V::LANES {
@@ -399,7 +406,7 @@ impl<T: Real> FourStepFft<T> {
         }
     }
 
-    /// Rows from `first` on, turned into vectors.
+    /// Transposes rows from `first` on into vectors.
     ///
     /// # Safety
     /// As for [`LongLines::phase`].
@@ -407,13 +414,17 @@ impl<T: Real> FourStepFft<T> {
     pub(super) unsafe fn turn_rows<V: FftVector<Elem = T>>(&self, first: usize, count: usize, line: Line<T>) {
         let own = LinePointers::buffer::<V>(line.x.at(0));
         let place = Place { at: first * self.row(), line: self.row(), element: 1, count };
-        // SAFETY: the caller's promise.
+        // SAFETY: rows `first..first + count` are inside of the matrix between the passes, and the buffer has room for
+        // their vectors.
         unsafe {
             V::read(line.between.re.at(place.at), place, self.matrix.rows.n, own.re, own.step);
             V::read(line.between.im.at(place.at), place, self.matrix.rows.n, own.im, own.step);
         }
     }
 
+    /// # Safety
+    /// `to` and the line's scratch are valid for the matrix, nothing else accesses these rows, and every place is
+    /// inside of its plane or buffer.
     #[inline(always)]
     unsafe fn rows<V: FftVector<Elem = T>>(&self, to: Planes<T>, product: bool, units: Range<usize>, line: Line<T>) {
         let ((n1, n2), (x, y, z)) = (self.sides(), (line.x.at(0), line.y.at(0), line.z.at(0)));
@@ -421,7 +432,8 @@ impl<T: Real> FourStepFft<T> {
         for unit in units {
             let first = unit * V::LANES;
             let count = V::LANES.min(n1 - first);
-            // SAFETY: the caller's promise; every place is inside of its plane or buffer.
+            // SAFETY: `to` and the line's scratch are valid for the matrix, nothing else accesses these rows, and every
+            // place is inside of its plane or buffer.
             unsafe {
                 let finish = match &self.chirp {
                     Some(c) if product => FinalScale::Twiddles(c.kernel.as_ptr().add(unit * n2 * 2 * V::LANES)),

@@ -1,7 +1,7 @@
-//! Vectors with a line in each lane, and complex numbers of them, as Fourier transforms take them.
+//! Vectors with one line per lane, and complex numbers of such vectors, for Fourier transforms.
 //!
-//! What is here ends up inside functions that have the target features: so it is all `#[inline(always)]`, and has no closures over
-//! vectors, which would be functions without them.
+//! Everything here must be inlined into functions with the target features, so it is all `#[inline(always)]` and has no closures
+//! over vectors, which would be compiled without the features.
 
 use super::load_store::{self, Place};
 use super::real_lines::{RealBuffers, RealPlan};
@@ -10,9 +10,9 @@ use crate::gemm::vector::{Float, Vector};
 use crate::library::rearrange::tiles;
 use std::f64::consts::TAU;
 
-/// A float whose vectors are transformed.
+/// A float type that can be transformed.
 pub(super) trait FftFloat: Float {
-    /// Bits that are moved.
+    /// The integer type that transposes move.
     type Bits: tiles::Transpose;
 }
 
@@ -24,20 +24,20 @@ impl FftFloat for f64 {
     type Bits = u64;
 }
 
-/// A vector with a line in each lane. That the machine has the instruction set is the safety condition of all methods.
+/// A vector with one line per lane. All methods require that the machine has the instruction set.
 pub(super) trait FftVector: Vector<Elem: FftFloat> {
-    /// Whether there are 32 registers.
+    /// Whether there are 32 vector registers.
     const MANY: bool;
     unsafe fn sub(self, b: Self) -> Self;
-    /// `c - self·b`
+    /// Returns `c - self·b`.
     unsafe fn neg_mul_add(self, b: Self, c: Self) -> Self;
-    /// The first `n` lanes, the last of them first.
+    /// Returns the first `n` lanes in reverse order.
     unsafe fn reversed(self, n: usize) -> Self;
-    /// The lanes of `source` that `at` names, where the mask has a bit; others are kept.
+    /// Replaces the lanes in `mask` by the lanes of `source` with the indices `at`.
     unsafe fn picked(self, mask: u16, at: *const u32, source: Self) -> Self;
-    /// Transposes as many rows and columns as there are lanes.
+    /// Transposes a square tile with as many rows and columns as lanes.
     unsafe fn turn(rows: *const Self::Elem, line: usize, to: *mut Self::Elem, step: usize);
-    /// The same of fewer rows or columns, if there are instructions for it.
+    /// Transposes a tile with fewer rows or columns, if there are instructions for it.
     unsafe fn turn_edge(
         rows: *const Self::Elem,
         line: usize,
@@ -45,12 +45,13 @@ pub(super) trait FftVector: Vector<Elem: FftFloat> {
         step: usize,
         size: (usize, usize),
     ) -> bool;
-    /// [`super::load_store::read`] and [`super::moves::write`], once for all who call it, as what follows.
+    /// [`super::load_store::read`] and [`super::load_store::write`],
+    /// compiled once per vector type for all callers; so are the following.
     unsafe fn read(from: *const Self::Elem, place: Place, n: usize, to: *mut Self::Elem, step: usize);
     unsafe fn write(from: *const Self::Elem, step: usize, to: *mut Self::Elem, place: Place, n: usize);
-    /// [`Plan::passes`].
+    /// [`StockhamPlan::passes`].
     unsafe fn transform(plan: &StockhamPlan<Self::Elem>, way: TransformBuffers<Self::Elem>);
-    /// [`RealPlan::forward`], and [`RealPlan::back`].
+    /// [`RealPlan::forward`] and [`RealPlan::back`].
     unsafe fn real(plan: &RealPlan<Self::Elem>, way: RealBuffers<Self::Elem>);
 }
 
@@ -66,7 +67,7 @@ mod x86 {
                 const MANY: bool = $many;
                 #[inline(always)]
                 unsafe fn sub(self, b: Self) -> Self {
-                    // SAFETY: the caller vouches for the instructions, here and below.
+                    // SAFETY: the machine has the instructions.
                     unsafe { $sub(self, b) }
                 }
                 #[inline(always)]
@@ -83,12 +84,12 @@ mod x86 {
                 #[inline(always)]
                 unsafe fn picked(self, $mask: u16, $at: *const u32, $source: Self) -> Self {
                     let $old = self;
-                    // SAFETY: the caller vouches for an index for each lane.
+                    // SAFETY: there is an index for each lane.
                     unsafe { $picked }
                 }
                 #[inline(always)]
                 unsafe fn turn(rows: *const $t, line: usize, to: *mut $t, step: usize) {
-                    // SAFETY: the caller vouches for both sides.
+                    // SAFETY: both sides are valid for a square of vectors.
                     unsafe { $turn(rows, line, to, step) }
                 }
                 #[inline(always)]
@@ -99,14 +100,16 @@ mod x86 {
                     step: usize,
                     size: (usize, usize),
                 ) -> bool {
-                    // SAFETY: the caller vouches for both sides.
+                    // SAFETY: both sides are valid for a square of vectors.
                     unsafe { $edge(rows, line, to, step, size) }
                 }
                 #[inline]
                 unsafe fn read(from: *const $t, place: Place, n: usize, to: *mut $t, step: usize) {
+                    /// # Safety
+                    /// As for `read`, and the machine has the target features.
                     #[target_feature(enable = $features)]
                     unsafe fn with_features(from: *const $t, place: Place, n: usize, to: *mut $t, step: usize) {
-                        // SAFETY: the caller's promise.
+                        // SAFETY: `read` has the contract of this function, and gets its arguments unchanged.
                         unsafe { load_store::read::<$v>(from, place, n, to, step) }
                     }
                     // SAFETY: as above.
@@ -114,9 +117,13 @@ mod x86 {
                 }
                 #[inline]
                 unsafe fn write(from: *const $t, step: usize, to: *mut $t, place: Place, n: usize) {
+                    /// # Safety
+                    /// As for `write`, and the machine has the target features.
+                    /// # Safety
+                    /// As for `passes`, and the machine has the target features.
                     #[target_feature(enable = $features)]
                     unsafe fn with_features(from: *const $t, step: usize, to: *mut $t, place: Place, n: usize) {
-                        // SAFETY: the caller's promise.
+                        // SAFETY: `write` has the contract of this function, and gets its arguments unchanged.
                         unsafe { load_store::write::<$v>(from, step, to, place, n) }
                     }
                     // SAFETY: as above.
@@ -124,9 +131,11 @@ mod x86 {
                 }
                 #[inline]
                 unsafe fn transform(plan: &StockhamPlan<$t>, way: TransformBuffers<$t>) {
+                    /// # Safety
+                    /// As for `run`, and the machine has the target features.
                     #[target_feature(enable = $features)]
                     unsafe fn with_features(plan: &StockhamPlan<$t>, way: TransformBuffers<$t>) {
-                        // SAFETY: the caller's promise.
+                        // SAFETY: `passes` has the contract of this function, and gets its arguments unchanged.
                         unsafe { plan.passes::<$v>(way) }
                     }
                     // SAFETY: as above.
@@ -136,7 +145,7 @@ mod x86 {
                 unsafe fn real(plan: &RealPlan<$t>, way: RealBuffers<$t>) {
                     #[target_feature(enable = $features)]
                     unsafe fn with_features(plan: &RealPlan<$t>, way: RealBuffers<$t>) {
-                        // SAFETY: the caller's promise.
+                        // SAFETY: `run` has the contract of this function, and gets its arguments unchanged.
                         unsafe { plan.run::<$v>(way) }
                     }
                     // SAFETY: as above.
@@ -145,7 +154,7 @@ mod x86 {
             }
         };
     }
-    // Indices count only as far as there are lanes.
+    // Indices beyond the number of lanes are ignored.
     lane!(
         __m512,
         f32,
@@ -206,7 +215,7 @@ mod x86 {
         _mm256_sub_pd,
         _mm256_fnmadd_pd,
         |x, n| {
-            // Both halves of a lane.
+            // Both 32-bit halves of each 64-bit lane.
             let own = _mm256_setr_epi32(0, -1, 2, 1, 4, 3, 6, 5);
             let at = _mm256_sub_epi32(_mm256_set1_epi32(2 * n as i32 - 2), own);
             _mm256_castps_pd(_mm256_permutevar8x32_ps(_mm256_castpd_ps(x), at))
@@ -224,7 +233,8 @@ mod x86 {
     );
 }
 
-/// Where lines are: for each element a vector of real parts and one of imaginary parts, `step` from one element to the next.
+/// The location of lines: for each element a vector of real parts and a vector of imaginary parts.
+/// `step` is the distance between elements.
 #[derive(Clone, Copy)]
 pub(super) struct LinePointers<T> {
     pub(super) re: *mut T,
@@ -233,38 +243,38 @@ pub(super) struct LinePointers<T> {
 }
 
 impl<T: FftFloat> LinePointers<T> {
-    /// A buffer: both parts of an element, then those of the next.
+    /// Returns the location of lines in a buffer: both parts of an element, then those of the next.
     #[inline(always)]
     pub(super) fn buffer<V: FftVector<Elem = T>>(x: *mut T) -> LinePointers<T> {
         LinePointers { re: x, im: x.wrapping_add(V::LANES), step: 2 * V::LANES }
     }
 
-    /// Every `r`-th element, from the `k`-th one on.
+    /// Returns the location of every `r`-th element, from the `k`-th one on.
     #[inline(always)]
     pub(super) fn every_nth(self, k: usize, r: usize) -> LinePointers<T> {
         let at = k * self.step;
         LinePointers { re: self.re.wrapping_add(at), im: self.im.wrapping_add(at), step: r * self.step }
     }
 
-    /// Real parts as imaginary ones, and these as real ones, if so.
+    /// Swaps real and imaginary parts if `so`.
     #[inline(always)]
     pub(super) fn exchanged(self, so: bool) -> LinePointers<T> {
         if so { LinePointers { re: self.im, im: self.re, ..self } } else { self }
     }
 
     /// # Safety
-    /// Element `k` is there.
+    /// Element `k` is inside of both planes, and the machine has the vectors.
     #[inline(always)]
     pub(super) unsafe fn get<V: FftVector<Elem = T>>(self, k: usize) -> Z<V> {
-        // SAFETY: the caller's promise.
+        // SAFETY: element `k` is inside of both planes.
         unsafe { (V::load(self.re.add(k * self.step)), V::load(self.im.add(k * self.step))) }
     }
 
     /// # Safety
-    /// Element `k` is there.
+    /// Element `k` is inside of both planes, and the machine has the vectors.
     #[inline(always)]
     pub(super) unsafe fn put<V: FftVector<Elem = T>>(self, k: usize, z: Z<V>) {
-        // SAFETY: the caller's promise.
+        // SAFETY: element `k` is inside of both planes.
         unsafe {
             z.0.store(self.re.add(k * self.step));
             z.1.store(self.im.add(k * self.step));
@@ -272,8 +282,8 @@ impl<T: FftFloat> LinePointers<T> {
     }
 }
 
-/// Goes from element to element. The distance is one that the compiler can't know: it would compute the places of all elements before a loop, and keep
-/// them in memory, from where each would be read again.
+/// Iterates over elements. The stride is read through a volatile load, so that the compiler cannot compute the addresses of all
+/// elements before a loop and spill them to memory.
 #[derive(Clone, Copy)]
 pub(super) struct StridedWalk<T> {
     at: *mut T,
@@ -282,7 +292,7 @@ pub(super) struct StridedWalk<T> {
 }
 
 impl<T: FftFloat> StridedWalk<T> {
-    /// From element `k` on in steps of so many elements.
+    /// Starts at element `k` with a step of `every` elements.
     ///
     /// # Safety
     /// `seats` is that of the elements.
@@ -295,20 +305,20 @@ impl<T: FftFloat> StridedWalk<T> {
     }
 
     /// # Safety
-    /// The element is there.
+    /// The address and that of the imaginary part are valid for a vector, and the machine has the vectors.
     #[inline(always)]
     pub(super) unsafe fn get<V: FftVector<Elem = T>>(&mut self) -> Z<V> {
-        // SAFETY: the caller's promise.
+        // SAFETY: `at` and the imaginary part beside it are valid for a vector.
         let z = unsafe { (V::load(self.at), V::load(self.at.wrapping_offset(self.imaginary))) };
         self.at = self.at.wrapping_add(self.step);
         z
     }
 
     /// # Safety
-    /// The element is there.
+    /// The address and that of the imaginary part are valid for a vector, and the machine has the vectors.
     #[inline(always)]
     pub(super) unsafe fn put<V: FftVector<Elem = T>>(&mut self, z: Z<V>) {
-        // SAFETY: the caller's promise.
+        // SAFETY: `at` and the imaginary part beside it are valid for a vector.
         unsafe {
             z.0.store(self.at);
             z.1.store(self.at.wrapping_offset(self.imaginary));
@@ -317,24 +327,24 @@ impl<T: FftFloat> StridedWalk<T> {
     }
 }
 
-/// What the last pass multiplies its results by.
+/// The factor of the last pass.
 #[derive(Clone, Copy)]
 pub(super) enum FinalScale<T> {
     Factor(T),
-    /// A complex vector for each element, as in a buffer.
+    /// A complex vector for each element, stored as in a buffer.
     Twiddles(*const T),
     /// A complex number for each element.
     Roots(*const T),
 }
 
 impl<T: FftFloat> FinalScale<T> {
-    /// Element `k` of the result.
+    /// Multiplies element `k` of the result by its factor.
     ///
     /// # Safety
-    /// There is a multiplier of it.
+    /// The tables of multipliers have an entry for element `k`, and the machine has the vectors.
     #[inline(always)]
     pub(super) unsafe fn of<V: FftVector<Elem = T>>(self, k: usize, z: Z<V>) -> Z<V> {
-        // SAFETY: the caller's promise.
+        // SAFETY: the tables of multipliers have an entry for element `k`.
         unsafe {
             match self {
                 FinalScale::Factor(f) => scaled(z, V::splat(f)),
@@ -345,18 +355,18 @@ impl<T: FftFloat> FinalScale<T> {
     }
 }
 
-/// A complex number in all lanes.
+/// Returns a complex number broadcast to all lanes.
 ///
 /// # Safety
-/// Both parts are at `at`.
+/// `at` is valid for two elements, and the machine has the vectors.
 #[inline(always)]
 pub(super) unsafe fn number<V: FftVector>(at: *const V::Elem) -> Z<V> {
-    // SAFETY: the caller's promise.
+    // SAFETY: `at` is valid for two elements, the real and the imaginary part.
     unsafe { (V::splat(*at), V::splat(*at.add(1))) }
 }
 
-/// Where a transform reads and writes, which may be the same place; two buffers for what is between, one of which may be what is read;
-/// and one for [`Plan::scratch`] elements.
+/// The buffers of a transform: input and output, which may be the same; two intermediate buffers, one of which may be the input;
+/// and one buffer for [`StockhamPlan::scratch`] elements.
 #[derive(Clone, Copy)]
 pub(super) struct TransformBuffers<T> {
     pub(super) from: LinePointers<T>,
@@ -370,52 +380,69 @@ pub(super) struct TransformBuffers<T> {
 /// Real and imaginary parts.
 pub(super) type Z<V> = (V, V);
 
+/// # Safety
+/// The machine has the vectors.
+///
+/// # Safety
+/// The machine has the vectors.
 #[inline(always)]
 pub(super) unsafe fn plus<V: FftVector>(a: Z<V>, b: Z<V>) -> Z<V> {
     // SAFETY: instructions only, here and below.
     unsafe { (a.0.add(b.0), a.1.add(b.1)) }
 }
 
+/// # Safety
+/// The machine has the vectors.
+///
+/// # Safety
+/// The machine has the vectors.
 #[inline(always)]
 pub(super) unsafe fn minus<V: FftVector>(a: Z<V>, b: Z<V>) -> Z<V> {
     // SAFETY: as above.
     unsafe { (a.0.sub(b.0), a.1.sub(b.1)) }
 }
 
-/// `a + -i·d` and `a - -i·d`.
+/// Returns `a + -i·d` and `a - -i·d`.
+///
+/// # Safety
+/// The machine has the vectors.
 #[inline(always)]
 pub(super) unsafe fn quarter<V: FftVector>(a: Z<V>, d: Z<V>) -> [Z<V>; 2] {
     // SAFETY: as above.
     unsafe { [(a.0.add(d.1), a.1.sub(d.0)), (a.0.sub(d.1), a.1.add(d.0))] }
 }
 
-/// `a·w`.
+/// Returns `a·w`.
 #[inline(always)]
 pub(super) unsafe fn times<V: FftVector>(a: Z<V>, w: Z<V>) -> Z<V> {
     // SAFETY: as above.
     unsafe { (a.1.neg_mul_add(w.1, a.0.mul(w.0)), a.0.mul_add(w.1, a.1.mul(w.0))) }
 }
 
+/// # Safety
+/// The machine has the vectors.
 #[inline(always)]
 pub(super) unsafe fn scaled<V: FftVector>(z: Z<V>, f: V) -> Z<V> {
     // SAFETY: as above.
     unsafe { (z.0.mul(f), z.1.mul(f)) }
 }
 
-/// `f·z + c`.
+/// Returns `f·z + c`.
 #[inline(always)]
 pub(super) unsafe fn and<V: FftVector>(z: Z<V>, f: V, c: Z<V>) -> Z<V> {
     // SAFETY: as above.
     unsafe { (z.0.mul_add(f, c.0), z.1.mul_add(f, c.1)) }
 }
 
+/// # Safety
+/// The machine has the vectors.
 #[inline(always)]
 pub(super) unsafe fn conj<V: FftVector>(z: Z<V>) -> Z<V> {
     // SAFETY: as above.
     unsafe { (z.0, V::splat(V::Elem::default()).sub(z.1)) }
 }
 
-/// `e^(-2πi k/n)`, quarters of a turn exactly.
+/// Returns `e^(-2πi k/n)`; multiples of a quarter turn are exact.
 pub(super) fn root(k: usize, n: usize) -> (f64, f64) {
     match (4 * k).is_multiple_of(n) {
         true => [(1.0, 0.0), (0.0, -1.0), (-1.0, 0.0), (0.0, 1.0)][4 * k / n % 4],

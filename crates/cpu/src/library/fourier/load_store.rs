@@ -1,4 +1,4 @@
-//! Lines of a bundle in memory, and how they become vectors and lines again: turned where lines lie along memory.
+//! Reads lines from memory into vectors and writes them back. Contiguous lines are transposed.
 
 use super::lanes::{FftFloat, FftVector, LinePointers};
 use crate::gemm::Isa;
@@ -6,7 +6,7 @@ use crate::gemm::vector::Vector;
 use crate::library::SharedPtr;
 use crate::library::rearrange::{Axis, tiles};
 
-/// Where planar numbers are; the second pointer is null where they are real.
+/// A planar complex array; the second pointer is null if the numbers are real.
 #[derive(Clone, Copy)]
 pub(super) struct Planes<T> {
     pub(super) re: SharedPtr<T>,
@@ -14,35 +14,35 @@ pub(super) struct Planes<T> {
 }
 
 impl<T: FftFloat> Planes<T> {
-    /// Lines whose neighbours are neighbours in memory.
+    /// Returns the location of a bundle whose lines are adjacent in memory.
     #[inline(always)]
     pub(super) fn seats(&self, place: Place) -> LinePointers<T> {
         LinePointers { re: self.re.at(place.at), im: self.im.at(place.at), step: place.element }
     }
 }
 
-/// Lines of a bundle in memory.
+/// The lines of a bundle in memory.
 #[derive(Clone, Copy)]
 pub(super) struct Place {
     pub(super) at: usize,
-    /// From one line to the next, and from one element to the next.
+    /// The distance from one line to the next, and from one element to the next.
     pub(super) line: usize,
     pub(super) element: usize,
     pub(super) count: usize,
 }
 
-/// What elements are moved as.
+/// The integer type that is used to move elements.
 type Bits<V> = <<V as Vector>::Elem as FftFloat>::Bits;
 
-/// Elements of the largest tile, and lines of the largest bundle.
+/// The side of the largest tile, and the maximum number of lines of a bundle.
 pub(super) const TILE: usize = 8;
 const MOST_LINES: usize = 16;
 
-/// Transposes as many lines as there are lanes, square by square: the last one ends where lines end. Both sides say how far rows are from
-/// each other, and elements of a line.
+/// Transposes as many lines as there are lanes, tile by tile; the last tile ends where the lines end. Both sides have a row
+/// stride and an element stride.
 ///
 /// # Safety
-/// Both sides are there, and lines are no shorter than a square.
+/// Both sides are valid for `n` elements of each line, which are no fewer than a square has.
 #[inline(always)]
 unsafe fn transpose_tiles<V: FftVector>(
     (from, from_step, from_element): (*const V::Elem, usize, usize),
@@ -51,19 +51,21 @@ unsafe fn transpose_tiles<V: FftVector>(
 ) {
     let mut k = 0;
     while k < n {
-        // SAFETY: the caller's promise.
+        // SAFETY: both sides are valid for `n` elements of as many lines as there are lanes, and no square begins after
+        // element `n - LANES`.
         unsafe { V::turn(from.add(k * from_element), from_step, to.add(k * to_element), to_step) };
         k = if k + V::LANES == n { n } else { (k + V::LANES).min(n - V::LANES) };
     }
 }
 
-/// Reads `n` elements of a bundle's lines; element `k` of all of them goes to `to + k·step`, next to each other or with room for as many between.
+/// Reads `n` elements of a bundle's lines. Element `k` of all lines goes to `to + k·step`; `step` is one vector or two.
 ///
 /// # Safety
-/// The lines are there, and room for `n` vectors and no fewer than of a tile.
+/// `from` is valid for the lines at `place`, and `to` for `n` vectors, or for those of a tile where they are more.
 #[inline(always)]
 pub(super) unsafe fn read<V: FftVector>(from: *const V::Elem, place: Place, n: usize, to: *mut V::Elem, step: usize) {
-    // SAFETY: the caller's promise.
+    // SAFETY: `from` is valid for the lines at `place`, and `to` for `n` vectors that are `step` apart, or for a tile
+    // where that is more.
     unsafe {
         if place.line == 1 {
             for k in 0..n {
@@ -72,7 +74,7 @@ pub(super) unsafe fn read<V: FftVector>(from: *const V::Elem, place: Place, n: u
             return;
         }
         if place.count == V::LANES && place.element == 1 && n >= V::LANES {
-            // Code for a known distance between vectors is quicker.
+            // Code with a constant distance between vectors is faster.
             return match step == V::LANES {
                 true => transpose_tiles::<V>((from, place.line, 1), (to, V::LANES, V::LANES), n),
                 false => transpose_tiles::<V>((from, place.line, 1), (to, 2 * V::LANES, 2 * V::LANES), n),
@@ -84,13 +86,13 @@ pub(super) unsafe fn read<V: FftVector>(from: *const V::Elem, place: Place, n: u
         }
         let tile = <Bits<V> as tiles::Transpose>::TILE;
         if place.count >= tile && place.element == 1 {
-            // Lanes without a line keep what they have: lanes never meet.
+            // Lanes without a line keep their contents, since lanes are independent.
             let d = Axis { size: place.count, from: place.line as isize, to: 1 };
             let s = Axis { size: n.max(tile), from: 1, to: step as isize };
             if n >= tile {
                 return tiles::transpose(from.cast::<Bits<V>>(), to.cast::<Bits<V>>(), d, s, 0..n, Isa::Avx2);
             }
-            // Lines shorter than a tile are made as long first.
+            // Lines shorter than a tile are first copied into a tile.
             let mut lines = [V::Elem::default(); TILE * MOST_LINES];
             for j in 0..place.count {
                 V::load_first(from.add(j * place.line), n).store_first(lines.as_mut_ptr().add(j * tile), n);
@@ -111,10 +113,11 @@ pub(super) unsafe fn read<V: FftVector>(from: *const V::Elem, place: Place, n: u
 /// Writes `n` elements of a bundle's lines.
 ///
 /// # Safety
-/// The lines are there, and `n` vectors, and no fewer than of a tile.
+/// `to` is valid for the lines at `place`, and `from` for `n` vectors, or for those of a tile where they are more.
 #[inline(always)]
 pub(super) unsafe fn write<V: FftVector>(from: *const V::Elem, step: usize, to: *mut V::Elem, place: Place, n: usize) {
-    // SAFETY: the caller's promise.
+    // SAFETY: `from` has `n` vectors that are `step` apart, or a tile where that is more, and `to` is valid for the
+    // lines at `place`.
     unsafe {
         if place.line == 1 {
             for k in 0..n {
@@ -154,17 +157,19 @@ pub(super) unsafe fn write<V: FftVector>(from: *const V::Elem, step: usize, to: 
     }
 }
 
-/// How lines of so few elements that fill whole vectors become a vector for each element, or lines again: every vector is picked from all.
+/// Vector shuffles between very short contiguous lines and one vector per element:
+/// each output vector selects lanes from all input vectors.
 pub(super) struct Shuffle {
     n: usize,
     lanes: usize,
-    /// For each vector the lane that each of its lanes comes from, and for each of all vectors a mask of those that come from it.
+    /// For each output vector, the source lane of each lane;
+    /// and for each pair of vectors, the mask of lanes that come from the input vector.
     at: Vec<u32>,
     masks: Vec<u16>,
 }
 
 impl Shuffle {
-    /// None if lines are too long: up to 7 elements in 16 lanes, 5 in 8 and 3 in 4 are quicker so.
+    /// Returns `None` if lines are too long. Shuffles are faster for up to 7 elements with 16 lanes, 5 with 8 and 3 with 4.
     pub(super) fn new(n: usize, lanes: usize, back: bool) -> Option<Shuffle> {
         let source = |i: usize| match back {
             true => (i % n, i / n),
@@ -182,7 +187,7 @@ impl Shuffle {
         })
     }
 
-    /// Whether it is one for lines in such a place.
+    /// Returns whether the shuffle applies to lines at this location.
     #[inline(always)]
     pub(super) fn suits<V: FftVector>(&self, place: Place) -> bool {
         self.lanes == V::LANES && place.count == V::LANES && place.line == self.n && place.element == 1
@@ -193,7 +198,8 @@ impl Shuffle {
     #[inline(always)]
     pub(super) unsafe fn run<V: FftVector>(&self, from: *const V::Elem, step: usize, to: *mut V::Elem, to_step: usize) {
         for v in 0..self.n {
-            // SAFETY: the caller's promise.
+            // SAFETY: both sides are valid for `n` vectors at their steps and don't overlap; `masks` has `n · n`
+            // entries, and `at` has a vector for each `v`.
             unsafe {
                 let mut own = V::splat(V::Elem::default());
                 for s in 0..self.n {

@@ -1,15 +1,15 @@
-//! Fourier transforms, with the vectors of AVX2 or AVX-512 (`axes.rs`), or planned by `rustfft` (`planned.rs`).
+//! Fourier transforms, with AVX2 or AVX-512 vectors (`axes.rs`) or by the `rustfft` crate (`rustfft.rs`).
 //!
 //! | file | |
 //! | --- | --- |
 //! | `axes.rs` | several axes, one after the other |
-//! | `bundles.rs`, `blocks.rs` | many lines, one in each lane; several bundles at once |
-//! | `long_lines.rs`, `real_matrix.rs`, `line_ends.rs` | few long lines, each as a matrix; `line_shapes.rs` says of which sides |
-//! | `far_lines.rs` | such lines whose elements are far from each other |
-//! | `stockham.rs` | lines in lanes, of any length, pass by pass |
-//! | `butterflies.rs`, `odd.rs`, `primes.rs` | passes of a few elements, of small primes and of large ones |
-//! | `real_lines.rs`, `real_primes.rs` | real lines in lanes, of odd length |
-//! | `lanes.rs`, `moves.rs`, `squares.rs` | vectors with a line in each lane, and lines that become such |
+//! | `batched.rs`, `blocks.rs` | many lines, one per SIMD lane; several bundles at once |
+//! | `four_step.rs`, `real_matrix.rs`, `twiddle.rs` | few long lines, each as a matrix; `factor_plan.rs` chooses its shape |
+//! | `strided.rs` | long lines with strided elements |
+//! | `stockham.rs` | the passes over lines in lanes, for any length |
+//! | `butterflies.rs`, `direct_dft.rs`, `rader_bluestein.rs` | passes with small radices, small primes and large primes |
+//! | `real_lines.rs`, `real_primes.rs` | real lines of odd length in lanes |
+//! | `lanes.rs`, `load_store.rs`, `transpose.rs` | vectors with one line per lane, and their loads, stores and transposes |
 
 #[cfg(target_arch = "x86_64")]
 mod axes;
@@ -60,13 +60,13 @@ pub(super) fn thresholds() -> Vec<Threshold> {
     vec![]
 }
 
-/// The routine of a transform.
+/// Returns the routine of a transform.
 pub(super) fn prepare(op: &Fft, args: &[Type], outs: &[Type], machine: CpuContext) -> Option<Box<dyn OpRoutine>> {
     #[cfg(target_arch = "x86_64")]
     if let Some(own) = axes::prepare(op, args, outs, machine) {
         return Some(own);
     }
-    // Where `super::PORTABLE` is false, machines without vectors leave it to the interpreter.
+    // Where `super::PORTABLE` is false, machines without vector instructions use the interpreter.
     #[cfg(all(unix, target_arch = "x86_64", not(feature = "cranelift")))]
     return None;
     #[cfg(not(all(unix, target_arch = "x86_64", not(feature = "cranelift"))))]

@@ -1,15 +1,15 @@
-//! Transforms of primes as convolutions.
+//! Transforms of prime length as convolutions.
 //!
-//! Powers of a generator count all elements but the first: in their order the transform is a cyclic convolution of one element less
-//! (Rader). Where that length is no better, products with a chirp make it a convolution of any length that is long enough (Bluestein).
-//! Both are passes like those of other radices: they transform each group of elements in buffers of their own.
+//! Powers of a generator enumerate all elements but the first. In that order the transform is a cyclic convolution with one
+//! element less (Rader). If that length is not better, products with a chirp make it a convolution of any sufficient length
+//! (Bluestein). Both are passes like those of other radices: they transform each group of elements in separate buffers.
 
 use super::direct_dft::PassShape;
 use super::lanes::{FftFloat, FftVector, FinalScale, LinePointers, TransformBuffers, and, number, plus, root, times};
 use super::stockham::{StockhamPlan, cost, radices};
 use crate::gemm::vector::Float;
 
-/// The smallest generator of the numbers below a prime.
+/// Returns the smallest generator of the multiplicative group modulo a prime.
 pub(super) fn generator(p: usize) -> usize {
     let (mut m, mut divisors) = (p - 1, vec![]);
     for d in (2..).take_while(|d| d * d < p) {
@@ -37,7 +37,7 @@ fn power(base: usize, mut exponent: usize, p: usize) -> usize {
     result
 }
 
-/// The powers of a number from the zeroth on, as many as there are.
+/// Returns the powers of `g` modulo `p`, from the zeroth on.
 pub(super) fn powers(g: usize, p: usize) -> Vec<u32> {
     let mut at = 1;
     let next = |_| {
@@ -48,7 +48,7 @@ pub(super) fn powers(g: usize, p: usize) -> Vec<u32> {
     (1..p).map(next).collect()
 }
 
-/// The discrete Fourier transform in f64, of what is computed once: pass by pass as in `stockham.rs`.
+/// Computes the discrete Fourier transform of a table in f64, pass by pass as in `stockham.rs`.
 pub(super) fn spectrum(x: &[(f64, f64)]) -> Vec<(f64, f64)> {
     let n = x.len();
     let roots: Vec<(f64, f64)> = (0..n).map(|k| root(k, n)).collect();
@@ -74,13 +74,13 @@ pub(super) fn spectrum(x: &[(f64, f64)]) -> Vec<(f64, f64)> {
     from
 }
 
-/// A prime by way of a cyclic convolution of one element less.
+/// A transform of prime length by a cyclic convolution with one element less.
 pub(super) struct Rader<T> {
     plan: StockhamPlan<T>,
-    /// Where element `i` of the convolution comes from, and where that of its result goes.
+    /// The source index of element `i` of the convolution, and the destination index of its result.
     sources: Vec<u32>,
     targets: Vec<u32>,
-    /// The transform of the roots, over the length; the first one is 1.
+    /// The transform of the roots of unity, divided by the length; its first element is 1.
     kernel: Vec<T>,
 }
 
@@ -101,7 +101,7 @@ impl<T: FftFloat> Rader<T> {
     }
 
     /// # Safety
-    /// As for [`super::odd::odd`], with scratch as asked for.
+    /// As for [`super::odd::odd`], with scratch of the size that the plan asked for.
     #[inline(always)]
     pub(super) unsafe fn pass<V: FftVector<Elem = T>>(
         &self,
@@ -120,7 +120,8 @@ impl<T: FftFloat> Rader<T> {
         let end = self.plan.result_buffer(there, rest);
         for p in 0..each {
             for q in 0..s {
-                // SAFETY: the caller's promise; both buffers have room for `n` elements.
+                // SAFETY: `x` and `y` are valid for `m·s` elements, and both buffers in `z` for the `n` elements of the
+                // convolution.
                 unsafe {
                     let alone = x.get::<V>(q + s * p);
                     for (i, &j) in self.sources.iter().enumerate() {
@@ -131,7 +132,7 @@ impl<T: FftFloat> Rader<T> {
                         &self.plan,
                         TransformBuffers { from: first, to: middle, x: a, y: b, z, finish: finish_there },
                     );
-                    // What is added to the sum of all is added to each.
+                    // A term added to the sum of all elements is added to each result.
                     let sum = middle.get::<V>(0);
                     let over = V::splat(T::from_f64(-1.0 / n as f64));
                     middle.put(0, and(sum, over, alone));
@@ -151,7 +152,8 @@ impl<T: FftFloat> Rader<T> {
     }
 }
 
-/// The length of the quickest convolution for a transform of `n` elements by chirps, and its cycles for each of the `n` vectors.
+/// Returns the length of the fastest convolution for a transform of `n` elements by chirps,
+/// and its cycles for each of the `n` vectors.
 pub(super) fn chirp_length(n: usize) -> (usize, f64) {
     let least = 2 * n - 1;
     let mut best = (least.next_power_of_two(), f64::INFINITY);
@@ -163,16 +165,17 @@ pub(super) fn chirp_length(n: usize) -> (usize, f64) {
     best
 }
 
-/// A length by way of products with a chirp, whose convolution has a better one.
+/// A transform by products with a chirp and a convolution with a better length.
 pub(super) struct Chirp<T> {
     plan: StockhamPlan<T>,
     /// `e^(-πi k²/n)`.
     chirp: Vec<T>,
-    /// The transform of its inverse, over the length.
+    /// The transform of the inverse chirp, divided by the length.
     kernel: Vec<T>,
 }
 
-/// `e^(-πi k²/n)` for all elements, and the transform of its inverse at both ends of so many points, over their number.
+/// Returns `e^(-πi k²/n)` for all elements, and the transform of its inverse, mirrored at both ends of `points` points and
+/// divided by their number.
 pub(super) fn chirp<T: Float>(n: usize, points: usize) -> (Vec<T>, Vec<T>) {
     let chirp: Vec<(f64, f64)> = (0..n).map(|k| root(k * k % (2 * n), 2 * n)).collect();
     let mut both = vec![(0.0, 0.0); points];
@@ -198,7 +201,7 @@ impl<T: FftFloat> Chirp<T> {
     }
 
     /// # Safety
-    /// As for [`super::odd::odd`], with scratch as asked for.
+    /// As for [`super::odd::odd`], with scratch of the size that the plan asked for.
     #[inline(always)]
     pub(super) unsafe fn pass<V: FftVector<Elem = T>>(
         &self,
@@ -217,7 +220,8 @@ impl<T: FftFloat> Chirp<T> {
         let end = self.plan.result_buffer(there, rest);
         for p in 0..each {
             for q in 0..s {
-                // SAFETY: the caller's promise; both buffers have room for `n` elements.
+                // SAFETY: `x` and `y` are valid for `m·s` elements, and both buffers in `z` for the `n` elements of the
+                // convolution.
                 unsafe {
                     let zero = V::splat(T::default());
                     for j in 0..r {

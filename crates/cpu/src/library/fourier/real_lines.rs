@@ -1,15 +1,15 @@
-//! Fourier transforms of real lines of odd length, and back, with a line in each lane.
+//! Fourier transforms of real lines of odd length and their inverses, with one line per lane.
 //!
-//! Of `n = r·m` elements, sums of every `m`-th give `r` lines of `m`: one is real, and of the others, which are complex, half are the
-//! mirror images of the other half. So a real line takes half the work of a complex one. A prime is summed as it is defined, or is a
-//! convolution of real numbers (`real_primes.rs`).
+//! For `n = r·m` elements, sums over every `m`-th element give `r` lines of `m`: one is real; the others are complex, and half of
+//! them are mirror images of the other half. So a real line takes half the work of a complex one. A prime length is computed by
+//! the definition of the DFT, or as a convolution of real numbers (`real_primes.rs`).
 
 use super::direct_dft::{real_results, table};
 use super::lanes::{FftFloat, FftVector, FinalScale, LinePointers, TransformBuffers, conj, number, root, times};
 use super::real_primes::RealRader;
 use super::stockham::{StockhamPlan, cost};
 
-/// How real lines of an odd length are transformed.
+/// The plan for real lines of an odd length.
 pub(super) struct RealPlan<T> {
     pub(super) n: usize,
     how: RealAlgorithm<T>,
@@ -20,39 +20,40 @@ enum RealAlgorithm<T> {
     One,
     DirectDft(Sums<T>),
     Rader(RealRader<T>),
-    /// As complex ones.
+    /// A complex transform.
     Complex(StockhamPlan<T>),
 }
 
-/// Lines of `m` elements each.
+/// The decomposition into lines of `m` elements each.
 struct Sums<T> {
     r: usize,
     m: usize,
     table: Vec<T>,
-    /// Roots of unity for each element of a line and each line.
+    /// The twiddle factors for each element of a line and each line.
     turns: Vec<T>,
     plan: StockhamPlan<T>,
     rest: Box<RealPlan<T>>,
 }
 
-/// Where real lines are, and half their spectrum in room for all of it; which way; what results are multiplied by on the way back.
+/// The buffers: real lines, half their spectrum with space for the full spectrum, scratch; the direction; and the factor of the
+/// results of the inverse.
 #[derive(Clone, Copy)]
 pub(super) struct RealBuffers<T> {
     pub(super) back: bool,
     pub(super) real: *mut T,
-    /// From one element to the next.
+    /// The distance from one element to the next.
     pub(super) step: usize,
     pub(super) spectrum: LinePointers<T>,
     pub(super) factor: T,
     pub(super) z: *mut T,
 }
 
-/// The smallest prime factor of an odd number.
+/// Returns the smallest prime factor of an odd number.
 fn smallest_odd_factor(n: usize) -> usize {
     (3..).step_by(2).take_while(|r| r * r <= n).find(|&r| n.is_multiple_of(r)).unwrap_or(n)
 }
 
-/// Cycles for each real vector: of sums, as a convolution and as complex ones.
+/// Estimates the cycles per real vector: by the definition, as a convolution, and as a complex transform.
 fn costs(n: usize) -> [f64; 3] {
     let (r, m) = (smallest_odd_factor(n), n / smallest_odd_factor(n));
     let lines = (r - 1) as f64 / (2 * r) as f64;
@@ -61,7 +62,7 @@ fn costs(n: usize) -> [f64; 3] {
     [sums, rader, cost(n) + 8.0]
 }
 
-/// Cycles that a transform of an odd length is expected to take for each real vector.
+/// Estimates the cycles per real vector of a transform of odd length.
 pub(super) fn real_cost(n: usize) -> f64 {
     if n == 1 { 4.0 } else { costs(n).into_iter().fold(f64::INFINITY, f64::min) }
 }
@@ -82,11 +83,11 @@ impl<T: FftFloat> RealPlan<T> {
         RealPlan { n, how }
     }
 
-    /// Complex elements of scratch.
+    /// The number of complex elements of scratch.
     pub(super) fn scratch(&self) -> usize {
         match &self.how {
             RealAlgorithm::One => 0,
-            // Sums and differences; all lines; and what a line needs.
+            // Sums and differences, all lines, and the scratch of a line.
             RealAlgorithm::DirectDft(s) => self.n + s.r + 3 * s.m + s.plan.scratch.max(s.rest.scratch()),
             RealAlgorithm::Rader(r) => r.scratch(),
             RealAlgorithm::Complex(plan) => 3 * self.n + plan.scratch,
@@ -96,10 +97,12 @@ impl<T: FftFloat> RealPlan<T> {
     /// Transforms lines.
     ///
     /// # Safety
-    /// The machine has the instructions; lines, room for a whole spectrum and scratch as asked for are there, and don't overlap.
+    /// The machine has the instructions; the lines, a whole spectrum and scratch of the size that the plan asked for
+    /// are valid and don't overlap.
     #[inline(always)]
     pub(super) unsafe fn run<V: FftVector<Elem = T>>(&self, way: RealBuffers<T>) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the lines, a whole spectrum and scratch are valid and don't overlap, and the machine has the
+        // instructions.
         unsafe {
             match &self.how {
                 RealAlgorithm::One if way.back => V::load(way.spectrum.re).mul(V::splat(way.factor)).store(way.real),
@@ -114,14 +117,19 @@ impl<T: FftFloat> RealPlan<T> {
     }
 }
 
-/// Real lines as complex ones.
+/// Transforms real lines as complex ones.
+///
+/// # Safety
+/// `way` is valid for `n` elements at both ends, and its scratch `z` for two buffers of `n` complex vectors and the
+/// plan's own.
 #[inline(always)]
 unsafe fn transform_as_complex<V: FftVector>(plan: &StockhamPlan<V::Elem>, way: RealBuffers<V::Elem>) {
     let n = plan.n;
     let (x, y) = (way.z, way.z.wrapping_add(2 * V::LANES * n));
     let (from, to) = (LinePointers::buffer::<V>(x), LinePointers::buffer::<V>(plan.result_buffer(x, y)));
     let z = y.wrapping_add(2 * V::LANES * n);
-    // SAFETY: the caller's promise.
+    // SAFETY: `way` is valid for `n` elements at both ends, and its scratch `z` for two buffers of `n` complex vectors
+    // and the plan's own.
     unsafe {
         let zero = V::splat(V::Elem::default());
         let way_of = |from, to| TransformBuffers { from, to, x, y, z, finish: FinalScale::Factor(way.factor) };
@@ -159,7 +167,7 @@ impl<T: FftFloat> Sums<T> {
         Sums { r, m, table: table(r), turns, plan: StockhamPlan::new(m), rest: Box::new(RealPlan::new(m)) }
     }
 
-    /// Where sums and differences are, the real line, complex lines, and what a line needs.
+    /// The locations of the sums and differences, the real line, the complex lines, and the scratch of a line.
     #[inline(always)]
     fn places<V: FftVector<Elem = T>>(&self, z: *mut T) -> ([*mut T; 2], *mut T, LinePointers<T>, [*mut T; 3]) {
         let (half, l) = (self.r / 2, V::LANES);
@@ -170,18 +178,21 @@ impl<T: FftFloat> Sums<T> {
         ([z, z.wrapping_add(half * l)], real, LinePointers::buffer::<V>(lines), [x, y, rest])
     }
 
-    /// Elements of half the spectrum whose mirror images are those of a line.
+    /// Returns the elements of half the spectrum whose mirror images belong to a line.
     #[inline(always)]
     fn mirrored_elements(&self) -> impl Iterator<Item = usize> {
         let (r, end) = (self.r, self.r * self.m / 2 + 1);
         (0..end).step_by(r).flat_map(move |first| (first + r / 2 + 1).min(end)..(first + r).min(end))
     }
 
+    /// # Safety
+    /// `way` is valid for `r·m` elements at both ends, and its scratch for what the plan asked for.
     #[inline(always)]
     unsafe fn forward<V: FftVector<Elem = T>>(&self, way: RealBuffers<T>) {
         let (r, m, half, l) = (self.r, self.m, self.r / 2, V::LANES);
         let ([sums, differences], real, lines, [x, y, z]) = self.places::<V>(way.z);
-        // SAFETY: the caller's promise.
+        // SAFETY: `way` is valid for `r·m` elements at both ends, and `places` divides scratch of the size that the
+        // plan asked for.
         unsafe {
             for p in 0..m {
                 let first = V::load(way.real.add(p * way.step));
@@ -220,19 +231,22 @@ impl<T: FftFloat> Sums<T> {
                 let finish = FinalScale::Factor(T::from_f64(1.0));
                 V::transform(&self.plan, TransformBuffers { from, to: to.every_nth(k, r), x, y, z, finish });
             }
-            // What is left out is a mirror image.
+            // The remaining elements are mirror images.
             for k in self.mirrored_elements() {
                 to.put(k, conj(to.get::<V>(r * m - k)));
             }
         }
     }
 
+    /// # Safety
+    /// `way` is valid for `r·m` elements at both ends, and its scratch for what the plan asked for.
     #[inline(always)]
     unsafe fn back<V: FftVector<Elem = T>>(&self, way: RealBuffers<T>) {
         let (r, m, half, l) = (self.r, self.m, self.r / 2, V::LANES);
         let ([sums, differences], real, lines, [x, y, z]) = self.places::<V>(way.z);
         let from = way.spectrum;
-        // SAFETY: the caller's promise.
+        // SAFETY: `way` is valid for `r·m` elements at both ends, and `places` divides scratch of the size that the
+        // plan asked for.
         unsafe {
             let one = T::from_f64(1.0);
             V::real(
@@ -282,7 +296,7 @@ impl<T: FftFloat> Sums<T> {
     }
 }
 
-/// Where results go: element `p` of lines of `m` elements.
+/// The destination of results: element `p` of lines of `m` elements.
 struct Put<T> {
     lines: LinePointers<T>,
     m: usize,
@@ -291,9 +305,13 @@ struct Put<T> {
 }
 
 impl<T: FftFloat> Put<T> {
+    /// # Safety
+    /// The element's place and those of its mirror images are inside of the result.
+    /// # Safety
+    /// The element's place and those of its mirror images are inside of the result.
     #[inline(always)]
     unsafe fn all<V: FftVector<Elem = T>, const K: usize>(&self, k: usize, results: [(V, V); K], turns: &[T]) {
-        // SAFETY: the caller vouches for the lines.
+        // SAFETY: the spectrum is valid for element `k` and those after it, and for their mirror images.
         unsafe {
             for (i, &(even, odd)) in results.iter().enumerate() {
                 let (z, k) = (conj((even, odd)), k + i - 1);
@@ -305,7 +323,7 @@ impl<T: FftFloat> Put<T> {
     }
 }
 
-/// Where real results go.
+/// The destination of real results.
 struct PutReal<V: FftVector> {
     to: *mut V::Elem,
     step: usize,
@@ -316,7 +334,7 @@ struct PutReal<V: FftVector> {
 impl<V: FftVector> PutReal<V> {
     #[inline(always)]
     unsafe fn all<const K: usize>(&self, j: usize, results: [(V, V); K]) {
-        // SAFETY: the caller vouches for the line.
+        // SAFETY: the result is valid for elements `j` and on, and for their mirror images.
         unsafe {
             for (i, &(even, odd)) in results.iter().enumerate() {
                 even.sub(odd).mul(self.factor).store(self.to.add((j + i) * self.step));

@@ -1,7 +1,8 @@
-//! Long real lines of odd length: columns are real, and half the rows are mirror images of the other half.
+//! The four-step algorithm for long real lines of odd length:
+//! columns are real, and half of the rows are mirror images of the other half.
 //!
-//! Row `k1` has elements `k1 + n1·k2` of the spectrum. Of those up to half of all `k1`, elements beyond the middle of the spectrum stand for
-//! their mirror images, which no other row has.
+//! Row `k1` has the elements `k1 + n1·k2` of the spectrum. Only half of the rows are computed; their elements beyond the middle
+//! of the spectrum give the mirror images, which are in no other computed row.
 
 use super::batched::LineTransform;
 use super::four_step::{Columns, FourStepFft, Line};
@@ -12,7 +13,11 @@ use super::twiddle::Real;
 use std::ops::Range;
 
 impl<T: Real> FourStepFft<T> {
-    /// Columns of real lines of odd length, there or back.
+    /// Transforms the columns of real lines of odd length, forward or inverse.
+    ///
+    /// # Safety
+    /// The line and its scratch are valid for the plan, nothing else accesses these columns, and every place is inside
+    /// of its plane or buffer.
     #[inline(always)]
     pub(super) unsafe fn real_columns<V: FftVector<Elem = T>>(&self, units: Range<usize>, line: Line<T>) {
         let Columns::Real(plan) = &self.matrix.columns else { return };
@@ -24,7 +29,8 @@ impl<T: Real> FourStepFft<T> {
             let at = unit * V::LANES;
             let place = |element: usize| Place { at, line: 1, element, count: V::LANES.min(n2 - at) };
             let (real, row) = (place(n2), place(self.row()));
-            // SAFETY: the caller's promise; every place is inside of its plane or buffer.
+            // SAFETY: the line and its scratch are valid for the plan, nothing else accesses these columns, and every
+            // place is inside of its plane or buffer.
             unsafe {
                 let turns =
                     LinePointers::buffer::<V>(self.matrix.turns.as_ptr().add(unit * half * 2 * V::LANES).cast_mut());
@@ -53,7 +59,8 @@ impl<T: Real> FourStepFft<T> {
         }
     }
 
-    /// Where elements of row `k2` of the spectrum of a real line are, from `first` on: whether backwards, being mirror images.
+    /// Returns the location in half the spectrum of row `k2`'s elements from `first` on,
+    /// and whether they are mirrored and so stored backwards.
     #[inline(always)]
     fn mirrored_row(&self, first: usize, count: usize, k2: usize) -> (usize, bool) {
         let (n1, n2) = self.sides();
@@ -63,6 +70,9 @@ impl<T: Real> FourStepFft<T> {
         }
     }
 
+    /// # Safety
+    /// The line and its scratch are valid for the plan, nothing else accesses these rows, and every place is inside of
+    /// its plane or buffer.
     #[inline(always)]
     pub(super) unsafe fn real_rows<V: FftVector<Elem = T>>(&self, units: Range<usize>, line: Line<T>) {
         let ((n1, n2), (x, y, z)) = (self.sides(), (line.x.at(0), line.y.at(0), line.z.at(0)));
@@ -71,7 +81,8 @@ impl<T: Real> FourStepFft<T> {
         for unit in units {
             let first = unit * V::LANES;
             let count = V::LANES.min(n1 / 2 + 1 - first);
-            // SAFETY: the caller's promise; every place is inside of its plane or buffer.
+            // SAFETY: the line and its scratch are valid for the plan, nothing else accesses these rows, and every
+            // place is inside of its plane or buffer.
             unsafe {
                 self.turn_rows::<V>(first, count, line);
                 let finish = FinalScale::Factor(T::from_f64(1.0));
@@ -89,6 +100,9 @@ impl<T: Real> FourStepFft<T> {
         }
     }
 
+    /// # Safety
+    /// The line and its scratch are valid for the plan, nothing else accesses these rows, and every place is inside of
+    /// its plane or buffer.
     #[inline(always)]
     pub(super) unsafe fn back_rows<V: FftVector<Elem = T>>(&self, units: Range<usize>, line: Line<T>) {
         let ((n1, n2), (x, y, z)) = (self.sides(), (line.x.at(0), line.y.at(0), line.z.at(0)));
@@ -97,7 +111,8 @@ impl<T: Real> FourStepFft<T> {
         for unit in units {
             let first = unit * V::LANES;
             let count = V::LANES.min(n1 / 2 + 1 - first);
-            // SAFETY: the caller's promise; every place is inside of its plane or buffer.
+            // SAFETY: the line and its scratch are valid for the plan, nothing else accesses these rows, and every
+            // place is inside of its plane or buffer.
             unsafe {
                 for k2 in 0..n2 {
                     let (at, backwards) = self.mirrored_row(first, count, k2);
@@ -107,7 +122,7 @@ impl<T: Real> FourStepFft<T> {
                     own.put(k2, element);
                 }
                 if first == 0 {
-                    // What a real signal's spectrum can't hold is ignored.
+                    // Imaginary parts that the spectrum of a real signal cannot have are ignored.
                     *own.im = T::default();
                 }
                 let finish = FinalScale::Factor(T::from_f64(1.0));

@@ -1,8 +1,8 @@
-//! Real lines of prime length as convolutions of real numbers, there and back.
+//! Transforms of real lines of prime length, and their inverses, as convolutions of real numbers.
 //!
-//! In the order of a generator's powers the transform is a cyclic convolution with roots of unity (`primes.rs`), half a turn apart after half of
-//! them: real parts repeat and imaginary parts change their sign. So one real convolution, with the sum of both parts, has all results, and its
-//! even length is halved as other real lines are.
+//! In the order of a generator's powers, the transform is a cyclic convolution with roots of unity (`rader_bluestein.rs`). After
+//! half of the roots the conjugates follow: real parts repeat and imaginary parts change sign. So one real convolution, with the
+//! sum of both parts, gives all results. Its length is even, so it is halved like other real lines.
 
 use super::lanes::{
     FftFloat, FftVector, FinalScale, LinePointers, TransformBuffers, Z, conj, minus, number, plus, root, times,
@@ -11,15 +11,15 @@ use super::rader_bluestein::{generator, powers, spectrum};
 use super::real_lines::RealBuffers;
 use super::stockham::StockhamPlan;
 
-/// A prime as a real convolution of one element less.
+/// A transform of prime length by a real convolution with one element less.
 pub(super) struct RealRader<T> {
-    /// Of half that length.
+    /// The plan of the half-length complex transform.
     plan: StockhamPlan<T>,
     sources: Vec<u32>,
     targets: Vec<u32>,
-    /// Roots of the whole length, up to the half one.
+    /// The roots of unity of the full length, up to half of it.
     roots: Vec<T>,
-    /// Half the spectrum of what is convolved with, there and back.
+    /// Half the spectrum of the convolution kernels, for the forward and the inverse transform.
     kernels: [Vec<T>; 2],
 }
 
@@ -27,7 +27,7 @@ impl<T: FftFloat> RealRader<T> {
     pub(super) fn new(p: usize) -> RealRader<T> {
         let (g, n, h) = (generator(p), p - 1, (p - 1) / 2);
         let sources = powers(g, p);
-        // The inverse of a power is as far from the end.
+        // The inverse of a power is at the same distance from the end.
         let targets: Vec<u32> = (0..n).map(|i| sources[(n - i) % n]).collect();
         let kernel = |order: &[u32], sign: f64, over: f64| -> Vec<T> {
             let real = |&k: &u32| {
@@ -50,7 +50,12 @@ impl<T: FftFloat> RealRader<T> {
         2 * self.plan.n + self.plan.scratch
     }
 
-    /// Convolves the real elements in `a` with a kernel, and adds to all of them what is given; gives their sum, and where results are.
+    /// Convolves the real elements in `a` with a kernel and adds `also` to all results. Returns the sum of the elements, and the
+    /// address of the results.
+    ///
+    /// # Safety
+    /// `z` is valid for the two buffers of the convolution and the plan's scratch, and `kernel` has a root for each of
+    /// its elements.
     #[inline(always)]
     unsafe fn convolve_real<V: FftVector<Elem = T>>(&self, z: *mut T, kernel: &[T], also: V) -> (V, *mut T) {
         let (h, l) = (self.plan.n, V::LANES);
@@ -59,7 +64,8 @@ impl<T: FftFloat> RealRader<T> {
         let (there, rest) = (self.plan.result_buffer(a, b), self.plan.result_buffer(b, a));
         let end = self.plan.result_buffer(there, rest);
         let middle = LinePointers::buffer::<V>(there);
-        // SAFETY: the caller's promise.
+        // SAFETY: `z` is valid for the two buffers of the convolution and the plan's scratch, and `kernel` has a root
+        // for each of its elements.
         unsafe {
             let one = FinalScale::Factor(T::from_f64(1.0));
             V::transform(
@@ -75,14 +81,14 @@ impl<T: FftFloat> RealRader<T> {
             for k in 1..=h / 2 {
                 let (x, y) = (middle.get::<V>(k), conj(middle.get::<V>(h - k)));
                 let w = number(self.roots.as_ptr().add(2 * k));
-                // Twice the even part, and twice the odd one, turned.
+                // Twice the even part, and twice the odd part times a root of unity.
                 let (even, odd) = (plus(x, y), minus(x, y));
                 let odd = times((odd.1, V::splat(T::default()).sub(odd.0)), w);
                 let (x, y) = (plus(even, odd), conj(minus(even, odd)));
                 let x = times(x, number(kernel.as_ptr().add(2 * k)));
                 let y = conj(times(y, number(kernel.as_ptr().add(2 * (h - k)))));
                 let (even, odd) = (plus(x, y), times(minus(x, y), conj(w)));
-                // The quarter of `even + i·odd`, and of that of the mirror images.
+                // A quarter of `even + i·odd`, and of the same for the mirror images.
                 let quarter = V::splat(T::from_f64(0.25));
                 let (u, v): (Z<V>, Z<V>) =
                     ((even.0.sub(odd.1), even.1.add(odd.0)), (even.0.add(odd.1), odd.0.sub(even.1)));
@@ -96,10 +102,12 @@ impl<T: FftFloat> RealRader<T> {
         }
     }
 
+    /// # Safety
+    /// `way` is valid for `2h + 1` elements at both ends, and its scratch for the convolution.
     #[inline(always)]
     pub(super) unsafe fn forward<V: FftVector<Elem = T>>(&self, way: RealBuffers<T>) {
         let (h, l) = (self.plan.n, V::LANES);
-        // SAFETY: the caller's promise.
+        // SAFETY: `way` is valid for `2h + 1` elements at both ends, and its scratch for the convolution.
         unsafe {
             let first = V::load(way.real);
             for (i, &j) in self.sources.iter().enumerate() {
@@ -117,10 +125,12 @@ impl<T: FftFloat> RealRader<T> {
         }
     }
 
+    /// # Safety
+    /// `way` is valid for `2h + 1` elements at both ends, and its scratch for the convolution.
     #[inline(always)]
     pub(super) unsafe fn back<V: FftVector<Elem = T>>(&self, way: RealBuffers<T>) {
         let (h, l) = (self.plan.n, V::LANES);
-        // SAFETY: the caller's promise.
+        // SAFETY: `way` is valid for `2h + 1` elements at both ends, and its scratch for the convolution.
         unsafe {
             let first = V::load(way.spectrum.re);
             for (i, &k) in self.targets[..h].iter().enumerate() {

@@ -1,7 +1,9 @@
-//! Fourier transforms, planned by `rustfft`: bundles of neighbouring lines, each read, transformed and written while it is in cache.
+//! Fourier transforms by the `rustfft` crate, in bundles of adjacent lines:
+//! each bundle is read, transformed and written while it is in cache.
 //!
-//! A real line of even length is transformed as a complex one of half the length, its even and odd elements together, and
-//! taken apart with the roots of unity: so other axes have only half the spectrum to transform, too.
+//! A real line of even length is transformed as a complex line of half the length (even elements as real parts, odd elements as
+//! imaginary parts), and its spectrum is then separated with the roots of unity. So the other axes also
+//! have only half the spectrum to transform.
 
 use crate::library::along::{AxisLines, LANES};
 use crate::library::planner::planner;
@@ -16,26 +18,26 @@ use std::f64::consts::TAU;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// One axis of a transform: its lines, and the plan of one.
+/// One axis of a transform: its lines and their plan.
 struct Pass<T: FftNum> {
     lines: AxisLines,
     plan: Arc<dyn rustfft::Fft<T>>,
 }
 
-/// A transform of several axes.
+/// A transform over several axes.
 struct Transform<T: FftNum> {
     kind: FftKind,
-    /// The axis that real transforms halve, by lines of the complex side.
+    /// The axis that real transforms halve, with the lines of the complex side.
     last: Pass<T>,
     others: Vec<Pass<T>>,
-    /// Complex elements: those of the side that other axes work on.
+    /// The number of complex elements on the side where the other axes are transformed.
     work: usize,
-    /// Real elements of a line along the last axis.
+    /// The number of real elements of a line along the last axis.
     n: usize,
-    /// Roots of unity up to the half one, where real lines are halved.
+    /// The roots of unity up to half of the length, where real lines are halved.
     roots: Vec<Complex<T>>,
     factor: T,
-    /// Complex elements of scratch for each worker: a bundle, then what a plan asks for.
+    /// The number of complex scratch elements per worker: a bundle, then the plan's scratch.
     bundle: usize,
     each: usize,
     threads: usize,
@@ -59,7 +61,7 @@ fn number<T: FftNum>(x: f64) -> T {
 impl<T: FftNum> Transform<T> {
     fn new(op: &Fft, args: &[Type], outs: &[Type], machine: CpuContext) -> Option<Transform<T>> {
         let (last, others) = op.axes.split_last().expect("at least one axis");
-        // The full side and the complex side, which are one unless the transform is real.
+        // The real side and the complex side; the same unless the transform is real.
         let (full, complex) = match op.kind {
             FftKind::InverseReal { .. } => (&outs[0], &args[0]),
             _ => (&args[0], &outs[0]),
@@ -79,7 +81,7 @@ impl<T: FftNum> Transform<T> {
         let scale = if inverse { 1.0 / points } else { 1.0 };
         let factor = number(if inverse && halved { 2.0 * scale } else { scale });
         let root = |k: usize| {
-            // Quarters of a turn are exact: elements that are real stay so.
+            // Multiples of a quarter turn are exact, so real elements stay real.
             let (re, im) = match (4 * k).is_multiple_of(n) {
                 true => [(1.0, 0.0), (0.0, -1.0), (-1.0, 0.0), (0.0, 1.0)][4 * k / n % 4],
                 false => {
@@ -107,8 +109,8 @@ impl<T: FftNum> Transform<T> {
         })
     }
 
-    /// Transforms bundles of lines: `load` writes them one after the other, `store` takes them from there. Both are given the
-    /// outer index, the first line and the number of lines.
+    /// Transforms bundles of lines. `load` writes the lines contiguously to a buffer, `store` takes them from there. Both
+    /// receive the outer index, the first line and the number of lines.
     fn transform_lines(
         &self,
         pool: &ThreadPool,
@@ -137,14 +139,14 @@ impl<T: FftNum> Transform<T> {
         });
     }
 
-    /// An axis of the complex side, where it is.
+    /// Transforms an axis of the complex side in place.
     fn in_place(&self, pool: &ThreadPool, pass: &Pass<T>, work: SharedPtr<Complex<T>>, scratch: SharedPtr<Complex<T>>) {
         let l = pass.lines;
         let place = move |(outer, first, _): (usize, usize, usize), k: usize| (outer * l.n + k) * l.inner + first;
         let load = |at: (usize, usize, usize), lines: &mut [Complex<T>]| {
             for k in 0..l.n {
                 for j in 0..at.2 {
-                    // SAFETY: inside the tensor; nobody else has these lines.
+                    // SAFETY: inside the tensor; nothing else accesses these lines.
                     lines[j * l.n + k] = unsafe { *work.at(place(at, k) + j) };
                 }
             }
@@ -160,18 +162,18 @@ impl<T: FftNum> Transform<T> {
         self.transform_lines(pool, pass, scratch, &load, &store);
     }
 
-    /// The spectrum's element `k` of a real line from the transform `z` of its halves.
+    /// Computes element `k` of the spectrum of a real line from its half-length transform `z`.
     #[inline(always)]
     fn untangle(&self, z: &[Complex<T>], k: usize) -> Complex<T> {
         let h = z.len();
         let (a, b) = (z[k % h], z[(h - k) % h].conj());
         let half: T = number(0.5);
         let (even, odd) = ((a + b) * half, (a - b) * half);
-        // (a - b) / 2i, turned.
+        // (a - b) / 2i, times a root of unity.
         even + self.roots[k] * Complex { re: odd.im, im: -odd.re }
     }
 
-    /// Element `k` of the transform of a real line's halves from its spectrum.
+    /// Computes element `k` of the half-length transform of a real line from its spectrum.
     #[inline(always)]
     fn merge_spectrum(&self, spectrum: impl Fn(usize) -> Complex<T>, k: usize) -> Complex<T> {
         let h = self.n / 2;
@@ -215,7 +217,7 @@ impl<T: FftNum> OpRoutine for Transform<T> {
             let source = |i: usize| if alone { read(i) } else { unsafe { *work.at(i) } };
             let load = |at: (usize, usize, usize), lines: &mut [Complex<T>]| {
                 for (j, line) in lines.chunks_exact_mut(h).enumerate() {
-                    // What a real signal's spectrum can't hold is ignored.
+                    // Imaginary parts that the spectrum of a real signal cannot have are ignored.
                     let spectrum = |k: usize| {
                         let z = source(complex(at, k) + j);
                         let edge = k == 0 || 2 * k == n;

@@ -1,15 +1,18 @@
-//! Stockham's passes over vectors with a line in each lane, for lengths of any factors.
+//! Stockham's algorithm over vectors with one line per lane, for lengths with any factors.
 //!
-//! The first pass reads lines where they are, and the last one writes them where they go: stores are what passes wait for. Radices
-//! that have no code of their own are odd primes: the smaller ones are summed as they are defined (`odd.rs`), larger ones become
-//! convolutions (`primes.rs`), whichever is expected to be quicker.
+//! The first pass reads the lines in place, and the last one writes them to their destination, because stores limit the speed of
+//! passes. Radices without a specialized butterfly are odd primes: smaller ones use the definition of the DFT (`direct_dft.rs`),
+//! larger ones a convolution (`rader_bluestein.rs`), whichever has the lower estimated cost.
 
 use super::butterflies::{SMALL, small};
 use super::direct_dft::{PassShape, odd_radix_pass, table};
 use super::lanes::{FftFloat, FftVector, FinalScale, LinePointers, StridedWalk, TransformBuffers, number, root, times};
 use super::rader_bluestein::{Chirp, Rader, chirp_length};
 
-/// One pass but the last: lines of `m` elements, `s` of them interleaved, become those of `m / R`.
+/// Does a pass that is not the last: `s` interleaved lines of `m` elements become lines of `m / R`.
+///
+/// # Safety
+/// Both sides are valid for `m·s` elements, and the table has a multiplier for each turn.
 #[inline(always)]
 unsafe fn pass<V: FftVector, const R: usize>(
     x: LinePointers<V::Elem>,
@@ -19,7 +22,7 @@ unsafe fn pass<V: FftVector, const R: usize>(
     turns: *const V::Elem,
 ) {
     let each = m / R;
-    // SAFETY: the caller vouches for `m·s` elements on both sides, and for the turns.
+    // SAFETY: both sides are valid for `m·s` elements, and the table has a multiplier for each turn.
     unsafe {
         let zero = V::splat(V::Elem::default());
         for p in 0..each {
@@ -44,7 +47,10 @@ unsafe fn pass<V: FftVector, const R: usize>(
     }
 }
 
-/// The last pass, of `s` interleaved lines of `R` elements.
+/// Does the last pass, over `s` interleaved lines of `R` elements.
+///
+/// # Safety
+/// Both sides are valid for `R·s` elements, and there are as many multipliers.
 #[inline(always)]
 unsafe fn last_pass<V: FftVector, const R: usize>(
     x: LinePointers<V::Elem>,
@@ -53,7 +59,7 @@ unsafe fn last_pass<V: FftVector, const R: usize>(
     table: *const V::Elem,
     finish: FinalScale<V::Elem>,
 ) {
-    // SAFETY: the caller vouches for `R·s` elements on both sides, and as many multipliers.
+    // SAFETY: both sides are valid for `R·s` elements, and there are as many multipliers.
     unsafe {
         let zero = V::splat(V::Elem::default());
         for q in 0..s {
@@ -70,9 +76,9 @@ unsafe fn last_pass<V: FftVector, const R: usize>(
     }
 }
 
-/// How a radix is transformed.
+/// The algorithm for a radix.
 enum RadixAlgorithm<T> {
-    /// In registers, or by sums; with a table from 7 on.
+    /// A specialized butterfly, or the definition of the DFT; with a table for radices of 7 and more.
     DirectDft(Vec<T>),
     Rader(Box<Rader<T>>),
     Chirp(Box<Chirp<T>>),
@@ -80,21 +86,21 @@ enum RadixAlgorithm<T> {
 
 struct RadixPass<T> {
     shape: PassShape,
-    /// Where its turns begin.
+    /// The offset of the pass's twiddle factors.
     turns: usize,
     how: RadixAlgorithm<T>,
 }
 
-/// How lines of a length are transformed.
+/// The plan for lines of one length.
 pub(super) struct StockhamPlan<T> {
     pub(super) n: usize,
     passes: Vec<RadixPass<T>>,
     turns: Vec<T>,
-    /// Complex elements that passes need beside both buffers.
+    /// The number of complex scratch elements that passes need in addition to both buffers.
     pub(super) scratch: usize,
 }
 
-/// The way of a prime.
+/// The algorithm for a prime.
 #[derive(Clone, Copy, PartialEq)]
 enum Choice {
     Sums,
@@ -102,7 +108,7 @@ enum Choice {
     Chirp(usize),
 }
 
-/// Cycles that a pass of a radix takes for each vector, real and imaginary; those of primes by the quickest way.
+/// Estimates the cycles of a pass per complex vector; for primes, of the fastest algorithm.
 fn pass_cost(r: usize) -> (f64, Choice) {
     let sums = match r {
         0..=4 => 7.0,
@@ -116,7 +122,7 @@ fn pass_cost(r: usize) -> (f64, Choice) {
         return (sums, Choice::Sums);
     }
     let n = (r - 1) as f64;
-    // Summing up a table of r²/2 numbers beyond some size is never best: don't ask further.
+    // For large radices, a table of r²/2 numbers is never fastest, so its cost is not estimated.
     let rader = (2.0 * cost(r - 1) * n / r as f64 + 16.0, Choice::Rader);
     let (points, each) = chirp_length(r);
     let chirp = (each + 14.0, Choice::Chirp(points));
@@ -127,11 +133,11 @@ fn pass_cost(r: usize) -> (f64, Choice) {
     best
 }
 
-/// Radices of a length.
+/// Returns the radices of a length.
 pub(super) fn radices(n: usize) -> Vec<usize> {
     let (mut m, mut all) = (n, vec![]);
     while m > 1 {
-        // Sixteen are better as four fours than as two eights.
+        // A factor of 16 is faster as 4 · 4 than as 8 · 2.
         let own = SMALL.into_iter().find(|&r| m.is_multiple_of(r) && (m, r) != (16, 8));
         let prime = || (17..).step_by(2).take_while(|r| r * r <= m).find(|&r| m.is_multiple_of(r)).unwrap_or(m);
         let r = own.unwrap_or_else(prime);
@@ -141,7 +147,7 @@ pub(super) fn radices(n: usize) -> Vec<usize> {
     all
 }
 
-/// Cycles that a transform of this length is expected to take for each vector, real and imaginary.
+/// Estimates the cycles of a transform of this length per complex vector.
 pub(super) fn cost(n: usize) -> f64 {
     radices(n).iter().map(|&r| pass_cost(r).0).sum()
 }
@@ -173,7 +179,7 @@ impl<T: FftFloat> StockhamPlan<T> {
         StockhamPlan { n, passes, turns, scratch }
     }
 
-    /// The buffer in which a result can be that is not written where it goes, if what is read is not in `y`.
+    /// Returns the buffer that contains the result if it is not written to a destination and the input is not in `y`.
     pub(super) fn result_buffer(&self, x: *mut T, y: *mut T) -> *mut T {
         if self.passes.len().is_multiple_of(2) { x } else { y }
     }
@@ -186,7 +192,7 @@ impl<T: FftFloat> StockhamPlan<T> {
     pub(super) unsafe fn passes<V: FftVector<Elem = T>>(&self, way: TransformBuffers<T>) {
         let TransformBuffers { mut from, to: end, x, y, z, finish } = way;
         if self.passes.is_empty() {
-            // SAFETY: the caller's promise.
+            // SAFETY: both ends are valid for the single element of such a line.
             return unsafe { last_pass::<V, 1>(from, end, 1, self.turns.as_ptr(), finish) };
         }
         for (i, RadixPass { shape, turns, how }) in self.passes.iter().enumerate() {
@@ -194,7 +200,8 @@ impl<T: FftFloat> StockhamPlan<T> {
             let to = if is_last { end } else { LinePointers::buffer::<V>(if i.is_multiple_of(2) { y } else { x }) };
             let end = if is_last { Some(finish) } else { None };
             let (turns, shape) = (self.turns.as_ptr().wrapping_add(*turns), *shape);
-            // SAFETY: the caller's promise, and the passes' own.
+            // SAFETY: both ends and both buffers are valid for `n` elements, and a pass reads one of them and writes
+            // another; its tables are the plan's.
             unsafe {
                 match (how, end) {
                     (RadixAlgorithm::Rader(by), _) => by.pass::<V>(from, to, shape, turns, end, z),

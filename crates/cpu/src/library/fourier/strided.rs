@@ -1,4 +1,4 @@
-//! Long lines whose elements are far from each other: they are turned, transformed as lines along memory, and turned back.
+//! Long lines with strided elements: they are transposed, transformed as contiguous lines, and transposed back.
 
 use super::batched::LineTransform;
 use super::four_step::{FourStepFft, Line, Phase};
@@ -10,12 +10,12 @@ use crate::library::{SharedPtr, in_ranges};
 use crate::pool::ThreadPool;
 use std::ops::Range;
 
-/// Elements of lines that are turned at a time.
+/// The number of elements of lines that are transposed at a time.
 const AT_ONCE: usize = 512;
-/// Cycles for an element that is turned there and back, both parts.
+/// The estimated cycles per element for both transposes of both parts.
 pub(super) const CYCLES: f64 = 8.0;
 
-/// Lines of which `inner` lie beside each other, in `outer` places.
+/// A transform of `outer` groups of `inner` adjacent lines.
 pub(super) struct StridedFft<T> {
     pub(super) long: FourStepFft<T>,
     pub(super) outer: usize,
@@ -23,7 +23,7 @@ pub(super) struct StridedFft<T> {
 }
 
 impl<T: Real> StridedFft<T> {
-    /// Elements of a plane of turned lines, as they are read and as they are written.
+    /// The number of elements of a plane of transposed lines, as they are read and as they are written.
     fn plane_elements(&self) -> [usize; 2] {
         [self.long.source, self.long.target].map(|n| (self.outer * self.inner * n).next_multiple_of(16))
     }
@@ -33,7 +33,7 @@ impl<T: Real> StridedFft<T> {
         self.long.scratch() + 2 * (source + target)
     }
 
-    /// Turns a plane: lines of `n` elements are beside each other, or along memory.
+    /// Transposes a plane between adjacent lines of `n` elements and contiguous lines.
     ///
     /// # Safety
     /// Both are planes of all lines.
@@ -53,7 +53,8 @@ impl<T: Real> StridedFft<T> {
                 let (first, k) = (unit / pieces * n * inner, unit % pieces * AT_ONCE);
                 let size = AT_ONCE.min(n - k);
                 let (beside, line) = (first + k * inner, first + k);
-                // SAFETY: the caller's promise; pieces don't overlap.
+                // SAFETY: `from` and `to` are valid for all lines, pieces are inside them, and the pieces of different
+                // units don't overlap.
                 unsafe {
                     let (x, y, d, s) = match along {
                         true => (
@@ -93,7 +94,8 @@ impl<T: Real> StridedFft<T> {
             Planes { re: SharedPtr(scratch.at(a)), im: SharedPtr(scratch.at(b)) },
             Planes { re: SharedPtr(scratch.at(c)), im: SharedPtr(scratch.at(d)) },
         );
-        // SAFETY: the caller's promise.
+        // SAFETY: `from` and `to` are valid for all lines, and `scratch` for four planes and the scratch of `long`,
+        // which are disjoint.
         unsafe {
             self.transpose_plane(pool, isa, from.re, read.re, self.long.source, false);
             if self.long.kind != LineTransform::Real {

@@ -1,6 +1,6 @@
-//! Cholesky and LU factors of many small matrices, one in each lane of the vectors: none of them is large enough to fill vectors by itself.
+//! Cholesky and LU factors of many small matrices, one matrix per SIMD lane: a single small matrix cannot fill vectors by itself.
 //!
-//! Element `(i, j)` of all matrices of a bundle is a vector. Lanes never meet; those without a matrix repeat the last one.
+//! Element `(i, j)` of all matrices of a bundle is one vector. Lanes are independent; lanes without a matrix repeat the last matrix.
 
 use super::super::rearrange::{Axis, tiles};
 use super::super::{CpuContext, OpRoutine, Pointers, SharedPtr, in_ranges};
@@ -14,9 +14,9 @@ use ir::{DType, Type};
 use std::marker::PhantomData;
 use std::ops::Range;
 
-/// Rows and columns of a matrix, at most.
+/// The maximum number of rows and columns of a matrix.
 pub(super) const MAX_BATCHED_SIZE: usize = 64;
-/// Lanes of the widest vector.
+/// The number of lanes of the widest vector.
 const LANES: usize = 16;
 
 struct BatchedFactorization<T> {
@@ -30,7 +30,7 @@ struct BatchedFactorization<T> {
     elements: PhantomData<fn() -> T>,
 }
 
-/// The factors of a batch that fills most of the lanes.
+/// Returns the routine for a batch that fills most of the lanes.
 pub(super) fn prepare(
     kind: FactorizationKind,
     a: &Type,
@@ -64,14 +64,14 @@ pub(super) fn prepare(
 }
 
 impl<T: Real> BatchedFactorization<T> {
-    /// Elements of scratch for each worker.
+    /// The number of scratch elements of each worker.
     fn each(&self) -> usize {
         self.m * self.n * self.lanes
     }
 
     /// # Safety
-    /// Operands and results are those of the op, nobody else has these bundles, `work` is as large as asked for, and the machine has the
-    /// vectors.
+    /// Operands and results are those of the op, nothing else accesses these bundles, `work` has the size that the plan
+    /// asked for, and the machine has the vectors.
     #[inline(always)]
     unsafe fn bundles<V: Vector<Elem = T>>(
         &self,
@@ -84,7 +84,8 @@ impl<T: Real> BatchedFactorization<T> {
         for bundle in bundles {
             let first = bundle * l;
             let count = l.min(self.batch - first);
-            // SAFETY: the caller's promise.
+            // SAFETY: operands and results are those of the op, `work` is as large as asked for, nothing else accesses
+            // these bundles, and the machine has the vectors.
             unsafe {
                 let (x, y) = (args[0].cast::<T>().add(first * size), outs[0].cast::<T>().add(first * size));
                 let (lines, lanes) = (size as isize, l as isize);
@@ -109,19 +110,23 @@ impl<T: Real> BatchedFactorization<T> {
         }
     }
 
-    /// The lower factors in place of the lower triangles, zeros above; NaN below where a matrix is not positive definite.
+    /// Computes the lower factors in place of the lower triangles, with zeros above.
+    /// The lower triangle is NaN where a matrix is not positive definite.
+    ///
+    /// # Safety
+    /// `a` is valid for a bundle of matrices, and the machine has the vectors.
     #[inline(always)]
     unsafe fn cholesky<V: Vector<Elem = T>>(&self, a: *mut T) {
         const ROWS: usize = 4;
         let (n, l) = (self.n, V::LANES);
         let at = |i: usize, j: usize| a.wrapping_add((i * n + j) * l);
         let mut definite = [true; LANES];
-        // SAFETY: the caller vouches for the matrices and the vectors.
+        // SAFETY: `a` is valid for a bundle of matrices, and the machine has the vectors.
         unsafe {
             let minus = V::splat(-T::ONE);
             let load = |i: usize, j: usize| V::load(at(i, j).cast_const());
             for j in 0..n {
-                // The rest of the column, some rows at a time: what those before say of it.
+                // Compute the rest of the column, some rows at a time, by subtracting the products of the columns before.
                 for i in (j..n).step_by(ROWS) {
                     let rows = ROWS.min(n - i);
                     if rows == ROWS {
@@ -161,14 +166,17 @@ impl<T: Real> BatchedFactorization<T> {
         }
     }
 
-    /// `L` and `U` in place, with the rows exchanged; the pivot of each step, for each lane.
+    /// Computes `L` and `U` in place, with row exchanges. Returns the pivot of each step for each lane.
+    ///
+    /// # Safety
+    /// `a` is valid for a bundle of matrices, and the machine has the vectors.
     #[inline(always)]
     unsafe fn lu<V: Vector<Elem = T>>(&self, a: *mut T) -> [[u8; LANES]; MAX_BATCHED_SIZE] {
         let (m, n, l) = (self.m, self.n, V::LANES);
         let at = |i: usize, j: usize| a.wrapping_add((i * n + j) * l);
         let mut pivots = [[0; LANES]; MAX_BATCHED_SIZE];
         for k in 0..m.min(n) {
-            // SAFETY: the caller vouches for the matrices and the vectors.
+            // SAFETY: `a` is valid for a bundle of matrices, and the machine has the vectors.
             unsafe {
                 let lanes = |i: usize, j: usize| std::slice::from_raw_parts(at(i, j).cast_const(), l);
                 let (mut most, mut best) = ([T::ZERO; LANES], [k as u8; LANES]);
@@ -187,7 +195,7 @@ impl<T: Real> BatchedFactorization<T> {
                     }
                 }
                 pivots[k] = best;
-                // Reciprocals of pivots that have one; others are for one lane at a time.
+                // Multiply by reciprocals of pivots of usual size; other pivots are handled one lane at a time.
                 let usual = |x: &T| (1e-30..1e30).contains(&x.abs().wide());
                 if !lanes(k, k).iter().all(usual) {
                     (0..l).for_each(|lane| self.eliminate_column(a.add(lane), l, k));
@@ -209,10 +217,10 @@ impl<T: Real> BatchedFactorization<T> {
         pivots
     }
 
-    /// One step of one matrix, whose elements are `l` apart.
+    /// Does one elimination step of one matrix, whose elements are `l` apart.
     unsafe fn eliminate_column(&self, a: *mut T, l: usize, k: usize) {
         let at = |i: usize, j: usize| a.wrapping_add((i * self.n + j) * l);
-        // SAFETY: the caller vouches for the matrix.
+        // SAFETY: the matrix is valid for its size.
         unsafe {
             let top = *at(k, k);
             if top == T::ZERO {
@@ -226,7 +234,7 @@ impl<T: Real> BatchedFactorization<T> {
         }
     }
 
-    /// Writes pivots, and the permutations that they are.
+    /// Writes the pivots and the corresponding permutations.
     unsafe fn write_order(
         &self,
         pivots: &[[u8; LANES]; MAX_BATCHED_SIZE],
@@ -237,7 +245,7 @@ impl<T: Real> BatchedFactorization<T> {
         let steps = self.m.min(self.n);
         for lane in 0..count {
             let mut order: [i32; MAX_BATCHED_SIZE] = std::array::from_fn(|i| i as i32);
-            // SAFETY: the caller vouches for the results.
+            // SAFETY: the results are valid for their sizes.
             unsafe {
                 let to = outs[1].cast::<i32>().add((first + lane) * steps);
                 for (k, pivots) in pivots.iter().enumerate().take(steps) {
@@ -250,15 +258,19 @@ impl<T: Real> BatchedFactorization<T> {
         }
     }
 
+    /// # Safety
+    /// As for `bundles`, and the machine has the target features.
     #[target_feature(enable = "avx512f,avx512vl,avx512dq,avx512bw,fma")]
     unsafe fn bundles_avx512(&self, bundles: Range<usize>, args: &[*const u8], outs: &[*mut u8], work: *mut T) {
-        // SAFETY: the caller's promise.
+        // SAFETY: `bundles` has the contract of this function, and gets its arguments unchanged.
         unsafe { self.bundles::<T::Avx512>(bundles, args, outs, work) }
     }
 
+    /// # Safety
+    /// As for `bundles`, and the machine has the target features.
     #[target_feature(enable = "avx2,fma")]
     unsafe fn bundles_avx2(&self, bundles: Range<usize>, args: &[*const u8], outs: &[*mut u8], work: *mut T) {
-        // SAFETY: the caller's promise.
+        // SAFETY: `bundles` has the contract of this function, and gets its arguments unchanged.
         unsafe { self.bundles::<T::Avx2>(bundles, args, outs, work) }
     }
 }

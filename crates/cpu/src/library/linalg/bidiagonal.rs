@@ -1,5 +1,5 @@
-//! Singular values of larger matrices: reflections to two diagonals, then implicit QR (Golub and Reinsch). Large matrices are reduced, and their
-//! reflections put together, by blocks of columns; their vectors are found by dividing ([`bisected`]).
+//! Singular values: Householder bidiagonalization, then implicit QR (Golub and Reinsch). Large matrices are reduced, and their
+//! reflections accumulated, in blocks of columns; their vectors are computed by divide and conquer (`bidiagonal_dc`).
 
 use super::blocked::{BLOCK, ProductRunner, blocks};
 use super::delayed_givens::{self, DelayedRotations};
@@ -7,18 +7,19 @@ use super::{Real, Workers, axpy, bidiagonal_dc, dot, dqds, sum_of_squares};
 use crate::gemm::MatrixLayout;
 use std::ops::Range;
 
-/// Iterations for one singular value after which it is taken as it is.
+/// The maximum number of iterations for one singular value; then it is accepted as it is.
 const ITERATIONS: usize = 60;
 
-/// Elements of room that [`svd`] needs.
+/// The number of scratch elements that [`svd`] needs.
 pub(super) fn scratch_elements(m: usize, n: usize, large: bool) -> usize {
     let blocks = 2 * BLOCK * (m + n) + 2 * BLOCK * m + BLOCK * (n + BLOCK);
     let own = if large { n * m + blocks + bidiagonal_dc::scratch_elements(n) } else { 0 };
     5 * n + m + 2 * delayed_givens::scratch_elements(n) + own
 }
 
-/// Turns `x` into the vector of a reflection that leaves only its first element, in place: that element, and the factor of
-/// the reflection `1 - factor·x·xᵀ`. The vector is one of length near 1, so that squares of small elements keep their digits.
+/// Replaces `x` by the vector of a reflection that maps it to a multiple of the first unit vector. Returns that multiple and the
+/// factor of the reflection `1 - factor·x·xᵀ`.
+/// The vector is scaled to a norm near 1, so that squares of small elements stay accurate.
 #[inline(always)]
 fn reflection<T: Real>(x: &mut [T]) -> (T, T) {
     let norm = sum_of_squares(x).sqrt();
@@ -39,7 +40,7 @@ fn reflect<T: Real>(v: &[T], factor: T, x: &mut [T]) {
     axpy(-factor * dot(v, x), v, x);
 }
 
-/// Two vectors turned in their plane.
+/// Rotates two vectors in their plane.
 #[inline(always)]
 fn rotate_vectors<T: Real>(all: &mut [T], len: usize, i: usize, j: usize, c: T, s: T) {
     debug_assert!(i < j);
@@ -49,8 +50,8 @@ fn rotate_vectors<T: Real>(all: &mut [T], len: usize, i: usize, j: usize, c: T, 
     }
 }
 
-/// Singular values of a tall matrix of moderate elements, given as `n` columns of `m` each. The columns become the left vectors
-/// and the rows of `v` the right ones, where they are wanted; values are in no order.
+/// Computes the singular values of a tall matrix of moderate elements, given as `n` columns of `m` elements. On request the
+/// columns become the left vectors and the rows of `v` the right ones. The values are unordered.
 #[expect(clippy::too_many_arguments, reason = "a matrix, its size, and three results")]
 #[inline(always)]
 pub(super) fn svd<T: Real>(
@@ -108,7 +109,7 @@ pub(super) fn svd<T: Real>(
     }
 }
 
-/// To a diagonal `d` and, above it, `e[1..]`; the reflections stay in the matrix, their factors in `left` and `right`.
+/// Reduces to a diagonal `d` and a superdiagonal `e[1..]`. The reflections stay in the matrix, their factors in `left` and `right`.
 #[expect(clippy::too_many_arguments, reason = "what stays is in several places")]
 #[inline(always)]
 fn reduce<T: Real>(
@@ -122,7 +123,7 @@ fn reduce<T: Real>(
     u: &mut [T],
     t: &mut [T],
 ) {
-    // What the row's reflection leaves to do to the columns is done when the next column's reflection comes by.
+    // The update of the columns by the row's reflection is delayed and merged with the next column's reflection.
     let mut pending = T::ZERO;
     e[0] = T::ZERO;
     for k in 0..n {
@@ -187,8 +188,8 @@ fn left_vectors<T: Real>(a: &mut [T], m: usize, n: usize, left: &[T]) {
 }
 
 impl ProductRunner<'_> {
-    /// As [`reduce`], by blocks of columns: inside a block reflections are found from a column and a row that are brought up to date alone, by what
-    /// they left to do: `A -= V·Yᵀ + X·Uᵀ`; behind it, one product does that to the rest.
+    /// Reduces like [`reduce`], in blocks of columns. Inside a block, only one column and one row at a time are updated, by the
+    /// delayed update `A -= V·Yᵀ + X·Uᵀ`. After the block, one matrix product updates the rest.
     #[expect(clippy::too_many_arguments, reason = "what stays is in several places")]
     #[inline(always)]
     fn bidiagonal<T: Real>(
@@ -202,7 +203,7 @@ impl ProductRunner<'_> {
         right: &mut [T],
         room: &mut [T],
     ) {
-        // Y and U over the columns, V and X over the rows.
+        // Y and U span the columns, V and X the rows.
         let (p, rest) = room.split_at_mut(2 * BLOCK * n);
         let (s, _) = rest.split_at_mut(2 * BLOCK * m);
         let mut along = [T::ZERO; 2 * BLOCK];
@@ -224,7 +225,7 @@ impl ProductRunner<'_> {
                 if count == 0 {
                     break;
                 }
-                // y = factor·(Aᵀ·v), of the matrix as it would be by now.
+                // y = factor·(Aᵀ·v), with A updated by the reflections so far.
                 for c in (0..t).chain(w..w + t) {
                     along[c] = dot(&s[c * m + k..(c + 1) * m], own);
                 }
@@ -238,7 +239,7 @@ impl ProductRunner<'_> {
                     axpy(-along[w + c], u, y);
                 }
                 y.iter_mut().for_each(|y| *y *= left[k]);
-                // The row, brought up to date.
+                // Update the row.
                 let (yv, ux) = p.split_at_mut(w * n);
                 let (ux_done, u) = ux.split_at_mut(t * n);
                 let u = &mut u[k + 1..n];
@@ -251,7 +252,7 @@ impl ProductRunner<'_> {
                 }
                 (e[k + 1], right[k]) = reflection(u);
                 others.chunks_exact_mut(m).zip(&*u).for_each(|(column, u)| column[k] = *u);
-                // x = factor·(A·u), of the matrix as it would be by now.
+                // x = factor·(A·u), with A updated by the reflections so far.
                 for c in 0..=t {
                     along[c] = dot(&yv[c * n + k + 1..(c + 1) * n], u);
                 }
@@ -278,7 +279,8 @@ impl ProductRunner<'_> {
         }
     }
 
-    /// Takes reflections `1 - factor·v·vᵀ`, the last one first, to rows of `len`. Vector `k` has elements `v(k, i)` from `k + from` on.
+    /// Applies the reflections `1 - factor·v·vᵀ`, last one first, to rows of `len` elements. Vector `k` has elements `v(k, i)`
+    /// from `k + from` on.
     #[inline(always)]
     fn apply_reflectors<T: Real>(
         &self,
@@ -316,7 +318,7 @@ impl ProductRunner<'_> {
     }
 }
 
-/// Makes the diagonals one, from the end on; says which of the right vectors change their sign.
+/// Diagonalizes the bidiagonal matrix, from the end on. Returns which right vectors change their sign.
 #[expect(clippy::too_many_arguments, reason = "two diagonals and both sides")]
 #[inline(always)]
 pub(super) fn iterate<T: Real>(
@@ -333,7 +335,7 @@ pub(super) fn iterate<T: Real>(
     let nothing = T::EPSILON * norm;
     for k in (0..n).rev() {
         for _ in 0..ITERATIONS {
-            // The block that ends here: it begins where an element above the diagonal is nothing.
+            // The block that ends here begins where an element of the superdiagonal is negligible.
             let mut l = k;
             let mut split = false;
             while l > 0 && e[l].abs() > nothing {
@@ -344,7 +346,7 @@ pub(super) fn iterate<T: Real>(
                 l -= 1;
             }
             if split {
-                // Nothing on the diagonal: what stands beside it is turned away.
+                // If a diagonal element is zero, rotations remove the superdiagonal element beside it.
                 let (mut c, mut s) = (T::ZERO, T::ONE);
                 for i in l..=k {
                     let f = s * e[i];
@@ -365,7 +367,7 @@ pub(super) fn iterate<T: Real>(
             if l == k {
                 if z < T::ZERO {
                     d[k] = -z;
-                    // No rotation meets this vector any more.
+                    // No further rotation changes this vector.
                     negative[k] = T::ONE;
                 }
                 break;

@@ -1,8 +1,9 @@
-//! Two diagonals, by divide and conquer (Gu and Eisenstat): without one of its rows the matrix falls apart into two, the first with a column more than
-//! it has rows. Their singular vectors turn that row into one above a diagonal matrix, whose singular vectors ([`Secular`]) times
-//! those of the halves are the whole's. Elements of the row that are nothing, and pairs of equal values, need no work.
+//! Bidiagonal SVD by divide and conquer (Gu and Eisenstat). Without one of its rows the matrix splits into two blocks, the first
+//! with one more column than rows. The blocks' singular vectors transform that row into one above a diagonal matrix. The singular
+//! vectors of the result ([`SecularEquation`]), times those of the halves, are the singular vectors of the whole. Zero elements
+//! of the row and pairs of equal values are deflated.
 //!
-//! Values are f64 throughout; vectors, and with them the products that are nearly all of the work, are of the matrix's own type.
+//! Values are f64 throughout. Vectors, and so the matrix products that are nearly all of the work, have the matrix's own dtype.
 
 use super::blocked::ProductRunner;
 use super::delayed_givens::{self, DelayedRotations};
@@ -12,31 +13,32 @@ use super::{Real, Workers, bidiagonal};
 use crate::library::SharedPtr;
 use std::ops::Range;
 
-/// Rows that are not divided any more.
+/// The number of rows below which a block is not split further.
 const LEAF: usize = 32;
 
-/// Beside the largest element, what is nothing wherever it stands: squares of larger ones have all their digits.
+/// The size relative to the largest element below which any element counts as zero; squares of larger elements keep full precision.
 const LEAST: f64 = 1e-20;
 
-/// Elements of room beside the vectors: three matrices, eight lines of values, and five of places.
+/// The number of scratch elements in addition to the vectors: three matrices, eight vectors of values, and five vectors of indices.
 pub(super) fn scratch_elements(n: usize) -> usize {
     3 * n * n + (2 * 8 + 5) * (padded(n) + 8)
 }
 
-/// A matrix that is being divided.
+/// A bidiagonal matrix during divide and conquer.
 struct BidiagonalSplit<'a, T: Real> {
     n: usize,
-    /// What is not told from nothing in any part.
+    /// The size below which an element counts as zero in every block.
     least: f64,
-    /// The diagonal, which becomes the singular values, and what stands above it: `e[i]` in column `i`.
+    /// The diagonal, which becomes the singular values, and the superdiagonal: `e[i]` is in column `i`.
     d: &'a mut [f64],
     e: &'a [f64],
-    /// Left singular vectors as rows, so many elements apart: row `i` belongs to `d[i]` and has elements where its part of the matrix is.
+    /// The left singular vectors as rows with a fixed stride.
+    /// Row `i` belongs to `d[i]` and is nonzero only in the columns of its block.
     u: &'a mut [T],
     u_row: usize,
-    /// The right ones, and behind those of a part with a column more than rows the vector that it takes to nothing.
+    /// The right singular vectors. A block with one more column than rows also has its null vector, after the others.
     v: &'a mut [T],
-    /// Rows to be multiplied, and by what.
+    /// Rows to multiply, and the factors of that product.
     rows: &'a mut [T],
     left: &'a mut [T],
     right: &'a mut [T],
@@ -46,21 +48,21 @@ struct BidiagonalSplit<'a, T: Real> {
     signs: &'a mut [f64],
     exact: &'a mut [f64],
     x: &'a mut [f64],
-    /// Rows of each part in the order of their values.
+    /// The rows of each block, ordered by their values.
     order: &'a mut [u32],
-    /// Rows that stay in a product, from the front, and those that don't, from the back.
+    /// The rows that take part in a product, from the front, and the others, from the back.
     chosen: &'a mut [u32],
-    /// Where a row has elements: 0 in the left half, 2 in the right one, 1 in both.
+    /// The nonzero columns of a row: 0 for the left half, 2 for the right half, 1 for both.
     kinds: &'a mut [u32],
     origin: &'a mut [u32],
-    /// Columns of factors of the rows that stay.
+    /// The columns of the factors for the remaining rows.
     places: &'a mut [u32],
     workers: Workers<'a>,
     running: ProductRunner<'a>,
 }
 
-/// Singular values of a matrix with diagonal `d` and `e[1..]` above it go to `d`, in no order, the vectors to rows of `u`, which are `u_row` apart, and of
-/// `v`. Rows of `u` are zero before.
+/// Writes the singular values of the matrix with diagonal `d` and superdiagonal `e[1..]` to `d`, unordered, and the vectors to
+/// the rows of `u`, which are `u_row` apart, and of `v`. The rows of `u` must be zero on entry.
 #[expect(clippy::too_many_arguments, reason = "two diagonals and both sides")]
 #[inline(always)]
 pub(super) fn singular_values<T: Real>(
@@ -127,22 +129,23 @@ pub(super) fn singular_values<T: Real>(
     d.iter_mut().zip(diagonal).for_each(|(to, x)| *to = T::of(*x));
 }
 
-/// Rows that a join leaves as they are, and those that it multiplies.
+/// The rows that a merge leaves unchanged, and the rows that it multiplies.
 #[derive(Clone, Copy)]
 struct Joint {
     start: usize,
     middle: usize,
     end: usize,
-    /// There is a column behind the last row's.
+    /// Whether there is a column after the last row's.
     wide: bool,
-    /// Rows that are multiplied: all, of one kind or both from the left, and how many of the left kind alone.
+    /// The number of rows that are multiplied:
+    /// all, those nonzero in the left half or in both, and those nonzero in the left half only.
     kept: usize,
     whole: usize,
     from: usize,
 }
 
 impl<T: Real> BidiagonalSplit<'_, T> {
-    /// Some rows, and as many columns or one more.
+    /// Solves a block of rows with as many columns, or with one more if `wide`.
     fn solve(&mut self, part: Range<usize>, wide: bool) {
         if part.len() <= LEAF {
             return self.leaf(part, wide);
@@ -167,7 +170,7 @@ impl<T: Real> BidiagonalSplit<'_, T> {
         e[1..].copy_from_slice(&self.e[start + 1..part.end]);
         let d = &mut self.d[part.clone()];
         if wide {
-            // What stands in the last column is turned into the diagonal, from the last row on.
+            // Rotations move the elements of the last column into the diagonal, from the last row on.
             let mut beyond = self.e[part.end];
             for i in (0..size).rev() {
                 let length = d[i].hypot(beyond);
@@ -199,7 +202,7 @@ impl<T: Real> BidiagonalSplit<'_, T> {
         }
     }
 
-    /// Both halves and the row between them, which has `own` on the diagonal and `beside` next to it.
+    /// Merges both halves and the row between them, which has `own` on the diagonal and `beside` next to it.
     fn merge_halves(&mut self, start: usize, middle: usize, end: usize, wide: bool, own: f64, beside: f64) {
         let n = self.n;
         for i in start..end {
@@ -210,7 +213,7 @@ impl<T: Real> BidiagonalSplit<'_, T> {
             self.kinds[i] = if i <= middle { 0 } else { 2 };
         }
         if wide {
-            // Both halves have a vector that they take to nothing: turned in their plane, one of them stays one.
+            // Both halves have a null vector. A rotation in their plane leaves one null vector.
             let other = self.v[end * n + middle + 1].wide() * beside;
             let length = self.z[middle].hypot(other);
             if other != 0.0 {
@@ -221,7 +224,7 @@ impl<T: Real> BidiagonalSplit<'_, T> {
             }
         }
         self.d[middle] = 0.0;
-        // Rows of both halves by their values, that of the row between them first.
+        // Order the rows of both halves by their values; the row between them is first.
         let (d, order) = (&*self.d, &mut self.order[start..end]);
         order.iter_mut().zip(start..end).for_each(|(to, row)| *to = row as u32);
         let key = |&i: &u32| (i as usize != middle, i);
@@ -246,7 +249,7 @@ impl<T: Real> BidiagonalSplit<'_, T> {
             }
             if let Some(p) = last {
                 if self.d[i] - self.d[p] <= nothing {
-                    // Equal values: turned in their planes, only one of them is in the row.
+                    // Deflate equal values: after a rotation in their plane, only one of them has an element in the row.
                     let length = self.z[i].hypot(self.z[p]);
                     let (c, s) = (T::of(self.z[i] / length), T::of(-self.z[p] / length));
                     self.z[i] = length;
@@ -273,7 +276,7 @@ impl<T: Real> BidiagonalSplit<'_, T> {
         self.update_vectors(start, middle, end, wide, kept, nothing);
     }
 
-    /// New vectors for the rows that stay, which become the first ones of the part.
+    /// Computes new vectors for the remaining rows, which become the first rows of the block.
     fn update_vectors(&mut self, start: usize, middle: usize, end: usize, wide: bool, kept: usize, nothing: f64) {
         for j in 0..kept {
             let i = self.chosen[start + j] as usize;
@@ -284,7 +287,7 @@ impl<T: Real> BidiagonalSplit<'_, T> {
         if kept > 1 {
             self.poles[1] = self.poles[1].max(0.5 * nothing);
         }
-        // Rows of one kind stand together: those in the left half, in both, in the right half.
+        // Group the rows by their nonzero columns: left half, both, right half.
         let count = |kind: u32| (0..kept).filter(|j| self.kinds[self.chosen[start + j] as usize] == kind).count();
         let (first, both) = (count(0), count(1));
         let joint = Joint { start, middle, end, wide, kept, whole: first + both, from: first };
@@ -324,14 +327,15 @@ impl<T: Real> BidiagonalSplit<'_, T> {
         self.multiply_rows(joint, false);
     }
 
-    /// Multiplies rows of one side.
+    /// Multiplies the rows of one side.
     fn multiply_rows(&mut self, joint: Joint, right_side: bool) {
         let Joint { start, middle, end, wide, kept, whole, from } = joint;
         let (all, step, factors) = match right_side {
             true => (&mut *self.v, self.n, &*self.right),
             false => (&mut *self.u, self.u_row, &*self.left),
         };
-        // Columns of the left half, of the right one, and where that begins; the row between them is one of neither on the left side.
+        // The columns of the left half and of the right half, and where the right half begins. On the left side, the row between
+        // them belongs to neither.
         let (left, begin) = (middle - start + usize::from(right_side), middle + 1);
         let right = end - begin + usize::from(right_side && wide);
         let size = begin - start + right;
@@ -360,14 +364,14 @@ impl<T: Real> BidiagonalSplit<'_, T> {
             }
             let (by, to) = (by.wrapping_add(from), to.wrapping_add(begin - start));
             if kept == from {
-                // No row has elements there.
+                // No row has nonzero elements in these columns.
                 (0..kept).for_each(|j| std::slice::from_raw_parts_mut(to.wrapping_add(j * step), right).fill(T::ZERO));
             } else if right > 0 {
                 a.product_of::<T>([kept, kept - from, right], (by, kept), (to_right.as_ptr(), right), (to, step));
             }
         }
         if !right_side {
-            // The row between the halves has an element in its own column alone, and is the first that was chosen.
+            // The row between the halves is nonzero only in its own column, and it is the first chosen row.
             let place = self.places[0] as usize;
             for j in 0..kept {
                 all[(start + j) * step + middle] = factors[j * kept + place];

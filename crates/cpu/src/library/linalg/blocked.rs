@@ -1,7 +1,7 @@
-//! Large factorisations: blocks of columns, with products of blocks for almost all of the work.
+//! Blocked factorizations of large matrices: nearly all of the work is matrix products of blocks of columns.
 //!
-//! The products are planned when the factorisation is; each step has its own. They run on all threads, and their bits
-//! don't depend on how many those are.
+//! The matrix products of each step are planned together with the factorization. They run on all threads, and their bits
+//! do not depend on the number of threads.
 
 use super::super::{SharedPtr, in_ranges};
 use super::lines::Triangle;
@@ -12,44 +12,44 @@ use ir::DType;
 use ir::ops::TriangularSolve;
 use std::ops::Range;
 
-/// Columns of a block.
+/// The number of columns of a block.
 pub(super) const BLOCK: usize = 32;
-/// Matrices smaller than this are not worth cutting.
+/// The minimum size of a matrix that is factored in blocks.
 pub(super) const MIN_BLOCKED_SIZE: usize = 96;
-/// Few matrices of f32 whose vectors are wanted are, from here.
+/// The minimum size for small batches of f32 matrices whose eigenvectors or singular vectors are requested.
 pub(super) const VECTORS: usize = 64;
-/// Elements from which matrices with fewer columns are worth it.
+/// The minimum number of elements for matrices with fewer columns than `MIN_BLOCKED_SIZE`.
 pub(super) const TALL: usize = MIN_BLOCKED_SIZE * MIN_BLOCKED_SIZE;
-/// Right-hand sides that are too few for products.
+/// The minimum number of right-hand sides for a blocked solve.
 pub(super) const MIN_RIGHT_HAND_SIDES: usize = 8;
 
-/// Columns of right-hand sides that a thread takes at least.
+/// The minimum number of right-hand-side columns per thread.
 const SHARE: usize = 64;
 
-/// Elements that are read once and multiplied as quickly as one of work: threads that share them out must have more of them than of others.
+/// The number of streamed elements (read once and multiplied) that cost as much as one unit of work when threads share them.
 const MOVED: usize = 4;
 
-/// Elements of room for the sums of pieces of a symmetric matrix.
+/// The number of scratch elements for the partial sums of a symmetric matrix-vector product.
 pub(super) fn symmetric_scratch_elements(n: usize) -> usize {
     lines::symmetric_pieces(n) * n
 }
 
-/// Shared by the threads, which only read it.
+/// A value that threads share and only read.
 struct Fixed<T>(T);
 
 // SAFETY: see the type's comment; the pool's call returns before what is pointed at goes away.
 unsafe impl<T> Sync for Fixed<T> {}
 
-/// The products of one factorisation, step by step.
+/// The matrix products of one factorization, in the order of its steps.
 pub(super) struct Products {
     plans: Vec<GemmPlan>,
     isa: Isa,
-    /// Bytes of scratch for any of them, and how many run at a time.
+    /// The bytes of scratch for any of the products, and the number of products that run at the same time.
     scratch: usize,
     at_once: usize,
 }
 
-/// How products run.
+/// The context in which the products run: plans, threads and scratch.
 #[derive(Clone, Copy)]
 pub(super) struct ProductRunner<'a> {
     products: &'a Products,
@@ -57,14 +57,14 @@ pub(super) struct ProductRunner<'a> {
     scratch: *mut u8,
 }
 
-// SAFETY: threads use the plans, which nobody changes, and parts of the scratch that are their own.
+// SAFETY: threads use the plans, which nothing changes, and parts of the scratch that are their own.
 unsafe impl Sync for ProductRunner<'_> {}
 
 pub(super) fn blocks(n: usize) -> impl Iterator<Item = Range<usize>> {
     (0..n).step_by(BLOCK).map(move |k| k..(k + BLOCK).min(n))
 }
 
-/// `C -= A·B` of matrices inside of others.
+/// Describes `C -= A·B`, where the operands are blocks of larger matrices.
 pub(super) fn subtract_product(
     dtype: DType,
     m: usize,
@@ -87,35 +87,35 @@ impl Products {
         Some(Products { plans, isa, scratch, at_once: 1 })
     }
 
-    /// None that are planned, but scratch for any of matrices of up to `n` rows and columns.
+    /// Returns no planned products, but scratch for any product of matrices with up to `n` rows and columns.
     pub(super) fn any(dtype: DType, n: usize, threads: usize, isa: Isa) -> Products {
         Products { plans: Vec::new(), isa, scratch: 0, at_once: 1 }.with_any(n, n * dtype.size(), threads)
     }
 
-    /// With scratch for any product of matrices of up to `n` rows and columns, of `line` bytes a row.
+    /// Adds scratch for any product of matrices with up to `n` rows and columns and `line` bytes per row.
     pub(super) fn with_any(self, n: usize, line: usize, threads: usize) -> Products {
-        // The right operand, packed, and some rows of the left one for each thread.
+        // The packed right operand, and some rows of the left operand per thread.
         let bytes = (line + 512) * (n + 64 + 256 * threads);
         Products { scratch: self.scratch.max(bytes.next_multiple_of(64)), ..self }
     }
 
-    /// Each of them on one thread, and as many at a time.
+    /// Runs each product on one thread, with up to `threads` products at the same time.
     pub(super) fn for_each_of(self, threads: usize) -> Products {
         Products { at_once: threads.max(1), ..self }
     }
 
-    /// Bytes of scratch that all threads share.
+    /// The bytes of scratch that all threads share.
     pub(super) fn scratch_bytes(&self) -> usize {
         self.scratch * self.at_once
     }
 
     /// # Safety
-    /// `scratch` is good for [`Products::scratch_bytes`] bytes, aligned to 64, until the factorisation is done.
+    /// `scratch` is valid for [`Products::scratch_bytes`] bytes, aligned to 64, until the factorisation is done.
     pub(super) unsafe fn run_on<'a>(&'a self, pool: &'a ThreadPool, scratch: *mut u8) -> ProductRunner<'a> {
         ProductRunner { products: self, pool, scratch }
     }
 
-    /// Those of a Cholesky factor, if the matrix is large.
+    /// Plans the products of a Cholesky factorization if the matrix is large.
     pub(super) fn cholesky(dtype: DType, n: usize, threads: usize, isa: Isa) -> Option<Products> {
         let rows = MatrixLayout::row_major(n);
         let step =
@@ -126,7 +126,7 @@ impl Products {
         Products::of(blocks(n).skip(1).map(step), threads, isa)
     }
 
-    /// Those of a solution, if matrix and right-hand side are large.
+    /// Plans the products of a triangular solve if the matrix and the right-hand side are large.
     pub(super) fn solve(
         dtype: DType,
         op: TriangularSolve,
@@ -155,7 +155,7 @@ impl Products {
         Products::of(all.into_iter(), threads, isa)
     }
 
-    /// Those of a QR factorisation: two for each block of reflections that meets columns.
+    /// Plans the products of a QR factorization: two for each block of reflections that is applied to columns.
     pub(super) fn qr(dtype: DType, m: usize, n: usize, columns: usize, threads: usize, isa: Isa) -> Option<Products> {
         let apply = |b: &Range<usize>, width: usize, count: usize| {
             let (height, w) = (m - b.start, b.len());
@@ -174,25 +174,26 @@ impl Products {
     }
 }
 
-/// Elements of work beside the matrices of a QR factorisation: a block of reflections, what they project to, and their factors.
+/// The number of work elements of a QR factorization in addition to the matrices:
+/// a block of reflections, their products, and their factors.
 pub(super) fn qr_work(m: usize, n: usize, columns: usize) -> usize {
     m * BLOCK + BLOCK * n.max(columns) + (m.min(n) + BLOCK) * BLOCK + m.max(n)
 }
 
-/// What is done to find unknowns: a block of them by itself, or what those that are known take off others.
+/// A step of a triangular solve: solving for a block of unknowns, or subtracting known unknowns from others.
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum SolveStep {
     Block(Range<usize>),
     Update { from: Range<usize>, known: Range<usize> },
 }
 
-/// The turns by which unknowns are found, one half after the other: most of the work is in few, large products.
+/// Calls `f` with the steps of a solve, one half after the other, so that most of the work is in a few large products.
 fn solve_order(op: TriangularSolve, unknowns: Range<usize>, f: &mut dyn FnMut(SolveStep)) {
     if unknowns.len() <= BLOCK {
         return f(SolveStep::Block(unknowns));
     }
     let half = (unknowns.len().div_ceil(BLOCK) / 2) * BLOCK;
-    // From the left the first row of a lower matrix is known at once, from the right the last column.
+    // On the left side, the first row of a lower triangular system is solved first; on the right side, the last column.
     let ascending = (op.lower != op.transpose) == op.left;
     let (known, from) = match ascending {
         true => (unknowns.start..unknowns.start + half, unknowns.start + half..unknowns.end),
@@ -204,17 +205,17 @@ fn solve_order(op: TriangularSolve, unknowns: Range<usize>, f: &mut dyn FnMut(So
 }
 
 impl ProductRunner<'_> {
-    /// Whose vectors there are.
+    /// The instruction set of the kernels.
     pub(super) fn isa(&self) -> Isa {
         self.products.isa
     }
 
-    /// A worker's scratch for a product of its own.
+    /// The scratch of one worker.
     pub(super) fn scratch_of(&self, worker: usize) -> *mut u8 {
         self.scratch.wrapping_add(worker * self.products.scratch)
     }
 
-    /// A product on the thread that asks, one of those that [`Products::for_each_of`] planned for.
+    /// Runs a product on the calling thread, for products planned with [`Products::for_each_of`].
     ///
     /// # Safety
     /// The operands and the result are as planned, and `scratch` is that thread's.
@@ -226,16 +227,16 @@ impl ProductRunner<'_> {
         c: GemmOutput,
         scratch: *mut u8,
     ) {
-        // SAFETY: the caller's promise.
+        // SAFETY: operands and result are as planned, and `scratch` is that of this thread.
         unsafe { plan.run(self.pool, a, b, c, scratch) };
     }
 
-    /// Calls `f` with the number of each thread that there is work for.
+    /// Calls `f` with the index of each thread that has work.
     pub(super) fn for_each_worker(&self, work: usize, f: &(dyn Fn(usize) + Sync)) {
         in_ranges(self.pool, self.products.at_once, work, &|_, worker| f(worker));
     }
 
-    /// The products, in the order in which they were planned.
+    /// The plans of the products, in the order in which they were planned.
     pub(super) fn plans(&self) -> &[GemmPlan] {
         &self.products.plans
     }
@@ -244,11 +245,11 @@ impl ProductRunner<'_> {
     /// The addresses are those of elements (0, 0) of matrices as planned, of which the result overlaps no operand.
     pub(super) unsafe fn product<T: Real>(&self, plan: &GemmPlan, a: *const T, b: *const T, c: *mut T) {
         let (a, b) = (GemmOperand::Memory(a.cast()), GemmOperand::Memory(b.cast()));
-        // SAFETY: by the caller's promise, and that of `on` about the scratch.
+        // SAFETY: operands and result are as planned and don't overlap, and the scratch was asked for with the plan.
         unsafe { plan.run(self.pool, a, b, GemmOutput::Memory(c.cast()), self.scratch) };
     }
 
-    /// A product `[m, k]·[k, n]` whose size was not known when the factorisation was planned, of matrices with rows of such lengths.
+    /// Computes a product `[m, k]·[k, n]` whose size was not known in advance; the matrices have the given row lengths.
     ///
     /// # Safety
     /// As for [`Running::product_any`].
@@ -260,11 +261,12 @@ impl ProductRunner<'_> {
         c: (*mut T, usize),
     ) {
         let (a, b) = ((a, MatrixLayout::row_major(a_row)), (b, MatrixLayout::row_major(b_row)));
-        // SAFETY: the caller's promise.
+        // SAFETY: `product_any` has the contract of this function.
         unsafe { self.product_any(sizes, a, b, c, false) }
     }
 
-    /// The same of matrices as they lie, written to rows of such a length or taken off what is there.
+    /// Computes a product `[m, k]·[k, n]` of matrices with any layouts, and writes the result to rows of the given length or
+    /// subtracts it from them.
     ///
     /// # Safety
     /// As for [`Running::product`], with [`Products::with_any`] for the size.
@@ -280,22 +282,23 @@ impl ProductRunner<'_> {
         let (left, right, alpha) =
             (OperandSource::Memory(left), OperandSource::Memory(right), if minus { -1.0 } else { 1.0 });
         let problem = GemmProblem { a: left, b: right, c: onto, alpha, ..GemmProblem::new(m, k, n, T::DTYPE) };
-        // One thread has scratch enough in any case.
+        // The scratch always suffices for one thread.
         for threads in [self.pool.threads(), 1] {
             if let Ok(plan) = GemmPlan::with_isa(&problem, threads, self.products.isa)
                 && plan.scratch_bytes() <= self.products.scratch
             {
-                // SAFETY: by the caller's promise.
+                // SAFETY: the addresses are those of matrices with these sizes and layouts, and the plan needs no more
+                // than the scratch that was asked for.
                 return unsafe { self.product(&plan, a, b, c) };
             }
         }
         unreachable!("scratch for any product was asked for");
     }
 
-    /// [`lines::dots`], shared out.
+    /// [`lines::dots`], split over threads.
     #[inline(always)]
     pub(super) fn dots<T: Real>(&self, lines: &[T], step: usize, v: &[T], y: &mut [T]) {
-        // Lines that are gone through together stay so.
+        // Lines that are processed together stay in one range.
         let (units, count) = (y.len().div_ceil(lines::AT_ONCE), y.len());
         let (isa, to) = (self.products.isa, SharedPtr(y.as_mut_ptr()));
         in_ranges(self.pool, units, count * v.len() / MOVED, &|range: Range<usize>, _| {
@@ -306,7 +309,7 @@ impl ProductRunner<'_> {
         });
     }
 
-    /// [`lines::combined`], shared out.
+    /// [`lines::combined`], split over threads.
     #[inline(always)]
     pub(super) fn combined<T: Real>(&self, lines: &[T], step: usize, u: &[T], x: &mut [T]) {
         const UNIT: usize = 16;
@@ -320,7 +323,8 @@ impl ProductRunner<'_> {
         });
     }
 
-    /// `y = A·v` for rows and columns from `k` on of a symmetric matrix of order `n`: pieces of it, with [`symmetric_room`] for their sums.
+    /// Computes `y = A·v` for the rows and columns from `k` on of a symmetric matrix of order `n`,
+    /// in pieces with partial sums in `room` ([`symmetric_scratch_elements`]).
     #[inline(always)]
     pub(super) fn symmetric_times<T: Real>(&self, a: &[T], n: usize, k: usize, v: &[T], y: &mut [T], room: &mut [T]) {
         let (isa, size) = (self.products.isa, n - k);
@@ -345,7 +349,7 @@ impl ProductRunner<'_> {
         }
     }
 
-    /// The lower factor in place of the lower triangle, zeros above.
+    /// Computes the lower factor in place of the lower triangle, with zeros above.
     #[inline(always)]
     pub(super) fn cholesky<T: Real>(&self, a: &mut [T], n: usize, room: &mut [T]) {
         let mut plans = self.products.plans.iter();
@@ -364,7 +368,8 @@ impl ProductRunner<'_> {
         }
     }
 
-    /// The rows of a lower factor below a block on its diagonal: those of the inverse of that, turned, with columns beside each other in `room` meanwhile.
+    /// Computes the rows of a lower factor below a diagonal block:
+    /// a triangular solve with that block, on the transposed rows in `room`.
     #[inline(always)]
     fn cholesky_below_diagonal<T: Real>(&self, a: &mut [T], n: usize, b: Range<usize>, room: &mut [T]) {
         let (w, height) = (b.len(), n - b.end);
@@ -386,7 +391,7 @@ impl ProductRunner<'_> {
         });
     }
 
-    /// `op(A)·X = B` or `X·op(A) = B` in place of `B`.
+    /// Solves `op(A)·X = B` or `X·op(A) = B` in place of `B`.
     #[inline(always)]
     pub(super) fn solve<T: Real>(&self, op: TriangularSolve, a: &[T], n: usize, b: &mut [T], cols: usize) {
         let mut plans = self.products.plans.iter();
@@ -414,7 +419,7 @@ impl ProductRunner<'_> {
         });
     }
 
-    /// Solves for some rows of `width` elements, `step` apart: columns are shared out.
+    /// Solves for some rows of `width` elements, `step` apart. Threads share the columns.
     #[inline(always)]
     fn solve_strips<T: Real>(&self, triangle: Triangle<T>, rows: *mut T, step: usize, width: usize) {
         let (isa, rows, triangle) = (self.products.isa, SharedPtr(rows), Fixed(triangle));
@@ -427,7 +432,7 @@ impl ProductRunner<'_> {
         });
     }
 
-    /// `R` in the upper triangle of `a` and the first columns of `Q`.
+    /// Computes `R` in the upper triangle of `a` and the first columns of `Q`.
     #[inline(always)]
     pub(super) fn qr<T: Real>(&self, a: &mut [T], m: usize, n: usize, q: &mut [T], columns: usize, work: &mut [T]) {
         let (tau, rest) = work.split_at_mut(m.max(n));
@@ -458,7 +463,8 @@ impl ProductRunner<'_> {
         }
     }
 
-    /// The upper triangle `T` with which reflections act at once: `H₀·H₁ ⋯ = 1 - V·T·Vᵀ`. Vectors have `size` elements and lie as `v` says, as columns.
+    /// Computes the upper triangle `T` of the block reflector `H₀·H₁ ⋯ = 1 - V·T·Vᵀ`. The vectors are columns of `size` elements
+    /// with the layout in `v`.
     #[inline(always)]
     pub(super) fn joint_factors<T: Real>(&self, v: (&[T], MatrixLayout), size: usize, tau: &[T], t: &mut [T]) {
         let (w, at) = (tau.len(), v.0.as_ptr());
@@ -468,7 +474,7 @@ impl ProductRunner<'_> {
         factor::joined(w, tau, t);
     }
 
-    /// `X -= V·op(T)·Vᵀ·X`.
+    /// Computes `X -= V·op(T)·Vᵀ·X`.
     ///
     /// # Safety
     /// `onto` is the first element of X as planned.
@@ -486,7 +492,7 @@ impl ProductRunner<'_> {
         sums: &mut [T],
     ) {
         let plans = plans.expect("two for each block of reflections");
-        // SAFETY: `v` and `sums` are as planned, `onto` by the caller's promise.
+        // SAFETY: `v` and `sums` are as planned, and `onto` is the first element of X.
         unsafe { self.product(&plans[0], v.as_ptr(), onto, sums.as_mut_ptr()) };
         factor::triangle_times(t, w, transpose, &mut sums[..w * count], count);
         // SAFETY: as above.
@@ -494,7 +500,7 @@ impl ProductRunner<'_> {
     }
 }
 
-/// The vectors of a block of reflections, side by side in `v`.
+/// Copies the vectors of a block of reflections side by side into `v`.
 #[inline(always)]
 pub(super) fn pack_reflectors<T: Real>(a: &[T], m: usize, n: usize, b: &Range<usize>, v: &mut [T]) {
     let w = b.len();

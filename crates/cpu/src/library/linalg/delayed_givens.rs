@@ -1,9 +1,10 @@
-//! Plane rotations of neighbouring rows, put off and applied together.
+//! Givens rotations of adjacent rows, delayed and applied together.
 //!
-//! Iterations on a few diagonals need no vectors, so the rotations of several sweeps are kept. Then strips of columns, narrow
-//! enough to stay in a cache, go through all of them; the row that two rotations share stays in registers. A strip is copied, so that
-//! its rows lie beside each other: as they stand, rows whose lengths are powers of two fall on few sets of a cache. Strips are
-//! independent of each other and shared out over threads. Loops over vectors are plain ones: what closures of iterators catch stays in memory.
+//! Iterations on a tridiagonal or bidiagonal matrix do not read the vectors, so the rotations of several sweeps are stored. Then
+//! all of them are applied to one strip of columns at a time that fits in cache; the row that two rotations share stays in
+//! registers. A strip is copied to contiguous memory, because rows with power-of-two strides map to few cache sets. Strips are
+//! independent and are split over threads.
+//! Loops over vectors are plain loops, because captures of iterator closures stay in memory.
 
 use super::Real;
 use crate::gemm::Isa;
@@ -14,12 +15,12 @@ use smallvec::SmallVec;
 use std::mem::MaybeUninit;
 use std::ops::Range;
 
-/// Sweeps that are put off, at most.
+/// The maximum number of delayed sweeps.
 const PUT_OFF: usize = 32;
-/// Columns that go through together.
+/// The number of columns of a strip.
 pub(super) const STRIP: usize = 32;
 
-/// One sweep: its first row, whether rows descend, and its rotations.
+/// One sweep: its first row, whether it descends, and its rotations.
 #[derive(Clone)]
 struct RotationSweep {
     first: usize,
@@ -27,12 +28,12 @@ struct RotationSweep {
     rotations: Range<usize>,
 }
 
-/// Elements of room for rotations of matrices with so many rows.
+/// The number of scratch elements for the rotations of a matrix with `rows` rows.
 pub(super) const fn scratch_elements(rows: usize) -> usize {
     2 * 8 * rows
 }
 
-/// Rotations of the rows of a matrix that wait.
+/// Delayed rotations of the rows of a matrix.
 pub(super) struct DelayedRotations<'a, T> {
     rows: SharedPtr<T>,
     count: usize,
@@ -45,7 +46,7 @@ pub(super) struct DelayedRotations<'a, T> {
 }
 
 impl<'a, T: Real> DelayedRotations<'a, T> {
-    /// Of `rows`, `len` elements each. `rotations` has [`room`].
+    /// Delays rotations of `rows`, each with `len` elements. `rotations` has [`scratch_elements`].
     pub(super) fn new(
         rows: &'a mut [T],
         len: usize,
@@ -67,7 +68,7 @@ impl<'a, T: Real> DelayedRotations<'a, T> {
         }
     }
 
-    /// Begins a sweep at a row.
+    /// Begins a sweep at row `first`.
     #[inline(always)]
     pub(super) fn begin(&mut self, first: usize, down: bool) {
         if self.waiting.len() == PUT_OFF || self.used + 2 * self.count > self.rotations.len() {
@@ -76,8 +77,8 @@ impl<'a, T: Real> DelayedRotations<'a, T> {
         self.waiting.push(RotationSweep { first, down, rotations: self.used..self.used });
     }
 
-    /// Rotates the row where the sweep is, `x`, with the next one, `y`: they become `c·x + s·y` and `c·y - s·x`, and the sweep
-    /// is at the second.
+    /// Rotates the current row `x` of the sweep and the next row `y`: they become `c·x + s·y` and `c·y - s·x`, and the sweep
+    /// advances to the second row.
     #[inline(always)]
     pub(super) fn rotate(&mut self, c: T, s: T) {
         self.rotations[self.used] = c;
@@ -88,7 +89,7 @@ impl<'a, T: Real> DelayedRotations<'a, T> {
         }
     }
 
-    /// The rows, after everything that waits.
+    /// Applies all delayed rotations and returns the rows.
     pub(super) fn rows(&mut self) -> &mut [T] {
         self.apply();
         // SAFETY: the rows are borrowed as long as this lives.
@@ -101,7 +102,7 @@ impl<'a, T: Real> DelayedRotations<'a, T> {
         let through = |strips: Range<usize>| {
             for strip in strips {
                 let columns = strip * STRIP..((strip + 1) * STRIP).min(len);
-                // SAFETY: columns are inside of the rows, and nobody else has them; the machine has the instruction set.
+                // SAFETY: columns are inside of the rows, and nothing else accesses them; the machine has the instruction set.
                 unsafe { strip_through(isa, rows.at(0), len, columns, sweeps, rotations) };
             }
         };
@@ -127,6 +128,9 @@ unsafe fn strip_through<T: Real>(
 ) {
     #[cfg(target_arch = "x86_64")]
     {
+        /// # Safety
+        /// `columns` is inside of rows of `len` elements, the rows that sweeps meet are valid, and the machine has
+        /// AVX-512.
         #[target_feature(enable = "avx512f,avx512vl,avx512dq,avx512bw")]
         unsafe fn avx512<T: Real>(
             rows: *mut T,
@@ -135,7 +139,8 @@ unsafe fn strip_through<T: Real>(
             sweeps: &[RotationSweep],
             rotations: &[T],
         ) {
-            // SAFETY: the caller's promise.
+            // SAFETY: `columns` is inside of rows of `len` elements, the rows that sweeps meet are valid, and the
+            // machine has AVX-512.
             unsafe {
                 match T::Avx512::LANES {
                     8 => all_columns::<T::Avx512, 4>(rows, len, columns, sweeps, rotations),
@@ -143,6 +148,9 @@ unsafe fn strip_through<T: Real>(
                 }
             }
         }
+        /// # Safety
+        /// `columns` is inside of rows of `len` elements, the rows that sweeps meet are valid, and the machine has
+        /// AVX2.
         #[target_feature(enable = "avx2,fma")]
         unsafe fn avx2<T: Real>(
             rows: *mut T,
@@ -151,10 +159,12 @@ unsafe fn strip_through<T: Real>(
             sweeps: &[RotationSweep],
             rotations: &[T],
         ) {
-            // SAFETY: the caller's promise.
+            // SAFETY: `columns` is inside of rows of `len` elements, the rows that sweeps meet are valid, and the
+            // machine has AVX2.
             unsafe { all_columns::<T::Avx2, 4>(rows, len, columns, sweeps, rotations) }
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: `columns` is inside of rows of `len` elements, the rows that sweeps meet are valid, and the machine
+        // has `isa`.
         match isa {
             Isa::Avx512 => return unsafe { avx512(rows, len, columns, sweeps, rotations) },
             Isa::Avx2 => return unsafe { avx2(rows, len, columns, sweeps, rotations) },
@@ -162,14 +172,21 @@ unsafe fn strip_through<T: Real>(
         }
     }
     let _ = isa;
-    // SAFETY: the caller's promise.
+    // SAFETY: `columns` is inside of rows of `len` elements, and the rows that sweeps meet are valid.
     unsafe { all_columns::<T::Plain, 2>(rows, len, columns, sweeps, rotations) }
 }
 
-/// Elements of a strip that is copied; larger ones are rotated where they are.
+/// The maximum number of elements of a strip that is copied; larger strips are rotated in place.
 const COPIED: usize = STRIP * 1024;
 
-/// Columns by `N` vectors, then one, then what is left of it.
+/// Applies the rotations to columns in groups of `N` vectors, then single vectors, then a partial vector.
+///
+/// # Safety
+/// `columns` is inside of rows of `len` elements, and only this call accesses them; the machine has the vectors.
+///
+/// # Safety
+/// The columns of all rows that sweeps go through are valid, and only this call accesses them; the machine has the
+/// vectors.
 #[inline(always)]
 unsafe fn all_columns<V: Vector<Elem: Real>, const N: usize>(
     rows: *mut V::Elem,
@@ -182,7 +199,8 @@ unsafe fn all_columns<V: Vector<Elem: Real>, const N: usize>(
     let met = affected_rows(sweeps);
     let width = N * V::LANES;
     let mut room = [const { MaybeUninit::<V::Elem>::uninit() }; COPIED];
-    // SAFETY: the caller's promise; the room holds the rows that sweeps meet, from its first element on.
+    // SAFETY: `columns` is inside of rows of `len` elements; the room holds the rows that sweeps meet, from its first
+    // element on.
     unsafe {
         while at + width <= columns.end {
             if met.len() * width > COPIED {
@@ -214,7 +232,7 @@ unsafe fn all_columns<V: Vector<Elem: Real>, const N: usize>(
     }
 }
 
-/// The rows that sweeps go through.
+/// The range of rows that the sweeps change.
 fn affected_rows(sweeps: &[RotationSweep]) -> Range<usize> {
     let (mut low, mut high) = (usize::MAX, 0);
     for s in sweeps {
@@ -225,7 +243,7 @@ fn affected_rows(sweeps: &[RotationSweep]) -> Range<usize> {
     low.min(high)..high
 }
 
-/// Columns of `N` vectors, of which the last has `width` lanes.
+/// Applies the rotations to columns of `N` vectors, of which the last has `width` lanes.
 #[inline(always)]
 unsafe fn some_columns<V: Vector<Elem: Real>, const N: usize>(
     rows: *mut V::Elem,
@@ -234,7 +252,7 @@ unsafe fn some_columns<V: Vector<Elem: Real>, const N: usize>(
     sweeps: &[RotationSweep],
     rotations: &[V::Elem],
 ) {
-    // SAFETY: the caller vouches for the columns of the rows that sweeps go through.
+    // SAFETY: the columns of all rows that sweeps go through are valid, and used by this call alone.
     unsafe {
         let load = |p: *const V::Elem| match width == V::LANES {
             true => V::load(p),

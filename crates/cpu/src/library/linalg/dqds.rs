@@ -1,22 +1,23 @@
-//! Singular values of two diagonals, without vectors: differential quotient-difference passes with shifts (Fernando and Parlett, 1994; the choice of shifts is
-//! that of LAPACK's `dlasq4`). An element of a pass takes one division, where rotations take two roots and four divisions.
+//! Singular values of a bidiagonal matrix without vectors: the dqds algorithm with shifts (Fernando and Parlett, 1994; the choice
+//! of shifts is that of LAPACK's `dlasq4`). An element of a pass takes one division, where a rotation takes two square
+//! roots and four divisions.
 
 use super::Real;
 use super::tridiagonal_dc::split_as;
 use crate::gemm::Isa;
 use smallvec::SmallVec;
 
-/// Passes for one value after which this gives up.
+/// The maximum number of passes per value; after that the algorithm gives up.
 const PASSES: usize = 30;
 
-/// Squares of a diagonal, and of what couples each with the next.
+/// The squares of the diagonal (`q`), and the couplings of neighbours (`e`).
 struct SquaredBidiagonal<'a> {
     q: &'a mut [f64],
     e: &'a mut [f64],
 }
 
-/// What a pass met: the remainders at the end, last first; the least of all, of all but the last, and of all but the last two; the least
-/// coupling.
+/// The statistics of a pass: the last remainders, the last one first; the minimum of all remainders, of all but the last, and of
+/// all but the last two; and the smallest coupling.
 #[derive(Clone, Copy)]
 struct DqdsPassResult {
     last: [f64; 3],
@@ -24,7 +25,7 @@ struct DqdsPassResult {
     coupling: f64,
 }
 
-/// Neighbours that nothing couples with others: where they are, and what was subtracted from them so far, with its rounding error.
+/// A block that no coupling connects with other blocks: its range, and the total shift so far with its rounding error.
 #[derive(Clone, Copy)]
 struct UnreducedBlock {
     from: usize,
@@ -49,11 +50,11 @@ impl UnreducedBlock {
     }
 }
 
-/// Parts that wait.
+/// The blocks that are still to be solved.
 type Parts = SmallVec<[UnreducedBlock; 16]>;
 
-/// Singular values of diagonals `d` and, above it, `e[1..]`, to `d` and in no order, with room for seven numbers of f64 each and a few more. Where it does
-/// not converge, `d` stays as it was.
+/// Computes the singular values of the matrix with diagonal `d` and superdiagonal `e[1..]`, in place of `d` and unordered. `room`
+/// has seven f64 per value and a few more. If it does not converge, `d` is unchanged and the result is `false`.
 #[inline(always)]
 pub(super) fn singular_values<T: Real>(d: &mut [T], e: &[T], isa: Isa, room: &mut [T]) -> bool {
     let n = d.len();
@@ -62,7 +63,7 @@ pub(super) fn singular_values<T: Real>(d: &mut [T], e: &[T], isa: Isa, room: &mu
     let (room, _) = split_as::<f64, T>(rest, 5 * n);
     values.iter_mut().zip(&*d).for_each(|(to, d)| *to = d.wide());
     beside.iter_mut().zip(e).for_each(|(to, e)| *to = e.wide());
-    // Well below what the results can show.
+    // A tolerance well below the precision of the results.
     let tolerance = if size_of::<T>() == 4 { 1e-9 } else { 1e-14 };
     let found = singular_values_f64(values, beside, tolerance, isa, room);
     if found {
@@ -71,7 +72,8 @@ pub(super) fn singular_values<T: Real>(d: &mut [T], e: &[T], isa: Isa, room: &mu
     found
 }
 
-/// The same in f64. Couplings that change values by less than `tolerance`, relatively, are none.
+/// Computes the singular values of a bidiagonal f64 matrix.
+/// Couplings that change values by less than `tolerance`, relatively, count as zero.
 fn singular_values_f64(d: &mut [f64], e: &[f64], tolerance: f64, isa: Isa, room: &mut [f64]) -> bool {
     let n = d.len();
     let (q, rest) = room.split_at_mut(n);
@@ -99,7 +101,7 @@ fn singular_values_f64(d: &mut [f64], e: &[f64], tolerance: f64, isa: Isa, room:
     found
 }
 
-/// The squared values of one part, to `done`; parts that come off go to `parts`.
+/// Computes the squared singular values of one block into `done`; blocks that split off go to `parts`.
 fn one(
     mut part: UnreducedBlock,
     sides: &mut [SquaredBidiagonal<'_>; 2],
@@ -111,7 +113,8 @@ fn one(
 ) -> bool {
     let [a, b] = sides;
     let (mut now, mut next) = if part.side == 0 { (a, b) } else { (b, a) };
-    // What the last pass met, values that were done since, and how much of an upper bound is dared without knowledge.
+    // The statistics of the last pass, the number of values found since,
+    // and the fraction of an upper bound to try as a shift without them.
     let (mut met, mut came, mut dared) = (None::<DqdsPassResult>, 0, 0.25);
     loop {
         while part.to > part.from {
@@ -133,7 +136,7 @@ fn one(
         if part.to == part.from {
             return true;
         }
-        // What nothing couples with the end any more comes off.
+        // Split off what no coupling connects with the end.
         if met.is_none_or(|m| m.coupling <= nothing * (part.shift + 4.0)) {
             let none = |&k: &usize| now.e[k] <= nothing * (part.shift + now.q[k].min(now.q[k + 1]));
             if let Some(k) = (part.from..part.to - 2).rev().find(none) {
@@ -142,7 +145,7 @@ fn one(
             }
         }
         let own = part.from..part.to;
-        // Small values are found at the end.
+        // Small values converge fastest at the end.
         if (met.is_none() || came > 0) && 1.5 * now.q[own.start] < now.q[own.end - 1] {
             now.q[own.clone()].reverse();
             now.e[own.start..own.end - 1].reverse();
@@ -168,7 +171,7 @@ fn one(
             let near = |x: f64, to: f64| x.abs() <= nothing.sqrt() * to;
             let n = q.len();
             if m.least[1] > 0.0 && near(to_e[n - 2], part.shift + m.last[1]) && near(m.last[0], part.shift) {
-                // It is there, but for rounding.
+                // The value has converged up to rounding.
                 to_q[n - 1] = 0.0;
                 (m.last[0], m.least[0]) = (0.0, 0.0);
                 break m;
@@ -176,7 +179,7 @@ fn one(
             if t == 0.0 {
                 return false;
             }
-            // Too much was subtracted; what is missing at the end says by how much.
+            // The shift was too large; the negative remainder at the end says by how much.
             t = match failures {
                 0 if m.least[1] > 0.0 && m.last[0] < 0.0 => (t + m.last[0]).max(0.0) * (1.0 - 2.0 * f64::EPSILON),
                 0 | 1 => 0.25 * t,
@@ -191,7 +194,7 @@ fn one(
     }
 }
 
-/// Both values of two that are coupled, the smaller one first.
+/// Computes both squared singular values of a 2 × 2 block, the smaller one first.
 fn singular_values_2x2(a: f64, e: f64, b: f64, nothing: f64) -> (f64, f64) {
     let (high, low) = if b > a { (b, a) } else { (a, b) };
     let t = 0.5 * ((high - low) + e);
@@ -208,7 +211,7 @@ fn singular_values_2x2(a: f64, e: f64, b: f64, nothing: f64) -> (f64, f64) {
     (low * (high / most), most)
 }
 
-/// Subtracts `t` from all squared values.
+/// Does one dqds pass, which subtracts `t` from all squared values.
 fn dqds_pass(isa: Isa, q: &[f64], e: &[f64], to_q: &mut [f64], to_e: &mut [f64], t: f64) -> DqdsPassResult {
     #[cfg(target_arch = "x86_64")]
     if isa != Isa::Portable {
@@ -223,7 +226,7 @@ fn dqds_pass(isa: Isa, q: &[f64], e: &[f64], to_q: &mut [f64], to_e: &mut [f64],
     pass_by(q, e, to_q, to_e, t, |d, by| d * by - t)
 }
 
-/// Each remainder is one `less` of the one before, times a quotient.
+/// Does a pass in which each remainder is `less(previous remainder, quotient)`.
 #[inline(always)]
 fn pass_by(
     q: &[f64],
@@ -261,14 +264,15 @@ fn pass_by(
     m
 }
 
-/// What may be subtracted from the beginning: no disc of Gershgorin's goes below it.
+/// The first shift, a lower bound from Gershgorin's discs.
 fn gershgorin_shift(q: &[f64], e: &[f64]) -> f64 {
     let least = q.iter().fold(f64::INFINITY, |m, &x| m.min(x));
     let most = e[..e.len() - 1].iter().fold(0f64, |m, &x| m.max(x));
     (least - 2.0 * least.sqrt() * most.sqrt()).max(0.0)
 }
 
-/// Squares that a vector which begins with 1 has beyond, by the ratios of couplings: at `k` and before. `None` where they grow.
+/// Bounds the squared norm of the tail of an approximate eigenvector that starts with 1, from the ratios of couplings at `k` and
+/// before. `None` where they grow.
 fn tail_norm(q: &[f64], e: &[f64], k: usize, mut b: f64, enough: f64) -> Option<f64> {
     let mut sum = b;
     for k in (0..k).rev() {
@@ -288,14 +292,15 @@ fn tail_norm(q: &[f64], e: &[f64], k: usize, mut b: f64, enough: f64) -> Option<
     Some(1.05 * sum)
 }
 
-/// How much may be subtracted, by what the last pass met and how many values were done since: almost the least, rarely more.
+/// Chooses the shift from the statistics of the last pass and the number of values found since:
+/// close to the smallest value, rarely larger.
 fn choose_shift(m: &DqdsPassResult, q: &[f64], e: &[f64], came: usize, dared: &mut f64) -> f64 {
     const ENOUGH: f64 = 0.563;
     let n = q.len();
     let ([last, last1, last2], [least, least1, least2]) = (m.last, m.least);
     match came {
         0 if least == last && least1 == last1 => {
-            // The last two are the least: Rayleigh's quotient less what couples them with others.
+            // The last two remainders are the smallest: use a Rayleigh quotient minus the coupling with the rest.
             let (b1, b2) = ((q[n - 1] * e[n - 2]).sqrt(), if n > 2 { (q[n - 2] * e[n - 3]).sqrt() } else { 0.0 });
             let a = q[n - 2] + e[n - 2];
             let gap2 = least2 - a - 0.25 * least2;
@@ -342,8 +347,8 @@ fn choose_shift(m: &DqdsPassResult, q: &[f64], e: &[f64], came: usize, dared: &m
 mod tests {
     use super::{Isa, singular_values_f64};
 
-    /// The singular values by bisection: those of the diagonals are the positive eigenvalues of a matrix with nothing on its diagonal and
-    /// both beside it, in turns.
+    /// Computes the singular values by bisection: they are the positive eigenvalues of a tridiagonal matrix with a zero diagonal
+    /// and the elements of both diagonals, alternating, beside it.
     fn bisected(d: &[f64], e: &[f64]) -> Vec<f64> {
         let n = d.len();
         let beside: Vec<f64> = (0..n).flat_map(|i| [d[i], *e.get(i + 1).unwrap_or(&0.0)]).take(2 * n - 1).collect();
@@ -406,7 +411,7 @@ mod tests {
                     got.sort_by(f64::total_cmp);
                     let most = want[n - 1];
                     for (got, want) in got.iter().zip(&want) {
-                        // Relative to each value, however small it is.
+                        // The error relative to each value, however small it is.
                         let off = (got - want).abs();
                         assert!(off <= 1e-13 * want + 1e-150 * most, "{n} of kind {kind} on {isa:?}: {got:e} {want:e}");
                     }

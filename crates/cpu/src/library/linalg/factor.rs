@@ -1,6 +1,6 @@
-//! Cholesky, triangular solves, LU and QR of row-major matrices: whole small ones, and the blocks of large ones.
+//! Cholesky, triangular solves, LU and QR of row-major matrices: complete small matrices, and the blocks of large ones.
 //!
-//! Everything here is inlined into functions that have the vector instructions of the machine (see `super::one`).
+//! Everything here is inlined into functions that are compiled for the machine's instruction set (see `super::one`).
 
 use super::blocked::BLOCK;
 use super::tridiagonal_dc::split_as;
@@ -10,14 +10,15 @@ use crate::library::SharedPtr;
 use ir::ops::TriangularSolve;
 use std::ops::Range;
 
-/// Columns of an LU factorisation that are eliminated one by one before the others of their block are, and rows of a Cholesky
-/// factor that are computed together.
+/// The number of columns of an LU factorization that are eliminated one by one before the rest of their block is updated, and the
+/// number of rows of a Cholesky factor that are computed together.
 const NARROW: usize = 8;
 
-/// Rows by columns of a matrix from which on its LU factorisation goes down columns.
+/// The ratio of rows to columns from which the LU factorization of a matrix works on transposed columns.
 pub(super) const HIGH: usize = 2;
 
-/// The lower factor in place of the lower triangle, zeros above; NaN below where the matrix is not positive definite.
+/// Computes the lower factor in place of the lower triangle, with zeros above.
+/// The lower triangle is NaN where the matrix is not positive definite.
 #[inline(always)]
 pub(super) fn cholesky<T: Real>(a: &mut [T], n: usize) {
     let panel = |from: usize| {
@@ -30,11 +31,11 @@ pub(super) fn cholesky<T: Real>(a: &mut [T], n: usize) {
     }
 }
 
-/// Subtracts what the columns before some of the lower factor say of these, at most a block: a row at a time, all of its columns together.
+/// Subtracts the products of the columns to the left from a block of columns of the lower factor, one row at a time.
 #[inline(always)]
 fn less_known<T: Real>(a: &mut [T], n: usize, columns: Range<usize>) {
     let (from, w) = (columns.start, columns.len());
-    // The block's own rows, turned, some of their columns at a time.
+    // The block's own rows, transposed, for one block of known columns at a time.
     let mut turned = [[T::ZERO; BLOCK]; BLOCK];
     for known in (0..from).step_by(BLOCK) {
         for (k, line) in turned.iter_mut().enumerate() {
@@ -52,8 +53,8 @@ fn less_known<T: Real>(a: &mut [T], n: usize, columns: Range<usize>) {
     }
 }
 
-/// The rows of the lower factor that have some of its columns' diagonal elements, from which what is left of them was subtracted; zeros right of
-/// those. Says whether there are such.
+/// Computes the rows of the lower factor on the diagonal block of `columns`, from which the columns to the left were already
+/// subtracted, with zeros to the right of the diagonal. Returns whether the block is positive definite.
 #[inline(always)]
 pub(super) fn cholesky_diagonal<T: Real>(a: &mut [T], n: usize, columns: &Range<usize>) -> bool {
     let done = match columns.len().div_ceil(NARROW) {
@@ -68,14 +69,15 @@ pub(super) fn cholesky_diagonal<T: Real>(a: &mut [T], n: usize, columns: &Range<
     done
 }
 
-/// Some columns of the lower factor, from which what is left of them was subtracted. Says whether there are such.
+/// Computes some columns of the lower factor, from which the columns to the left were already subtracted.
+/// Returns whether they are positive definite.
 #[inline(always)]
 pub(super) fn cholesky_panel<T: Real>(a: &mut [T], n: usize, columns: Range<usize>) -> bool {
     if !cholesky_diagonal(a, n, &columns) {
         return false;
     }
     let below = columns.end;
-    // Rows below the block side by side, as far as they go.
+    // Compute rows below the block side by side, in full groups.
     let each = if size_of::<T>() == 4 { 2 * NARROW } else { NARROW };
     let together = if columns.len() <= BLOCK { (n - below) / each * each } else { 0 };
     for first in (below..below + together).step_by(each) {
@@ -87,12 +89,13 @@ pub(super) fn cholesky_panel<T: Real>(a: &mut [T], n: usize, columns: Range<usiz
     (below + together..n).all(|i| cholesky_row(a, n, &columns, i))
 }
 
-/// The block of the lower factor on the diagonal, of at most `R` columns: each of them, once it is known, leaves those behind it, so what
-/// waits for a root and a quotient is a column and not an element. Says whether there is such.
+/// Computes a diagonal block of at most `R` columns of the lower factor. Each finished column is subtracted from the columns
+/// after it, so only one square root and one division per column are on the critical path.
+/// Returns whether the block is positive definite.
 #[inline(always)]
 fn cholesky_block<T: Real, const R: usize>(a: &mut [T], n: usize, columns: &Range<usize>) -> bool {
     let (from, w) = (columns.start, columns.len());
-    // Columns beside each other, from the diagonal on.
+    // The columns side by side, from the diagonal on.
     let mut t = [[T::ZERO; R]; R];
     for r in 0..w {
         let row = &a[(from + r) * n + from..][..r + 1];
@@ -120,7 +123,7 @@ fn cholesky_block<T: Real, const R: usize>(a: &mut [T], n: usize, columns: &Rang
     true
 }
 
-/// One row of some columns of the lower factor. Says whether there is such.
+/// Computes one row of some columns of the lower factor. Returns whether its diagonal element is positive.
 #[inline(always)]
 fn cholesky_row<T: Real>(a: &mut [T], n: usize, columns: &Range<usize>, i: usize) -> bool {
     let from = columns.start;
@@ -139,7 +142,7 @@ fn cholesky_row<T: Real>(a: &mut [T], n: usize, columns: &Range<usize>, i: usize
     true
 }
 
-/// Some rows of the lower factor below a block that is done: one in each lane.
+/// Computes some rows of the lower factor below a finished block: one row per lane.
 #[inline(always)]
 fn rows_together<T: Real, const R: usize>(a: &mut [T], n: usize, columns: Range<usize>, first: usize) {
     let (from, w) = (columns.start, columns.len());
@@ -165,8 +168,8 @@ fn rows_together<T: Real, const R: usize>(a: &mut [T], n: usize, columns: Range<
     }
 }
 
-/// `op(A)·X = B` in place of `B`, rows of which are combined: those of a block of the unknowns, by the block of A on the
-/// diagonal. A has rows of `n`.
+/// Solves `op(A)·X = B` in place of `B` by combining rows of it: for one block of the unknowns and the diagonal block of A.
+/// A has rows of `n` elements.
 #[inline(always)]
 pub(super) fn solve_left<T: Real>(
     op: TriangularSolve,
@@ -198,7 +201,7 @@ pub(super) fn solve_left<T: Real>(
     }
 }
 
-/// Adds `f` times row `from` to row `to`, another one.
+/// Adds `f` times row `from` to a different row `to`.
 #[inline(always)]
 fn add_row<T: Real>(x: &mut [T], cols: usize, to: usize, f: T, from: usize) {
     let (low, high) = x.split_at_mut(to.max(from) * cols);
@@ -209,8 +212,8 @@ fn add_row<T: Real>(x: &mut [T], cols: usize, to: usize, f: T, from: usize) {
     }
 }
 
-/// `X·op(A) = B` in place of `B`, each row for itself: a block of the unknowns, by the block of A on the diagonal. A and B
-/// have rows of `n`.
+/// Solves `X·op(A) = B` in place of `B`, each row by itself: for one block of the unknowns and the diagonal block of A. A and B
+/// have rows of `n` elements.
 #[inline(always)]
 pub(super) fn solve_right<T: Real>(op: TriangularSolve, a: &[T], n: usize, block: Range<usize>, b: &mut [T]) {
     let TriangularSolve { lower, transpose, unit, .. } = op;
@@ -228,7 +231,7 @@ pub(super) fn solve_right<T: Real>(op: TriangularSolve, a: &[T], n: usize, block
                     row[j] /= a[j * n + j];
                 }
             } else {
-                // Once x[j] is known, its row of A leaves the others.
+                // Once x[j] is known, subtract its multiple of a row of A from the other unknowns.
                 if !unit {
                     row[j] /= a[j * n + j];
                 }
@@ -240,7 +243,7 @@ pub(super) fn solve_right<T: Real>(op: TriangularSolve, a: &[T], n: usize, block
     }
 }
 
-/// `L` and `U` in place, with the rows exchanged; tells the pivot of each step.
+/// Computes `L` and `U` in place, with row exchanges. Calls `pivot` with the pivot row of each step.
 #[inline(always)]
 pub(super) fn lu<T: Real>(
     isa: Isa,
@@ -254,7 +257,7 @@ pub(super) fn lu<T: Real>(
     (0..m).for_each(|i| permutation[i] = T::of(i as f64));
     let steps = m.min(n);
     if m >= HIGH * n.max(1) {
-        // Nobody else has the matrix: pivots are told once all are known, and then the other columns' rows exchanged.
+        // No other thread uses the matrix: report the pivots once all are known, and then exchange the rows of the other columns.
         let (pivots, room) = split_as::<u32, T>(room, steps);
         // SAFETY: all columns of the matrix that have a step, and room for as many.
         unsafe {
@@ -278,7 +281,7 @@ pub(super) fn lu<T: Real>(
     }
 }
 
-/// Some columns of an LU factorisation; whole rows are exchanged.
+/// Eliminates some columns of an LU factorization; whole rows are exchanged.
 #[inline(always)]
 pub(super) fn lu_panel<T: Real>(
     a: &mut [T],
@@ -288,7 +291,7 @@ pub(super) fn lu_panel<T: Real>(
     permutation: &mut [T],
     pivot: &mut impl FnMut(usize, usize),
 ) {
-    // Few rows are done with in one go.
+    // Matrices with few rows are eliminated in one go.
     let each = if m > BLOCK { NARROW } else { columns.len().max(1) };
     for first in columns.clone().step_by(each) {
         let narrow = first..(first + each).min(columns.end);
@@ -316,7 +319,7 @@ pub(super) fn lu_panel<T: Real>(
                 axpy(-f, &top[1..], &mut row[k + 1..narrow.end]);
             }
         }
-        // What the narrow columns leave of the others of the block: their own rows one after the other, then those below.
+        // Update the rest of the block by the eliminated columns: first their own rows one after the other, then the rows below.
         let rest = narrow.end..columns.end;
         for i in narrow.clone() {
             let (above, row) = a.split_at_mut(i * n);
@@ -355,7 +358,7 @@ pub(super) fn lu_panel<T: Real>(
     }
 }
 
-/// The rows of `U` beside a block of columns.
+/// Computes the rows of `U` to the right of a block of columns.
 #[inline(always)]
 pub(super) fn lu_right<T: Real>(a: &mut [T], n: usize, block: Range<usize>) {
     for i in block.clone() {
@@ -367,7 +370,7 @@ pub(super) fn lu_right<T: Real>(a: &mut [T], n: usize, block: Range<usize>) {
     }
 }
 
-/// `R` in the upper triangle of `a` and the first columns of `Q`, by Householder reflections with LAPACK's signs.
+/// Computes `R` in the upper triangle of `a` and the first columns of `Q`, by Householder reflections with LAPACK's signs.
 #[inline(always)]
 pub(super) fn qr<T: Real>(isa: Isa, a: &mut [T], m: usize, n: usize, q: &mut [T], columns: usize, work: &mut [T]) {
     let most = m.max(n);
@@ -396,7 +399,8 @@ pub(super) fn qr<T: Real>(isa: Isa, a: &mut [T], m: usize, n: usize, q: &mut [T]
     }
 }
 
-/// The same of a matrix with no more columns than rows and of as many columns of Q, which lie one after the other meanwhile.
+/// Computes a QR factorization with as many columns of Q as the matrix has, at most as many as rows. The columns are stored
+/// contiguously meanwhile.
 #[inline(always)]
 fn tall_qr<T: Real>(isa: Isa, a: &mut [T], (m, n): (usize, usize), q: &mut [T], tau: &mut [T], room: &mut [T]) {
     transpose_rows(isa, a, n, [m, n], room, m);
@@ -409,8 +413,8 @@ fn tall_qr<T: Real>(isa: Isa, a: &mut [T], (m, n): (usize, usize), q: &mut [T], 
     transpose_rows(isa, room, m, [n, m], q, n);
 }
 
-/// The reflection that leaves only the first element of `x`, which becomes 1 and then the vector; that element, and tau. Squares neither
-/// overflow nor vanish.
+/// Computes the reflection that maps `x` to a multiple of the first unit vector, and replaces `x` by its vector, which starts
+/// with 1. Returns that multiple and tau. The squares neither overflow nor underflow.
 #[inline(always)]
 pub(super) fn reflection<T: Real>(x: &mut [T]) -> (T, T) {
     let (mut alpha, mut below) = (x[0].wide(), sum_of_squares(&x[1..]));
@@ -421,7 +425,7 @@ pub(super) fn reflection<T: Real>(x: &mut [T]) -> (T, T) {
         below = x[1..].iter().map(|x| (x.wide() / scale).powi(2)).sum();
     }
     if below == 0.0 {
-        // What is too small beside the first to count.
+        // The other elements are negligible compared with the first.
         x[1..].fill(T::ZERO);
         return (x[0], T::ZERO);
     }
@@ -435,7 +439,7 @@ pub(super) fn reflection<T: Real>(x: &mut [T]) -> (T, T) {
     (first, T::of((beta - alpha) / beta))
 }
 
-/// The reflections of some columns of a matrix, through `room` for them.
+/// Computes the reflections of some columns of a matrix, with `room` for a copy of the columns.
 #[inline(always)]
 pub(super) fn qr_panel<T: Real>(
     isa: Isa,
@@ -453,7 +457,7 @@ pub(super) fn qr_panel<T: Real>(
     transpose_rows(isa, room, height, [w, height], &mut a[start * (n + 1)..], n);
 }
 
-/// `X -= tau·v·(vᵀ·X)` on some rows and columns.
+/// Computes `X -= tau·v·(vᵀ·X)` on some rows and columns.
 #[inline(always)]
 fn reflect<T: Real>(
     x: &mut [T],
@@ -474,7 +478,8 @@ fn reflect<T: Real>(
     }
 }
 
-/// From the products of vectors, of which the upper triangle is read, at most a block of them; zeros below.
+/// Computes the triangle `T` of a block reflector from the products of its vectors,
+/// of which the upper triangle is read; zeros below.
 #[inline(always)]
 pub(super) fn joined<T: Real>(w: usize, tau: &[T], t: &mut [T]) {
     let mut column = [T::ZERO; BLOCK];
@@ -489,11 +494,11 @@ pub(super) fn joined<T: Real>(w: usize, tau: &[T], t: &mut [T]) {
     }
 }
 
-/// `X = op(T)·X` for an upper triangle, in place; X has rows of `cols`.
+/// Computes `X = op(T)·X` for an upper triangle, in place. X has rows of `cols` elements.
 #[inline(always)]
 pub(super) fn triangle_times<T: Real>(t: &[T], w: usize, transpose: bool, x: &mut [T], cols: usize) {
     for step in 0..w {
-        // Row i of the result needs rows from i on of T·X, rows up to i of Tᵀ·X.
+        // Row i of T·X needs the rows of X from i on; row i of Tᵀ·X needs the rows up to i.
         let i = if transpose { w - 1 - step } else { step };
         let at = |k: usize| if transpose { t[k * w + i] } else { t[i * w + k] };
         let d = at(i);

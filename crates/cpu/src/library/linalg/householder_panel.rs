@@ -1,5 +1,6 @@
-//! The reflections of some columns that lie one after the other, and the triangle by which they act at once: those of one half, what they do to the other,
-//! and those of that (Elmroth and Gustavson). Most of the work is several columns times several others.
+//! Recursive QR of a panel of contiguous columns (Elmroth and Gustavson): reflections of one half, their effect on the other
+//! half, then reflections of the other half, with the triangle `T` of the block reflector. Most of the work is products of
+//! several columns with several others.
 
 use super::blocked::{BLOCK, ProductRunner, blocks};
 use super::lines::on_machine;
@@ -9,8 +10,8 @@ use crate::gemm::vector::Vector;
 use crate::gemm::{Isa, MatrixLayout};
 use std::ops::Range;
 
-/// The reflections of columns of `height`, no fewer than there are columns, at most a block of them: vectors are left below the diagonal, `R` above it, and `t` is
-/// the upper triangle with which they act at once: `H₀·H₁ ⋯ = 1 - V·T·Vᵀ`.
+/// Computes the reflections of a block of columns of `height` elements, with at least as many rows as columns. The vectors are
+/// left below the diagonal, `R` above it, and `t` is the upper triangle of the block reflector: `H₀·H₁ ⋯ = 1 - V·T·Vᵀ`.
 pub(super) fn qr_block<T: Real>(isa: Isa, columns: &mut [T], height: usize, tau: &mut [T], t: &mut [T]) {
     let w = tau.len();
     debug_assert!(w <= BLOCK && w <= height);
@@ -19,7 +20,8 @@ pub(super) fn qr_block<T: Real>(isa: Isa, columns: &mut [T], height: usize, tau:
 }
 
 impl ProductRunner<'_> {
-    /// The upper triangle `R` of a tall matrix, given as `n` columns of `m`, at the columns' beginnings; what is below it is of no use any more.
+    /// Computes the upper triangle `R` of a tall matrix, given as `n` columns of `m` elements, at the beginnings of the columns.
+    /// The rest of the columns is overwritten.
     #[inline(always)]
     pub(super) fn triangle<T: Real>(&self, a: &mut [T], m: usize, n: usize, room: &mut [T]) {
         let (own, rest) = room.split_at_mut(BLOCK * m);
@@ -42,7 +44,7 @@ impl ProductRunner<'_> {
             if count == 0 {
                 break;
             }
-            // Columns are rows here: C -= (C·V)·(T·Vᵀ).
+            // Columns are stored as rows here: C -= (C·V)·(T·Vᵀ).
             let (each, factors) = (MatrixLayout::row_major(size), MatrixLayout::row_major(w));
             let onto = a.as_mut_ptr().wrapping_add(b.end * m + b.start);
             // SAFETY: the block's vectors and factors, room for as many, and what is left of the columns behind it.
@@ -78,7 +80,7 @@ fn halves<T: Real>(isa: Isa, columns: &mut [T], height: usize, own: Range<usize>
     }
     subtract_vectors(isa, columns, height, first.clone(), second.clone(), &sums);
     halves(isa, columns, height, second.clone(), tau, t);
-    // What both halves have to do with each other: -T₁·(V₁ᵀ·V₂)·T₂.
+    // The off-diagonal block of T: -T₁·(V₁ᵀ·V₂)·T₂.
     products(isa, columns, height, first.clone(), second.clone(), true, &mut sums);
     for row in sums.chunks_exact_mut(count).take(first.len()) {
         for j in (0..count).rev() {
@@ -95,7 +97,7 @@ fn halves<T: Real>(isa: Isa, columns: &mut [T], height: usize, own: Range<usize>
     }
 }
 
-/// Products of each of some vectors with each of other columns, or of the vectors that these are: a line of `sums` for each of the first.
+/// Computes the products of each vector with each other column, or with each other vector: one row of `sums` per vector.
 fn products<T: Real>(
     isa: Isa,
     columns: &[T],
@@ -106,14 +108,14 @@ fn products<T: Real>(
     sums: &mut [T],
 ) {
     let count = others.len();
-    // From here on all of them have elements.
+    // From this row on all of them have stored elements.
     let below = if of_vectors { others.end } else { vectors.end };
     below_products(isa, columns, height, vectors.clone(), others.clone(), below, sums);
     for (i, sums) in vectors.zip(sums.chunks_exact_mut(count)) {
         let own = &columns[i * height..(i + 1) * height];
         for (j, sum) in others.clone().zip(sums) {
             let other = &columns[j * height..(j + 1) * height];
-            // One of them begins with a 1.
+            // One of the two starts with an implicit 1.
             let (begin, first) = if of_vectors { (j + 1, own[j]) } else { (i + 1, other[i]) };
             let inside: T = own[begin..below].iter().zip(&other[begin..below]).map(|(x, y)| *x * *y).sum();
             *sum += first + inside;
@@ -121,7 +123,7 @@ fn products<T: Real>(
     }
 }
 
-/// Columns less vectors, by lines of `sums`.
+/// Subtracts from columns the combinations of vectors that `sums` gives.
 fn subtract_vectors<T: Real>(
     isa: Isa,
     columns: &mut [T],
@@ -141,7 +143,10 @@ fn subtract_vectors<T: Real>(
     less_vectors(isa, before, &mut rest[..others.len() * height], height, vectors, sums);
 }
 
-/// Few columns one after the other, and their triangle.
+/// Computes the reflections of a few columns one after the other, and their triangle.
+///
+/// # Safety
+/// The machine has the instruction set.
 #[inline(always)]
 unsafe fn few_of<V: Vector<Elem: Real>>(
     columns: &mut [V::Elem],
@@ -178,7 +183,13 @@ unsafe fn few_of<V: Vector<Elem: Real>>(
     }
 }
 
-/// Products of columns from row `below` on: each of some with each of others.
+/// Computes the products of each column with each other column, from row `below` on.
+///
+/// # Safety
+/// The machine has the instruction set.
+///
+/// # Safety
+/// All eight columns are valid for `len` elements, and the machine has the vectors.
 #[inline(always)]
 unsafe fn below_of<V: Vector<Elem: Real>>(
     columns: &[V::Elem],
@@ -194,7 +205,7 @@ unsafe fn below_of<V: Vector<Elem: Real>>(
         let x: [_; MIN_RECURSIVE_COLUMNS] = std::array::from_fn(|s| at(i + s));
         for j in (0..count).step_by(MIN_RECURSIVE_COLUMNS) {
             let y: [_; MIN_RECURSIVE_COLUMNS] = std::array::from_fn(|s| at(others.start + (j + s).min(count - 1)));
-            // SAFETY: places are inside of columns, vectors come in fours; the caller vouches for the instruction set.
+            // SAFETY: indices are inside of columns, vectors come in fours, and the machine has the instruction set.
             let four = unsafe { dot_4x4::<V>(x, y, len) };
             for (r, four) in four.iter().enumerate() {
                 let to = &mut sums[(k * MIN_RECURSIVE_COLUMNS + r) * count + j..];
@@ -204,14 +215,14 @@ unsafe fn below_of<V: Vector<Elem: Real>>(
     }
 }
 
-/// The products of four columns with four.
+/// Computes the products of four columns with four others.
 #[inline(always)]
 unsafe fn dot_4x4<V: Vector<Elem: Real>>(
     x: [*const V::Elem; MIN_RECURSIVE_COLUMNS],
     y: [*const V::Elem; MIN_RECURSIVE_COLUMNS],
     len: usize,
 ) -> [[V::Elem; MIN_RECURSIVE_COLUMNS]; MIN_RECURSIVE_COLUMNS] {
-    // SAFETY: the caller's promise.
+    // SAFETY: all eight columns are valid for `len` elements, and the machine has the vectors.
     unsafe {
         let mut sums = [[V::splat(V::Elem::ZERO); MIN_RECURSIVE_COLUMNS]; MIN_RECURSIVE_COLUMNS];
         let mut at = 0;
@@ -247,7 +258,10 @@ unsafe fn dot_4x4<V: Vector<Elem: Real>>(
     }
 }
 
-/// Columns less vectors by lines of `sums`, below the last of the vectors' diagonal elements.
+/// Subtracts combinations of vectors from columns, below the diagonal elements of the last vector.
+///
+/// # Safety
+/// The machine has the instruction set.
 #[inline(always)]
 unsafe fn less_of<V: Vector<Elem: Real>>(
     columns: &[V::Elem],
@@ -265,7 +279,8 @@ unsafe fn less_of<V: Vector<Elem: Real>>(
             let from: [_; MIN_RECURSIVE_COLUMNS] = std::array::from_fn(|s| at(i + s));
             let by =
                 |t: usize, s: usize| -sums[(k * MIN_RECURSIVE_COLUMNS + s) * count + group * MIN_RECURSIVE_COLUMNS + t];
-            // SAFETY: the columns are there, the others are not the vectors, which come in fours; the caller vouches for the instruction set.
+            // SAFETY: all columns are inside of the matrix, none of them is one of the vectors, which come in fours,
+            // and the machine has the instruction set.
             unsafe {
                 match targets {
                     4 => tile::<V, 4, 4>(from, to, height, len, by),
@@ -280,11 +295,11 @@ unsafe fn less_of<V: Vector<Elem: Real>>(
 
 on_machine!(few, few_of, (columns: &mut [T], height: usize, own: Range<usize>, tau: &mut [T], t: &mut [T]));
 on_machine!(
-    /// Products of columns from row `below` on.
+    /// The products of columns from row `below` on.
     below_products, below_of,
     (columns: &[T], height: usize, vectors: Range<usize>, others: Range<usize>, below: usize, sums: &mut [T])
 );
 on_machine!(
-    /// Columns less vectors, below those.
+    /// Subtracts combinations of vectors from columns, below the diagonal elements.
     less_vectors, less_of, (columns: &[T], others: &mut [T], height: usize, vectors: Range<usize>, sums: &[T])
 );

@@ -1,4 +1,4 @@
-//! Lines of a matrix with vectors, where that is most of the work: each function compiled for every instruction set.
+//! Matrix-vector operations on the rows (lines) of a matrix, compiled for every instruction set.
 
 use super::{Real, factor};
 use crate::gemm::Isa;
@@ -6,12 +6,12 @@ use crate::gemm::vector::{Float, Vector};
 use ir::ops::TriangularSolve;
 use std::ops::Range;
 
-/// Lines that are gone through together.
+/// The number of lines that are processed together.
 pub(super) const AT_ONCE: usize = 4;
-/// Lanes of the widest vector.
+/// The number of lanes of the widest vector.
 const LANES: usize = 16;
 
-/// `f(k, lanes)` for whole vectors of `len` elements from each place `k`, and for what is left of one.
+/// Calls `f(k, lanes)` for each full vector of `len` elements, and for the partial vector at the end.
 #[inline(always)]
 fn each<V: Vector>(len: usize, mut f: impl FnMut(usize, usize)) {
     let whole = len / V::LANES * V::LANES;
@@ -23,25 +23,32 @@ fn each<V: Vector>(len: usize, mut f: impl FnMut(usize, usize)) {
     }
 }
 
+/// # Safety
+/// `p` is valid for `n` elements, no more than a vector has, and the machine has the vectors.
 #[inline(always)]
 unsafe fn load<V: Vector>(p: *const V::Elem, n: usize) -> V {
-    // SAFETY: the caller vouches for `n` elements.
+    // SAFETY: `p` is valid for `n` elements, of which a vector has no fewer.
     unsafe { if n == V::LANES { V::load(p) } else { V::load_first(p, n) } }
 }
 
+/// # Safety
+/// `p` is valid for `n` elements, no more than a vector has, and the machine has the vectors.
+///
+/// # Safety
+/// The machine has the instruction set.
 #[inline(always)]
 unsafe fn store<V: Vector>(v: V, p: *mut V::Elem, n: usize) {
-    // SAFETY: the caller vouches for `n` elements.
+    // SAFETY: `p` is valid for `n` elements, of which a vector has no fewer.
     unsafe { if n == V::LANES { v.store(p) } else { v.store_first(p, n) } }
 }
 
-/// `y[j] = lines[j]·v`.
+/// Computes `y[j] = lines[j]·v`.
 #[inline(always)]
 unsafe fn dots_of<V: Vector<Elem: Real>>(lines: &[V::Elem], step: usize, v: &[V::Elem], y: &mut [V::Elem]) {
     let len = v.len();
     let at = |j: usize| lines[j * step..j * step + len].as_ptr();
     let fours = y.len() / AT_ONCE * AT_ONCE;
-    // SAFETY: places are inside of lines and vector; the caller vouches for the instruction set.
+    // SAFETY: indices are inside of lines and vector, and the machine has the instruction set.
     unsafe {
         for j in (0..fours).step_by(AT_ONCE) {
             let four = [at(j), at(j + 1), at(j + 2), at(j + 3)];
@@ -62,11 +69,13 @@ unsafe fn dots_of<V: Vector<Elem: Real>>(lines: &[V::Elem], step: usize, v: &[V:
     }
 }
 
+/// # Safety
+/// `x` and `y` are valid for `len` elements, and the machine has the instruction set.
 #[inline(always)]
 unsafe fn dot_of<V: Vector<Elem: Real>>(x: *const V::Elem, y: *const V::Elem, len: usize) -> V::Elem {
-    // SAFETY: the caller vouches for both.
+    // SAFETY: `x` and `y` are valid for `len` elements, and the machine has the instruction set.
     unsafe {
-        // Four chains, while there are so many.
+        // Use four accumulators while at least four vectors remain.
         let mut sums = [V::splat(V::Elem::ZERO); AT_ONCE];
         let wide = AT_ONCE * V::LANES;
         let whole = len / wide * wide;
@@ -84,24 +93,33 @@ unsafe fn dot_of<V: Vector<Elem: Real>>(x: *const V::Elem, y: *const V::Elem, le
     }
 }
 
-/// `y += f·x`.
+/// Computes `y += f·x`.
+///
+/// # Safety
+/// `x` and `y` are valid for `len` elements, and the machine has the instruction set.
+///
+/// # Safety
+/// The machine has the instruction set.
 #[inline(always)]
 unsafe fn axpy_of<V: Vector<Elem: Real>>(f: V::Elem, x: *const V::Elem, y: *mut V::Elem, len: usize) {
-    // SAFETY: the caller vouches for both.
+    // SAFETY: `x` and `y` are valid for `len` elements, and the machine has the instruction set.
     unsafe {
         let f = V::splat(f);
         each::<V>(len, |k, n| store(f.mul_add(load::<V>(x.add(k), n), load::<V>(y.add(k), n)), y.add(k), n));
     }
 }
 
-/// `x += Σ u[j]·lines[j]`.
+/// Computes `x += Σ u[j]·lines[j]`.
+///
+/// # Safety
+/// The machine has the instruction set.
 #[inline(always)]
 unsafe fn combined_of<V: Vector<Elem: Real>>(lines: &[V::Elem], step: usize, u: &[V::Elem], x: &mut [V::Elem]) {
     let len = x.len();
     let at = |j: usize| lines[j * step..j * step + len].as_ptr();
     let fours = u.len() / AT_ONCE * AT_ONCE;
     let x = x.as_mut_ptr();
-    // SAFETY: places are inside of lines and vector; the caller vouches for the instruction set.
+    // SAFETY: indices are inside of lines and vector, and the machine has the instruction set.
     unsafe {
         for j in (0..fours).step_by(AT_ONCE) {
             let four = [at(j), at(j + 1), at(j + 2), at(j + 3)];
@@ -118,8 +136,9 @@ unsafe fn combined_of<V: Vector<Elem: Real>>(lines: &[V::Elem], step: usize, u: 
     }
 }
 
-/// What some rows of a symmetric matrix say of `y = A·v`, for rows and columns from `k` on: what is left of the diagonal counts for both triangles, whole blocks
-/// on it are there as they are. Rows are a [`symmetric_piece`]; `y` is as long as they reach.
+/// Computes the contribution of some rows of a symmetric matrix to `y = A·v`, for rows and columns from `k` on. Elements left of
+/// the diagonal count for both triangles; diagonal blocks are stored completely. The rows are a [`symmetric_piece`]; `y` has an
+/// element for each row up to the last of them.
 #[inline(always)]
 unsafe fn symmetric_of<V: Vector<Elem: Real>>(
     a: &[V::Elem],
@@ -136,7 +155,7 @@ unsafe fn symmetric_of<V: Vector<Elem: Real>>(
     let wide = V::LANES.max(AT_ONCE);
     let whole = rows.end / wide * wide;
     let to = y.as_mut_ptr();
-    // SAFETY: places are inside of the matrix and of both vectors; the caller vouches for the instruction set.
+    // SAFETY: indices are inside of the matrix and of both vectors, and the machine has the instruction set.
     unsafe {
         for block in (rows.start..whole).step_by(wide) {
             for i in (block..block + wide).step_by(AT_ONCE) {
@@ -172,17 +191,17 @@ unsafe fn symmetric_of<V: Vector<Elem: Real>>(
     }
 }
 
-/// Rows of a piece at least, where all are equally long.
+/// The minimum number of rows of a piece, if all pieces had the same number of rows.
 pub(super) const PIECE: usize = 128;
-/// The most pieces.
+/// The maximum number of pieces.
 const PIECES: usize = 8;
 
-/// How many pieces the rows of a symmetric matrix of so many fall into: each has sums of its own, so the size alone decides.
+/// The number of pieces for a symmetric matrix of order `size`. Each piece has its own sums, so only the size may decide it.
 pub(super) fn symmetric_pieces(size: usize) -> usize {
     (size / PIECE).clamp(1, PIECES)
 }
 
-/// Rows of a piece; all have about as many elements left of the diagonal.
+/// The rows of a piece. All pieces have about the same number of elements left of the diagonal.
 pub(super) fn symmetric_piece(size: usize, piece: usize) -> Range<usize> {
     let pieces = symmetric_pieces(size);
     let begin = |p: usize| match p == pieces {
@@ -192,8 +211,17 @@ pub(super) fn symmetric_piece(size: usize, piece: usize) -> Range<usize> {
     begin(piece)..begin(piece + 1)
 }
 
-/// The reflections of some columns, which are given one after the other from the first one's diagonal element on, with what they do to
-/// these columns; their vectors are left below the diagonal.
+/// Computes the reflections of some contiguous columns, which start at the diagonal element of the first, and applies them to the
+/// later columns. The vectors are left below the diagonal.
+///
+/// # Safety
+/// The machine has the instruction set.
+///
+/// # Safety
+/// The machine has the instruction set.
+///
+/// # Safety
+/// The machine has the instruction set.
 #[inline(always)]
 unsafe fn qr_of<V: Vector<Elem: Real>>(columns: &mut [V::Elem], height: usize, tau: &mut [V::Elem]) {
     for k in 0..tau.len().min(height) {
@@ -204,18 +232,18 @@ unsafe fn qr_of<V: Vector<Elem: Real>>(columns: &mut [V::Elem], height: usize, t
         if factor == V::Elem::ZERO {
             continue;
         }
-        // SAFETY: the caller vouches for the instruction set.
+        // SAFETY: the machine has the instruction set.
         unsafe { reflect_of::<V>(&own[1..], factor, others, height) };
     }
 }
 
-/// Applies a reflection, whose vector is 1 and then `v`, to the ends of columns of `height`.
+/// Applies a reflection, whose vector is 1 followed by `v`, to the ends of columns of `height` elements.
 #[inline(always)]
 unsafe fn reflect_of<V: Vector<Elem: Real>>(v: &[V::Elem], factor: V::Elem, columns: &mut [V::Elem], height: usize) {
     let k = height - v.len() - 1;
     for column in columns.chunks_exact_mut(height) {
         let (first, below) = column[k..].split_first_mut().expect("a row for each reflection");
-        // SAFETY: as many elements as the vector has; the caller vouches for the instruction set.
+        // SAFETY: indices are inside of the vector, and the machine has the instruction set.
         unsafe {
             let along = factor * (*first + dot_of::<V>(v.as_ptr(), below.as_ptr(), v.len()));
             *first -= along;
@@ -224,14 +252,17 @@ unsafe fn reflect_of<V: Vector<Elem: Real>>(v: &[V::Elem], factor: V::Elem, colu
     }
 }
 
-/// The columns of Q in place of the reflections that [`qr_of`] leaves, the last one first.
+/// Replaces the reflections that [`qr_of`] leaves by the columns of Q, the last one first.
+///
+/// # Safety
+/// The triangle and the rows are valid for their sizes, and the machine has the instruction set.
 #[inline(always)]
 unsafe fn q_of<V: Vector<Elem: Real>>(columns: &mut [V::Elem], height: usize, tau: &[V::Elem]) {
     for (k, &factor) in tau.iter().enumerate().take(height).rev() {
         let (before, others) = columns.split_at_mut((k + 1) * height);
         let (above, own) = before[k * height..].split_at_mut(k);
         if factor != V::Elem::ZERO {
-            // SAFETY: the caller vouches for the instruction set.
+            // SAFETY: the machine has the instruction set.
             unsafe { reflect_of::<V>(&own[1..], factor, others, height) };
         }
         above.fill(V::Elem::ZERO);
@@ -240,21 +271,21 @@ unsafe fn q_of<V: Vector<Elem: Real>>(columns: &mut [V::Elem], height: usize, ta
     }
 }
 
-/// A triangular matrix with its diagonal from here on, rows and columns so many elements apart.
+/// A triangular matrix, from the given diagonal element on, with row and column strides in elements.
 #[derive(Clone, Copy)]
 pub(super) struct Triangle<T> {
     pub(super) diagonal: *const T,
     pub(super) row: usize,
     pub(super) col: usize,
     pub(super) count: usize,
-    /// Its diagonal is taken as ones.
+    /// Whether the diagonal is taken as ones.
     pub(super) unit: bool,
-    /// It is a lower one.
+    /// Whether the matrix is lower triangular, so that unknowns are solved in ascending order.
     pub(super) forward: bool,
 }
 
 impl<T> Triangle<T> {
-    /// That of a block on the diagonal of a matrix of order `n`, as a solution reads it.
+    /// The triangle of a diagonal block of a matrix of order `n`, as a triangular solve reads it.
     pub(super) fn of(op: TriangularSolve, a: &[T], n: usize, block: Range<usize>) -> Triangle<T> {
         let (row, col) = if op.transpose { (1, n) } else { (n, 1) };
         let diagonal = a.as_ptr().wrapping_add(block.start * (n + 1));
@@ -262,15 +293,18 @@ impl<T> Triangle<T> {
     }
 }
 
-/// Vectors of columns that are solved for together.
+/// The number of vectors of columns that are solved together.
 const SIDE_BY_SIDE: usize = 4;
 
-/// Solves for `width` columns of rows that are `step` apart, in place: a few vectors of columns at a time, which stay in the first cache.
+/// Solves for `width` columns of rows that are `step` apart, in place: a few vectors of columns at a time, which stay in L1.
+///
+/// # Safety
+/// `get` and `put` may be called for all elements of the rows, and the machine has the instruction set.
 #[inline(always)]
 unsafe fn solve_of<V: Vector<Elem: Real>>(t: Triangle<V::Elem>, rows: *mut V::Elem, step: usize, width: usize) {
     let wide = SIDE_BY_SIDE * V::LANES;
     let whole = width / wide * wide;
-    // SAFETY: the caller vouches for the triangle, the rows and the instruction set.
+    // SAFETY: the triangle and the rows are valid for their sizes, and the machine has the instruction set.
     unsafe {
         for c in (0..whole).step_by(wide) {
             let strip = rows.add(c);
@@ -282,7 +316,7 @@ unsafe fn solve_of<V: Vector<Elem: Real>>(t: Triangle<V::Elem>, rows: *mut V::El
                 },
             );
         }
-        // Not by `each`: a closure so large is a function of its own, which would not have the vectors.
+        // Do not use `each`: a closure this large is compiled as a separate function without the vector instructions.
         for c in (whole..width).step_by(V::LANES) {
             let (strip, n) = (rows.add(c), V::LANES.min(width - c));
             solve_vectors::<V, 1>(
@@ -294,14 +328,14 @@ unsafe fn solve_of<V: Vector<Elem: Real>>(t: Triangle<V::Elem>, rows: *mut V::El
     }
 }
 
-/// Solves for `N` vectors of columns, given how those of a row are read and written.
+/// Solves for `N` vectors of columns. `load` and `store` access the columns of a row.
 #[inline(always)]
 unsafe fn solve_vectors<V: Vector<Elem: Real>, const N: usize>(
     t: Triangle<V::Elem>,
     get: impl Fn(usize, usize) -> V,
     put: impl Fn(usize, usize, V),
 ) {
-    // SAFETY: the caller vouches for the triangle and the instruction set.
+    // SAFETY: the triangle is valid for its size, and the machine has the instruction set.
     unsafe {
         let at = |i: usize, k: usize| *t.diagonal.wrapping_offset((i * t.row) as isize + (k * t.col) as isize);
         for turn in 0..t.count {
@@ -315,7 +349,7 @@ unsafe fn solve_vectors<V: Vector<Elem: Real>, const N: usize>(
             }
             if !t.unit {
                 let (d, inverse) = (at(i, i), V::Elem::ONE / at(i, i));
-                // The inverse of a tiny number may be none.
+                // The reciprocal of a tiny number can be infinite.
                 if inverse.is_finite() && inverse != V::Elem::ZERO {
                     let inverse = V::splat(inverse);
                     own = own.map(|x| x.mul(inverse));
@@ -333,18 +367,22 @@ unsafe fn solve_vectors<V: Vector<Elem: Real>, const N: usize>(
     }
 }
 
-/// A function with the vectors of the machine.
+/// Defines a function that dispatches to the machine's instruction set.
 macro_rules! on_machine {
     ($(#[$doc:meta])* $name:ident, $inner:ident, ($($arg:ident: $ty:ty),*)) => {
         $(#[$doc])*
         pub(super) fn $name<T: Real>(isa: Isa, $($arg: $ty),*) {
             #[cfg(target_arch = "x86_64")]
             {
+                /// # Safety
+                /// The machine has AVX-512.
                 #[target_feature(enable = "avx512f,avx512vl,avx512dq,avx512bw,fma")]
                 unsafe fn avx512<T: Real>($($arg: $ty),*) {
                     // SAFETY: the function has the instructions.
                     unsafe { $inner::<T::Avx512>($($arg),*) }
                 }
+                /// # Safety
+                /// The machine has AVX2 and FMA.
                 #[target_feature(enable = "avx2,fma")]
                 unsafe fn avx2<T: Real>($($arg: $ty),*) {
                     // SAFETY: the function has the instructions.
@@ -365,26 +403,26 @@ macro_rules! on_machine {
 }
 pub(super) use on_machine;
 on_machine!(
-    /// `y[j] = lines[j]·v` for lines that are `step` apart.
+    /// Computes `y[j] = lines[j]·v` for lines that are `step` apart.
     dots, dots_of, (lines: &[T], step: usize, v: &[T], y: &mut [T])
 );
 on_machine!(
-    /// `x += Σ u[j]·lines[j]` for lines that are `step` apart.
+    /// Computes `x += Σ u[j]·lines[j]` for lines that are `step` apart.
     combined, combined_of, (lines: &[T], step: usize, u: &[T], x: &mut [T])
 );
 on_machine!(
-    /// What some rows say of `y = A·v`, for rows and columns from `k` on of a symmetric matrix of order `n`.
+    /// Computes the contribution of some rows to `y = A·v`, for rows and columns from `k` on of a symmetric matrix of order `n`.
     symmetric_times, symmetric_of, (a: &[T], n: usize, k: usize, rows: Range<usize>, v: &[T], y: &mut [T])
 );
 on_machine!(
-    /// Reflections of columns of `height` that lie one after the other; see [`factor::qr_panel`].
+    /// Computes the reflections of contiguous columns of `height` elements; see [`factor::qr_panel`].
     qr_columns, qr_of, (columns: &mut [T], height: usize, tau: &mut [T])
 );
 on_machine!(
-    /// The columns of Q in place of the reflections that [`qr_columns`] leaves.
+    /// Replaces the reflections that [`qr_columns`] leaves by the columns of Q.
     q_columns, q_of, (columns: &mut [T], height: usize, tau: &[T])
 );
 on_machine!(
-    /// Solves for `width` columns of rows that are `step` apart, which are there and nobody else's.
+    /// Solves for `width` columns of rows that are `step` apart, which must be valid and used by no other thread.
     solve_strip, solve_of, (t: Triangle<T>, rows: *mut T, step: usize, width: usize)
 );

@@ -1,7 +1,9 @@
-//! LU factorisations of large matrices by all threads: while most of them take a block's columns off what is right of it, one eliminates the next block's.
+//! Multi-threaded LU factorization with lookahead:
+//! while most threads update the columns right of a block, one thread eliminates the next block.
 //!
-//! Columns right of a block are cut into pieces, which are taken by whoever is free, the next block's first. Each is exchanged, solved and multiplied by itself, so
-//! who takes it doesn't matter; rows left of a block are exchanged meanwhile too.
+//! The columns right of a block are split into pieces, which threads take dynamically, the next block first. Row exchanges, solve
+//! and update of a piece are independent of the other pieces, so the result does not depend on which thread takes it. The rows
+//! left of a block are exchanged at the same time.
 
 use super::blocked::{BLOCK, ProductRunner, Products, blocks, subtract_product};
 use super::lines::Triangle;
@@ -12,10 +14,11 @@ use ir::DType;
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Columns of a piece, at most: the same for any number of threads, as narrow products may be summed in another order than wide ones.
+/// The maximum number of columns of a piece. It is the same for any number of threads, because narrow products may be summed in
+/// another order than wide ones.
 const PIECE: usize = 128;
 
-/// The columns behind a block that ends here, in pieces: the next block's, then others.
+/// Returns the columns after a block that ends at `end`, in pieces: the next block first, then the others.
 fn column_pieces(m: usize, n: usize, end: usize) -> impl Iterator<Item = Range<usize>> {
     let next = (end + BLOCK).min(m.min(n)).max(end);
     let first = (next > end).then_some(end..next);
@@ -23,7 +26,7 @@ fn column_pieces(m: usize, n: usize, end: usize) -> impl Iterator<Item = Range<u
 }
 
 impl Products {
-    /// Those of an LU factorisation: one for each piece with something below it.
+    /// Plans the products of an LU factorization: one for each piece with rows below the block.
     pub(super) fn lu(dtype: DType, m: usize, n: usize, threads: usize, isa: Isa) -> Option<Products> {
         let rows = MatrixLayout::row_major(n);
         let of = |b: Range<usize>| {
@@ -31,28 +34,28 @@ impl Products {
             let pieces = column_pieces(m, n, b.end).filter(move |_| below > 0);
             pieces.map(move |c| subtract_product(dtype, below, b.len(), c.len(), rows, rows, rows)).collect::<Vec<_>>()
         };
-        // Each runs on one thread, and several at a time.
+        // Each product runs on one thread, and several run at the same time.
         let all = Products::of(blocks(m.min(n)).flat_map(of), 1, isa)?;
         Some(all.for_each_of(threads))
     }
 }
 
-/// What threads do with columns behind a block that is done.
+/// The work on the columns after a finished block.
 struct Step<'a, T> {
     a: SharedPtr<T>,
     m: usize,
     n: usize,
     block: Range<usize>,
-    /// Rows that were exchanged with the block's, counted from its first.
+    /// The rows exchanged with the block's rows, counted from its first row.
     pivots: &'a [u32; BLOCK],
     isa: Isa,
 }
 
 impl<T: Real> Step<'_, T> {
-    /// Exchanges rows of some columns.
+    /// Exchanges the rows of some columns.
     ///
     /// # Safety
-    /// The columns are nobody else's.
+    /// Nothing else accesses the columns.
     unsafe fn swap_rows(&self, columns: Range<usize>) {
         let (n, start) = (self.n, self.block.start);
         for (k, &p) in self.pivots.iter().enumerate().take(self.block.len()).filter(|(k, p)| *k as u32 != **p) {
@@ -62,10 +65,10 @@ impl<T: Real> Step<'_, T> {
         }
     }
 
-    /// Rows of `U`, and what they and the block's columns leave of the rows below.
+    /// Computes rows of `U` and updates the rows below by their product with the block's columns.
     ///
     /// # Safety
-    /// The columns are nobody else's, and `scratch` is good for the plan.
+    /// Nothing else accesses the columns, and `scratch` is valid for the plan.
     unsafe fn update_trailing(
         &self,
         running: &ProductRunner<'_>,
@@ -97,7 +100,7 @@ impl<T: Real> Step<'_, T> {
 }
 
 impl ProductRunner<'_> {
-    /// `L` and `U` in place, with the rows exchanged; tells the pivot of each step.
+    /// Computes `L` and `U` in place, with row exchanges. Calls `pivot` with the pivot row of each step.
     #[inline(always)]
     pub(super) fn lu<T: Real>(
         &self,
@@ -111,10 +114,10 @@ impl ProductRunner<'_> {
         let (isa, steps) = (self.isa(), m.min(n));
         let (a, room) = (SharedPtr(a.as_mut_ptr()), SharedPtr(room.as_mut_ptr()));
         (0..m).for_each(|i| permutation[i] = T::of(i as f64));
-        // Pivots of a block, and of the next one.
+        // The pivots of a block, and of the next block.
         let mut pivots = [[0u32; BLOCK]; 2];
         let mut plans = self.plans();
-        // SAFETY: nobody else has the matrix yet.
+        // SAFETY: nothing else accesses the matrix yet.
         unsafe { panel_lu::lu_columns(isa, a, m, n, 0..BLOCK.min(steps), &mut pivots[0], room) };
         for block in blocks(steps) {
             let [now, next] = &mut pivots;
@@ -133,9 +136,9 @@ impl ProductRunner<'_> {
                 loop {
                     let turn = taken.fetch_add(1, Ordering::Relaxed);
                     let Some(columns) = column_pieces(m, n, block.end).nth(turn) else {
-                        // Rows left of the block come last.
+                        // Exchange the rows left of the block last.
                         if turn == of {
-                            // SAFETY: nobody else has these columns.
+                            // SAFETY: nothing else accesses these columns.
                             unsafe { step.swap_rows(0..block.start) };
                         }
                         break;
@@ -151,7 +154,7 @@ impl ProductRunner<'_> {
                     }
                 }
             };
-            // Small ones are done before others are awake.
+            // Small steps finish before other threads wake up.
             let worth = (m - block.start) * (n - block.start) * block.len();
             self.for_each_worker(worth, &work);
             pivots.swap(0, 1);

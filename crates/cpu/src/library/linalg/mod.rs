@@ -1,9 +1,9 @@
-//! Factorisations of matrices, each matrix of a batch for itself: the smallest in f64, others of f32 in f32, but for eigenvalues and singular values. Cholesky and LU
-//! factors of small ones are computed side by side ([`abreast`]).
+//! Factorizations of batches of matrices: the smallest in f64, other f32 matrices in f32, except for eigenvalues and singular
+//! values. Cholesky and LU factors of small matrices are computed with one matrix per SIMD lane ([`batched_small`]).
 //!
-//! The algorithms are the classical ones, written so that inner loops run along rows; large matrices are cut into blocks,
-//! and almost all of the work is products of those. (`faer` takes more than two minutes to build, and everybody would
-//! wait for it.)
+//! The algorithms are the classical ones, written so that inner loops run along rows. Large matrices are split into blocks,
+//! and almost all of the work is products of blocks.
+//! (The `faer` crate is not used: it takes more than two minutes to build.)
 
 #[cfg(target_arch = "x86_64")]
 mod batched_small;
@@ -99,14 +99,15 @@ pub(super) fn thresholds() -> Vec<Threshold> {
     ]
 }
 
-/// Tall matrices that are cut into blocks one after the other; of more, each is for one thread.
+/// The maximum number of tall matrices that are factored in blocks by all threads one after another;
+/// larger batches use one thread per matrix.
 const FEW: usize = 4;
-/// Elements of a matrix from which on it is factored in its own type, if that takes no iterations. Smaller ones gain nothing.
+/// The minimum number of elements of a matrix that is factored in its own dtype without iterations. Smaller matrices gain nothing.
 const OWN: usize = 400;
-/// Rows up to which f32 can number them.
+/// The maximum number of rows whose indices f32 represents exactly.
 const NUMBERED: usize = 1 << 24;
 
-/// A factorisation of one matrix.
+/// The kind of a factorization.
 #[derive(Clone, Copy)]
 enum FactorizationKind {
     Cholesky,
@@ -117,34 +118,34 @@ enum FactorizationKind {
     Svd { vectors: bool },
 }
 
-/// Rows and columns.
+/// The number of rows and columns.
 type Size = (usize, usize);
 
 struct Factorisation<T> {
     kind: FactorizationKind,
     dtype: DType,
-    /// Sizes of the operands' and results' matrices.
+    /// The sizes of the operands' and results' matrices.
     args: Vec<Size>,
     outs: Vec<Size>,
     batch: usize,
-    /// Elements of scratch for each worker.
+    /// The number of scratch elements of each worker.
     each: usize,
     threads: usize,
     isa: Isa,
-    /// What a large matrix is cut into.
+    /// The matrix products of a large matrix.
     products: Option<Products>,
     elements: PhantomData<fn() -> T>,
 }
 
-/// Who works on one matrix.
+/// The threads that work on one matrix.
 #[derive(Clone, Copy)]
 struct Workers<'a> {
     isa: Isa,
-    /// `None` where matrices are shared out.
+    /// `None` where each thread has its own matrices.
     pool: Option<&'a ThreadPool>,
 }
 
-/// A matrix of the batch, where it comes from and goes to, and how its products run if it is large.
+/// A matrix of the batch: its operands and results, and the context of its products if it is large.
 #[derive(Clone, Copy)]
 struct Matrix<'a> {
     args: &'a [*const u8],
@@ -154,7 +155,7 @@ struct Matrix<'a> {
     pool: Option<&'a ThreadPool>,
 }
 
-/// The routine of a factorisation.
+/// Returns the routine of a factorization.
 pub(super) fn prepare(op: &Op, args: &[Type], outs: &[Type], machine: CpuContext) -> Option<Box<dyn OpRoutine>> {
     if machine.isa == Isa::Portable && !PORTABLE {
         return None;
@@ -185,7 +186,7 @@ pub(super) fn prepare(op: &Op, args: &[Type], outs: &[Type], machine: CpuContext
         (own[0], own.get(1).copied().unwrap_or(1))
     };
     let (args, outs): (Vec<Size>, Vec<Size>) = (args.iter().map(size).collect(), outs.iter().map(size).collect());
-    // Where products are most of the work they are of the matrix's own type.
+    // Where products are most of the work, they use the matrix's own dtype.
     let vectors = matches!(
         kind,
         FactorizationKind::Eigh | FactorizationKind::Qr { .. } | FactorizationKind::Svd { vectors: true }
@@ -206,7 +207,7 @@ pub(super) fn prepare(op: &Op, args: &[Type], outs: &[Type], machine: CpuContext
     })
 }
 
-/// What a factorisation is of.
+/// The sizes of the operand of a factorization.
 struct Sizes {
     kind: FactorizationKind,
     batch: usize,
@@ -270,10 +271,13 @@ fn factorisation<T: Real>(dtype: DType, sizes: Sizes, machine: CpuContext) -> Fa
 
 impl<T: Real> Factorisation<T> {
     /// Reads matrix `index` of an operand.
+    ///
+    /// # Safety
+    /// `p` is valid for all matrices of the batch.
     #[inline(always)]
     unsafe fn read(&self, p: *const u8, index: usize, to: &mut [T]) {
         let n = to.len();
-        // SAFETY: the caller vouches for the operand.
+        // SAFETY: the operand is valid for all matrices of the batch.
         unsafe {
             if self.dtype == T::DTYPE {
                 return std::ptr::copy_nonoverlapping(p.cast::<T>().add(index * n), to.as_mut_ptr(), n);
@@ -284,9 +288,12 @@ impl<T: Real> Factorisation<T> {
     }
 
     /// Writes matrix `index` of a result.
+    ///
+    /// # Safety
+    /// `p` is valid for all matrices of the batch, and only this call writes matrix `index`.
     #[inline(always)]
     unsafe fn write(&self, p: *mut u8, index: usize, n: usize, mut x: impl FnMut(usize) -> T) {
-        // SAFETY: the caller vouches for the result.
+        // SAFETY: the result is valid for all matrices of the batch.
         unsafe {
             if self.dtype == T::DTYPE {
                 let to = p.cast::<T>().add(index * n);
@@ -297,15 +304,16 @@ impl<T: Real> Factorisation<T> {
         }
     }
 
-    /// Factors one matrix of the batch, with the vectors of this machine.
+    /// Factors one matrix of the batch with the machine's vector instructions.
     ///
     /// # Safety
-    /// Operands and results are those of the op, and nobody else writes the matrix's.
+    /// Operands and results are those of the op, and nothing else writes those of this matrix.
     unsafe fn one(&self, matrix: Matrix<'_>, work: &mut [T]) {
-        // SAFETY: by the caller's promise; the machine has the instructions of its set.
+        // SAFETY: operands and results are those of the op, nothing else writes those of this matrix, and the machine
+        // has the instruction set.
         unsafe {
             match self.isa {
-                // What gains by longer vectors (products, reflections, lines) asks for them itself.
+                // Functions that gain from longer vectors (products, reflections, lines) select them themselves.
                 #[cfg(target_arch = "x86_64")]
                 Isa::Avx2 | Isa::Avx512 => self.one_avx2(matrix, work),
                 _ if PORTABLE => self.one_inline(matrix, work),
@@ -314,20 +322,24 @@ impl<T: Real> Factorisation<T> {
         }
     }
 
+    /// # Safety
+    /// Operands and results are those of the op, and nothing else writes those of this matrix.
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "avx2,fma")]
     unsafe fn one_avx2(&self, matrix: Matrix<'_>, work: &mut [T]) {
-        // SAFETY: by the caller's promise.
+        // SAFETY: operands and results are those of the op, and nothing else writes those of this matrix.
         unsafe { self.one_inline(matrix, work) }
     }
 
+    /// # Safety
+    /// Operands and results are those of the op, and only this call accesses this matrix of the results.
     #[inline(always)]
     unsafe fn one_inline(&self, matrix: Matrix<'_>, work: &mut [T]) {
         let Matrix { args, outs, index, running, pool } = matrix;
         let workers = Workers { isa: self.isa, pool };
         let (m, n) = self.args[0];
         let (a, rest) = work.split_at_mut(m * n);
-        // SAFETY: the caller vouches for operands and results, of which this matrix is nobody else's.
+        // SAFETY: operands and results are those of the op, and only this call accesses this matrix of the results.
         unsafe {
             self.read(args[0], index, a);
             match self.kind {
@@ -387,7 +399,10 @@ impl<T: Real> Factorisation<T> {
         }
     }
 
-    /// Of the matrix, or of its transpose where that is the tall one. Columns are worked on as rows.
+    /// Computes the SVD of the matrix, or of its transpose where that is the tall one. Columns are stored as rows.
+    ///
+    /// # Safety
+    /// The results are those of the op, and only this call accesses matrix `index` of them.
     #[inline(always)]
     #[expect(clippy::too_many_arguments, reason = "a matrix, where it goes, and how")]
     unsafe fn svd(
@@ -416,7 +431,8 @@ impl<T: Real> Factorisation<T> {
                 return self.write(outs[0], index, short, |i| s[i]);
             }
             self.write(outs[1], index, short, |i| s[i]);
-            // Rows of `columns` and of `v` are singular vectors of the tall matrix; left ones become columns where the matrix was.
+            // Rows of `columns` and of `v` are singular vectors of the tall matrix;
+            // the left ones are written as columns in place of the matrix.
             let (left, right) = if m >= n { (&*columns, &*v) } else { (&*v, &*columns) };
             transpose_rows(self.isa, left, m, [short, m], a, short);
             self.write(outs[0], index, m * short, |i| a[i]);
@@ -444,7 +460,7 @@ impl<T: Real> OpRoutine for Factorisation<T> {
             }
             return Ok(());
         }
-        // Few large matrices: all threads work on each.
+        // For few large matrices, all threads work on each of them.
         if matches!(self.kind, FactorizationKind::Eigh | FactorizationKind::Svd { .. })
             && self.batch < pool.threads()
             && self.args[0].0.min(self.args[0].1) >= blocked::MIN_BLOCKED_SIZE
@@ -471,7 +487,7 @@ impl<T: Real> OpRoutine for Factorisation<T> {
     }
 }
 
-/// Writes `[rows, cols]`, rows of which are `x_row` apart, as `[cols, rows]`, where they are `y_row` apart.
+/// Transposes `[rows, cols]`, whose rows are `x_row` apart, to `[cols, rows]`, whose rows are `y_row` apart.
 fn transpose_rows<T: Real>(isa: Isa, x: &[T], x_row: usize, sizes: [usize; 2], y: &mut [T], y_row: usize) {
     let [rows, cols] = sizes;
     if rows == 0 || cols == 0 {
@@ -482,18 +498,19 @@ fn transpose_rows<T: Real>(isa: Isa, x: &[T], x_row: usize, sizes: [usize; 2], y
     unsafe { turned_from(isa, x.as_ptr(), x_row, sizes, y.as_mut_ptr(), y_row) };
 }
 
-/// The same of places.
+/// Transposes a matrix between raw pointers.
 ///
 /// # Safety
-/// Both are good for so many elements, and nobody else has those.
+/// `x` and `y` are valid for `rows · cols` elements at their strides, and nothing else accesses those of `y`.
 unsafe fn turned_from<T: Real>(isa: Isa, x: *const T, x_row: usize, [rows, cols]: [usize; 2], y: *mut T, y_row: usize) {
     let d = Axis { size: rows, from: x_row as isize, to: 1 };
     let s = Axis { size: cols, from: 1, to: y_row as isize };
-    // SAFETY: the caller's promise; an instruction set is one that the machine has.
+    // SAFETY: `x` and `y` are valid for `rows · cols` elements at their strides, nothing else accesses those of `y`,
+    // and the machine has `isa`.
     unsafe { tiles::transpose(x.cast::<T::Bits>(), y.cast::<T::Bits>(), d, s, 0..cols, isa) };
 }
 
-/// `y += f·x`.
+/// Computes `y += f·x`.
 #[inline(always)]
 fn axpy<T: Real>(f: T, x: &[T], y: &mut [T]) {
     for (y, x) in y.iter_mut().zip(x) {
@@ -501,7 +518,7 @@ fn axpy<T: Real>(f: T, x: &[T], y: &mut [T]) {
     }
 }
 
-/// The sum of products, in sixteen chains.
+/// Returns the dot product, with sixteen accumulators.
 #[inline(always)]
 fn dot<T: Real>(x: &[T], y: &[T]) -> T {
     const L: usize = 16;
@@ -521,7 +538,7 @@ fn dot<T: Real>(x: &[T], y: &[T]) -> T {
     sums[0] + rest
 }
 
-/// The sum of squares, in f64.
+/// Returns the sum of squares in f64.
 #[inline(always)]
 fn sum_of_squares<T: Real>(x: &[T]) -> f64 {
     const L: usize = 16;

@@ -1,5 +1,5 @@
-//! The elimination of some columns of a tall matrix, which lie one after the other: vectors go down them, pivots are found at once, and most of the work
-//! is what the columns of one half leave of those of the other, several of either at a time.
+//! LU factorization of a tall panel of contiguous columns. Vectors run down the columns, pivots are found with vector compares,
+//! and most of the work is the update of one half of the columns by the other, several columns at a time.
 
 #![expect(clippy::needless_range_loop, reason = "indices name registers, several arrays at a time")]
 
@@ -10,11 +10,11 @@ use crate::gemm::vector::{Float, Vector};
 use crate::library::SharedPtr;
 use std::ops::Range;
 
-/// The elimination of some columns of a tall matrix from their diagonal on, which lie one after the other in `room` meanwhile. Rows of these columns alone are
-/// exchanged; each step's, counted from the first, goes to `pivots`.
+/// Eliminates some columns of a tall matrix from their diagonal on. The columns are transposed into `room` meanwhile. Only the
+/// rows of these columns are exchanged; the pivot of each step, counted from the first row, goes to `pivots`.
 ///
 /// # Safety
-/// The matrix is `[m, n]`, `room` is good for the columns, which are nobody else's.
+/// The matrix is `[m, n]`, `room` is valid for the columns, and nothing else accesses the columns or `room`.
 #[inline(always)]
 pub(super) unsafe fn lu_columns<T: Real>(
     isa: Isa,
@@ -27,7 +27,8 @@ pub(super) unsafe fn lu_columns<T: Real>(
 ) {
     let (start, height, w) = (columns.start, m - columns.start, columns.len());
     let at = start * (n + 1);
-    // SAFETY: the caller's promise.
+    // SAFETY: the matrix is `[m, n]`, `room` is valid for `height · w` elements, and nothing else accesses these
+    // columns or `room`.
     unsafe {
         let room = std::slice::from_raw_parts_mut(room.at(0), height * w);
         turned_from(isa, a.at(at), n, [height, w], room.as_mut_ptr(), height);
@@ -36,10 +37,10 @@ pub(super) unsafe fn lu_columns<T: Real>(
     }
 }
 
-/// Columns that are eliminated one by one; of more, one half after the other.
+/// The maximum number of columns that are eliminated one by one; wider panels are split in half.
 pub(super) const MIN_RECURSIVE_COLUMNS: usize = 4;
 
-/// Some columns of `height`: the first half of them, what that leaves of the others, and those.
+/// Eliminates some columns of `height` elements: the first half, the update of the other half, and then that half.
 fn lu_halves<T: Real>(
     isa: Isa,
     room: &mut [T],
@@ -68,7 +69,10 @@ fn lu_halves<T: Real>(
     }
 }
 
-/// The place of the first element whose magnitude no other exceeds; the first one's if that is not a number.
+/// Finds the index of the first element with the largest magnitude; the index of the first element if that is NaN.
+///
+/// # Safety
+/// The machine has the instruction set.
 #[inline(always)]
 unsafe fn largest_of<V: Vector<Elem: Real>>(x: &[V::Elem], to: &mut usize) {
     const L: usize = 16;
@@ -84,7 +88,7 @@ unsafe fn largest_of<V: Vector<Elem: Real>>(x: &[V::Elem], to: &mut usize) {
         }
     }
     let most = most.into_iter().fold(x[0].abs(), |a, b| if b > a { b } else { a });
-    // Whole stretches without it are passed by.
+    // Skip whole blocks that do not contain it.
     let mut at = 0;
     while at + L <= x.len() && !x[at..at + L].iter().fold(false, |any, x| any | (x.abs() == most)) {
         at += L;
@@ -95,7 +99,10 @@ unsafe fn largest_of<V: Vector<Elem: Real>>(x: &[V::Elem], to: &mut usize) {
     }
 }
 
-/// One step: what is below the diagonal of column `k` becomes its quotients, and leaves the columns behind it.
+/// Does one elimination step: divides the elements of column `k` below the diagonal by the pivot and updates the columns after it.
+///
+/// # Safety
+/// The machine has the instruction set.
 #[inline(always)]
 unsafe fn eliminate_of<V: Vector<Elem: Real>>(columns: &mut [V::Elem], height: usize, k: usize) {
     let (before, others) = columns.split_at_mut((k + 1) * height);
@@ -103,7 +110,7 @@ unsafe fn eliminate_of<V: Vector<Elem: Real>>(columns: &mut [V::Elem], height: u
     if *top == V::Elem::ZERO {
         return;
     }
-    // The reciprocal of a tiny number may be none.
+    // The reciprocal of a tiny number can be infinite.
     if (1e-30..1e30).contains(&top.abs().wide()) {
         let by = V::Elem::ONE / *top;
         own.iter_mut().for_each(|x| *x *= by);
@@ -116,7 +123,10 @@ unsafe fn eliminate_of<V: Vector<Elem: Real>>(columns: &mut [V::Elem], height: u
     }
 }
 
-/// What eliminated columns leave of others: of their rows one after the other, then of those below.
+/// Updates columns by eliminated ones: their own rows one after the other, then the rows below.
+///
+/// # Safety
+/// The machine has the instruction set.
 #[inline(always)]
 unsafe fn less_of<V: Vector<Elem: Real>>(
     columns: &mut [V::Elem],
@@ -142,7 +152,8 @@ unsafe fn less_of<V: Vector<Elem: Real>>(
             let sources: [*const V::Elem; MIN_RECURSIVE_COLUMNS] = std::array::from_fn(|s| at((k + s).min(end - 1)));
             // SAFETY: inside of the columns, above what is written.
             let by = |t: usize, s: usize| unsafe { -*to.add(t * height + k + s) };
-            // SAFETY: the columns are there, the others are not those known; the caller vouches for the instruction set.
+            // SAFETY: all columns are inside of the matrix, none is both read and written, and the machine has the
+            // instruction set.
             unsafe {
                 let below = to.add(end);
                 match (targets, (end - k).min(MIN_RECURSIVE_COLUMNS)) {
@@ -162,10 +173,10 @@ unsafe fn less_of<V: Vector<Elem: Real>>(
     }
 }
 
-/// `M` columns, `height` apart, with `by(t, s)` times each of `N` others.
+/// Subtracts from `M` columns, `height` apart, `by(t, s)` times each of `N` others.
 ///
 /// # Safety
-/// All are good for `len` elements, none of the first is one of the others, and the machine has the vectors.
+/// All are valid for `len` elements, none of the first is one of the others, and the machine has the vectors.
 #[inline(always)]
 pub(super) unsafe fn tile<V: Vector<Elem: Real>, const M: usize, const N: usize>(
     from: [*const V::Elem; MIN_RECURSIVE_COLUMNS],
@@ -174,7 +185,8 @@ pub(super) unsafe fn tile<V: Vector<Elem: Real>, const M: usize, const N: usize>
     len: usize,
     by: impl Fn(usize, usize) -> V::Elem,
 ) {
-    // SAFETY: the caller's promise.
+    // SAFETY: all columns are valid for `len` elements, none of the first is one of the others, and the machine has the
+    // vectors.
     unsafe {
         let mut f = [[V::splat(V::Elem::ZERO); N]; M];
         for t in 0..M {
@@ -214,11 +226,11 @@ pub(super) unsafe fn tile<V: Vector<Elem: Real>, const M: usize, const N: usize>
 
 on_machine!(largest, largest_of, (x: &[T], to: &mut usize));
 on_machine!(
-    /// One step of an elimination.
+    /// Does one step of an elimination.
     eliminate, eliminate_of, (columns: &mut [T], height: usize, k: usize)
 );
 on_machine!(
-    /// What eliminated columns leave of others.
+    /// Updates columns by eliminated ones.
     less_lines, less_of, (columns: &mut [T], height: usize, known: Range<usize>, others: Range<usize>)
 );
 

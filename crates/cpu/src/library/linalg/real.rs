@@ -1,4 +1,4 @@
-//! The elements that matrices are factored in: f64, or f32 where the matrix is large enough that its products count.
+//! The element types of factorizations: f64, or f32 where the matrix is large enough that the speed of products matters.
 
 use super::super::rearrange::tiles::Transpose;
 use crate::gemm::vector::{Float, Plain32, Plain64, Vector};
@@ -22,13 +22,13 @@ pub(super) trait Real:
     const ZERO: Self;
     const NAN: Self;
     const EPSILON: Self;
-    /// The vectors of each instruction set.
+    /// The vector types of each instruction set.
     #[cfg(target_arch = "x86_64")]
     type Avx512: Vector<Elem = Self>;
     #[cfg(target_arch = "x86_64")]
     type Avx2: Vector<Elem = Self>;
     type Plain: Vector<Elem = Self>;
-    /// What is moved when rows become columns.
+    /// The integer type that transposes move.
     type Bits: Transpose;
 
     fn of(x: f64) -> Self;
@@ -37,7 +37,7 @@ pub(super) trait Real:
     fn abs(self) -> Self;
     fn copysign(self, sign: Self) -> Self;
     fn hypot(self, other: Self) -> Self;
-    /// Of the vector of both: as [`Real::hypot`], but quick.
+    /// Returns the Euclidean length of `(self, other)`: like [`Real::hypot`], but faster.
     fn length(self, other: Self) -> Self;
     fn is_finite(self) -> bool;
     fn greater(self, other: Self) -> Self;
@@ -82,7 +82,7 @@ macro_rules! real {
             }
             #[inline(always)]
             fn length(self, other: $t) -> $t {
-                // Squares of f32 are in range; of f64, those of most are.
+                // Squares of f32 are always in range; most squares of f64 are.
                 let square = self as f64 * self as f64 + other as f64 * other as f64;
                 if (1e-290..1e290).contains(&square) { square.sqrt() as $t } else { $t::hypot(self, other) }
             }

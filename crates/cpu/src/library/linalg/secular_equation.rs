@@ -1,6 +1,6 @@
-//! Eigenvalues and eigenvectors of `diag(d) + z·zᵀ` for ascending `d` without equal elements: the secular equation
-//! `1 + Σ zᵢ²/(dᵢ - λ) = 0`, root by root, and from the roots those `z` for which they are exact (Gu and Eisenstat), so that
-//! vectors are orthogonal however near to each other the roots are.
+//! Eigenvalues and eigenvectors of `diag(d) + z·zᵀ` for ascending `d` without equal elements. Solves the secular equation
+//! `1 + Σ zᵢ²/(dᵢ - λ) = 0` root by root, then computes the `z` for which the computed roots are exact (Gu and Eisenstat), so that
+//! the vectors are orthogonal even if roots are very close to each other.
 
 use super::Real;
 use crate::gemm::Isa;
@@ -8,36 +8,36 @@ use crate::library::{SharedPtr, in_ranges};
 use crate::pool::ThreadPool;
 use std::ops::Range;
 
-/// Steps after which a root is taken as it is; a handful are usual.
+/// The maximum number of iterations for a root; then it is accepted as it is. Usually a handful suffice.
 const ITERATIONS: usize = 80;
-/// Sums are made in so many chains.
+/// The number of accumulators of a sum.
 const L: usize = 8;
 
-/// One such matrix, and where its roots go: root `j` is `d[origin[j]] + x[j]`, so that its distance from any `d` is exact. `SQUARED`, it is the one of
-/// the squares of `d`, of which the first is 0: their distances are known as well as those of `d` are.
+/// A secular equation and its roots. Root `j` is `d[origin[j]] + x[j]`, so its distance from any `d` is accurate. With `SQUARED`,
+/// the poles are the squares of `d`, of which the first is 0; their differences are computed from `d` accurately.
 #[derive(Clone, Copy)]
 pub(super) struct SecularEquation<'a, const SQUARED: bool> {
-    /// Up to [`padded`] elements, behind the last ones [`NO_POLE`].
+    /// The poles, padded with [`NO_POLE`] up to [`padded`] elements.
     pub(super) d: &'a [f64],
-    /// Squares of `z`, behind the last zeros.
+    /// The squares of `z`, padded with zeros.
     pub(super) squares: &'a [f64],
-    /// How many there are.
+    /// The number of poles.
     pub(super) count: usize,
-    /// What counts as nothing beside 1.
+    /// The size relative to 1 below which a number counts as zero.
     pub(super) epsilon: f64,
     pub(super) x: SharedPtr<f64>,
     pub(super) origin: SharedPtr<u32>,
 }
 
-/// Far from any root, and so that squares are numbers.
+/// A padding value far from any root, whose square is finite.
 pub(super) const NO_POLE: f64 = 1e75;
 
-/// Elements with which so many fill whole vectors.
+/// Rounds a number of elements up to a multiple of the vector length.
 pub(super) const fn padded(n: usize) -> usize {
     n.next_multiple_of(L)
 }
 
-/// The sum over poles before the root and over those behind it, each with its derivative.
+/// The sum over the poles before the root and the sum over the poles after it, each with its derivative.
 #[derive(Clone, Copy)]
 struct Value {
     psi: f64,
@@ -45,19 +45,19 @@ struct Value {
     slopes: [f64; 2],
 }
 
-/// From pole `o` to pole `d`.
+/// The difference of the poles `d` and `o`.
 #[inline(always)]
 fn pole_gap<const SQUARED: bool>(d: f64, o: f64) -> f64 {
     if SQUARED { (d - o) * (d + o) } else { d - o }
 }
 
-/// What root `o + x` contributes to the square of `z` at a pole `d`, beside that of its own pole.
+/// The factor that root `o + x` contributes to the square of `z` at a pole `d`, relative to its own pole.
 #[inline(always)]
 fn root_factor<const SQUARED: bool>(x: f64, o: f64, own: f64, d: f64) -> f64 {
     (x - pole_gap::<SQUARED>(d, o)) / pole_gap::<SQUARED>(own, d)
 }
 
-/// The sum of all, in pairs.
+/// Returns the sum of all elements, by pairs.
 #[inline(always)]
 fn total(mut x: [f64; L]) -> f64 {
     let mut half = L / 2;
@@ -69,7 +69,7 @@ fn total(mut x: [f64; L]) -> f64 {
 }
 
 impl<const SQUARED: bool> SecularEquation<'_, SQUARED> {
-    /// Some terms of both sums. (Not a closure: one that is not inlined does not have the vectors.)
+    /// Computes some terms of both sums. (A closure that is not inlined would be compiled without the vector instructions.)
     #[inline(always)]
     fn terms(&self, at: usize, o: f64, x: f64) -> [[f64; L]; 2] {
         let (d, z) = (&self.d[at..at + L], &self.squares[at..at + L]);
@@ -82,7 +82,7 @@ impl<const SQUARED: bool> SecularEquation<'_, SQUARED> {
         [t, s]
     }
 
-    /// `Σ zᵢ²/(dᵢ - o - x)` up to `split` and behind it, with derivatives.
+    /// Computes `Σ zᵢ²/(dᵢ - o - x)` up to `split` and after it, with derivatives.
     #[inline(always)]
     fn evaluate_secular(&self, split: usize, o: f64, x: f64) -> Value {
         let (mut psi, mut first) = ([0.0; L], [0.0; L]);
@@ -102,7 +102,7 @@ impl<const SQUARED: bool> SecularEquation<'_, SQUARED> {
                 second[l] += s[l];
             }
         }
-        // The vector in which both meet.
+        // The vector that contains terms of both sums.
         let [t, s] = self.terms(border, o, x);
         for l in 0..L {
             let before = border + l <= split;
@@ -114,7 +114,7 @@ impl<const SQUARED: bool> SecularEquation<'_, SQUARED> {
         Value { psi: total(psi), phi: total(phi), slopes: [total(first), total(second)] }
     }
 
-    /// Root `j`: the pole that it is counted from, and how far it is from that.
+    /// Computes root `j`: the pole used as its origin, and its distance from that pole.
     #[inline(always)]
     fn solve_root(&self, j: usize) -> (usize, f64) {
         let (d, squares, k) = (self.d, self.squares, self.count);
@@ -128,8 +128,8 @@ impl<const SQUARED: bool> SecularEquation<'_, SQUARED> {
             (origin, low, high) = (j, 0.0, squares[..k].iter().sum::<f64>());
             x = 0.5 * high;
         } else {
-            // In which half of the gap it is decides which pole it is counted from. Where it would be if all other poles had the same
-            // part in it as in the middle is near it.
+            // The half of the gap that contains the root decides the origin. The initial guess assumes that the other poles
+            // contribute as much as they do at the middle of the gap.
             let between = pole_gap::<SQUARED>(d[j + 1], d[j]);
             let half = 0.5 * between;
             let (a, b) = (squares[j], squares[j + 1]);
@@ -165,7 +165,8 @@ impl<const SQUARED: bool> SecularEquation<'_, SQUARED> {
             } else {
                 high = x;
             }
-            // Both sums as `r + s/(pole - x)`, by value and slope here, are zero together at a root of a quadratic.
+            // Approximate each sum by `r + s/(pole - x)` with its current value and slope;
+            // the next iterate is a root of a quadratic.
             let (p, q) = (pole_gap::<SQUARED>(d[split], o) - x, pole_gap::<SQUARED>(d[split + 1], o) - x);
             let (a, b) = ((p + q) * f - p * q * slope, p * q * f);
             let c = f - p * first - q * second;
@@ -194,11 +195,13 @@ impl<const SQUARED: bool> SecularEquation<'_, SQUARED> {
         (origin, x)
     }
 
+    /// # Safety
+    /// Only this call accesses the roots of `range`.
     #[inline(always)]
     unsafe fn roots(&self, range: Range<usize>) {
         for j in range {
             let (origin, x) = self.solve_root(j);
-            // SAFETY: the caller has these roots to itself.
+            // SAFETY: only this call accesses these roots.
             unsafe {
                 *self.origin.at(j) = origin as u32;
                 *self.x.at(j) = x;
@@ -206,20 +209,23 @@ impl<const SQUARED: bool> SecularEquation<'_, SQUARED> {
         }
     }
 
-    /// What root `j` is counted from, and how far away it is.
+    /// Returns the origin of root `j` and its distance from it.
     ///
     /// # Safety
-    /// The roots are there.
+    /// All roots have been found.
     #[inline(always)]
     unsafe fn locate_root(&self, j: usize) -> (f64, f64) {
-        // SAFETY: by the caller's promise.
+        // SAFETY: root `j` has been found, so `origin` and `x` have an entry for it.
         unsafe { (self.d[*self.origin.at(j) as usize], *self.x.at(j)) }
     }
 
-    /// The squares of `z` for which the roots are exact, but for a factor.
+    /// Computes the squares of `z` for which the roots are exact, up to a common factor.
+    ///
+    /// # Safety
+    /// Only this call accesses the elements `range` of `to`, and all roots have been found.
     #[inline(always)]
     unsafe fn recompute_z(&self, range: Range<usize>, to: SharedPtr<f64>) {
-        // SAFETY: the caller has these elements to itself; the roots are there.
+        // SAFETY: only this call accesses these elements, and all roots have been found.
         unsafe {
             let to = std::slice::from_raw_parts_mut(to.at(range.start), range.len());
             let own = &self.d[range.clone()];
@@ -242,10 +248,14 @@ impl<const SQUARED: bool> SecularEquation<'_, SQUARED> {
         }
     }
 
-    /// Vectors of some roots, as rows of `right`: element `i` stands in column `columns[i]`. Where the poles are squares, `left` has the same for
-    /// the vectors on the other side: those times `d`, with -1 in front.
+    /// Computes the vectors of some roots as rows of `right`: element `i` is in column `columns[i]`. Where the poles are squares,
+    /// `left` receives the vectors of the other side: the same elements times `d`, with the first one replaced by -1.
     ///
-    /// Elements are written before their length is known: times how far the root is from its pole they are of the order of those of `z`.
+    /// Elements are written before normalization,
+    /// scaled by the distance of the root from its pole so that they have the magnitude of `z`.
+    ///
+    /// # Safety
+    /// Only this call accesses the rows `range` of both results, and all roots have been found.
     #[inline(always)]
     unsafe fn vectors<T: Real>(
         &self,
@@ -257,7 +267,7 @@ impl<const SQUARED: bool> SecularEquation<'_, SQUARED> {
     ) {
         let k = self.count;
         for j in range {
-            // SAFETY: the caller has these rows to itself; the roots are there.
+            // SAFETY: only this call accesses these rows, and all roots have been found.
             unsafe {
                 let (o, x) = self.locate_root(j);
                 let by = x.abs();
@@ -310,23 +320,29 @@ impl<const SQUARED: bool> SecularEquation<'_, SQUARED> {
     }
 }
 
-/// Functions of [`Secular`] with the vectors of the machine.
+/// Defines functions that call methods of [`SecularEquation`] with the machine's instruction set.
 macro_rules! on_machine {
     ($name:ident, $inner:ident $(<$t:ident>)?, ($($arg:ident: $ty:ty),*)) => {
+        /// # Safety
+        /// As for `$inner`.
         unsafe fn $name<const S: bool$(, $t: Real)?>(isa: Isa, of: &SecularEquation<'_, S>, range: Range<usize>, $($arg: $ty),*) {
             #[cfg(target_arch = "x86_64")]
             {
+                /// # Safety
+                /// As for `$inner`, and the machine has the target features.
                 #[target_feature(enable = "avx512f,avx512vl,avx512dq,avx512bw,fma")]
                 unsafe fn avx512<const S: bool$(, $t: Real)?>(of: &SecularEquation<'_, S>, range: Range<usize>, $($arg: $ty),*) {
-                    // SAFETY: the caller's promise.
+                    // SAFETY: `$inner` has the contract of this function, and gets its arguments unchanged.
                     unsafe { of.$inner(range, $($arg),*) }
                 }
+                /// # Safety
+                /// As for `$inner`, and the machine has the target features.
                 #[target_feature(enable = "avx2,fma")]
                 unsafe fn avx2<const S: bool$(, $t: Real)?>(of: &SecularEquation<'_, S>, range: Range<usize>, $($arg: $ty),*) {
-                    // SAFETY: the caller's promise.
+                    // SAFETY: `$inner` has the contract of this function, and gets its arguments unchanged.
                     unsafe { of.$inner(range, $($arg),*) }
                 }
-                // SAFETY: the caller's promise; the machine has the instructions of its set.
+                // SAFETY: the entries of `range` are valid and used by this call alone, and the machine has `isa`.
                 match isa {
                     Isa::Avx512 => return unsafe { avx512(of, range, $($arg),*) },
                     Isa::Avx2 => return unsafe { avx2(of, range, $($arg),*) },
@@ -334,7 +350,7 @@ macro_rules! on_machine {
                 }
             }
             let _ = isa;
-            // SAFETY: the caller's promise.
+            // SAFETY: the entries of `range` are valid and used by this call alone.
             unsafe { of.$inner(range, $($arg),*) }
         }
     };
@@ -343,7 +359,7 @@ on_machine!(some_roots, roots, ());
 on_machine!(some_exact, recompute_z, (to: SharedPtr<f64>));
 on_machine!(some_vectors, vectors<T>, (z: &[f64], columns: &[u32], right: SharedPtr<T>, left: Option<SharedPtr<T>>));
 
-/// Shares elements out, or doesn't.
+/// Splits elements over threads if there is a pool.
 fn shared(pool: Option<&ThreadPool>, n: usize, each: usize, f: &(dyn Fn(Range<usize>) + Sync)) {
     match pool {
         Some(pool) => in_ranges(pool, n, n * each, &|range, _| f(range)),
@@ -352,11 +368,12 @@ fn shared(pool: Option<&ThreadPool>, n: usize, each: usize, f: &(dyn Fn(Range<us
 }
 
 impl<const SQUARED: bool> SecularEquation<'_, SQUARED> {
-    /// Finds all roots, then the vectors as rows of `right`, and those on the other side as rows of `left`, whose columns are in the order of
-    /// `columns`; `signs` are those of `z`, and `exact` is room for as many and [`padded`].
+    /// Finds all roots, then writes the vectors as rows of `right`, and those of the other side as rows of `left`, with columns
+    /// in the order of `columns`. `signs` are the signs of `z`, and `exact` is scratch of [`padded`] elements.
     ///
     /// # Safety
-    /// `x` and `origin` have an element for each of `d`, `right` and `left` the square of that, and nobody else uses them.
+    /// `x` and `origin` have an element for each of `d`, `right` and `left` the square of that, and nothing else uses
+    /// them.
     #[expect(clippy::too_many_arguments, reason = "roots and vectors of both sides")]
     pub(super) unsafe fn solve<T: Real>(
         &self,

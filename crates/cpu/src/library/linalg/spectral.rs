@@ -1,20 +1,20 @@
-//! Eigenvalues of small matrices by tridiagonalisation and implicit QL (EISPACK's tred2 and tql2), of others in blocks and by dividing; singular values of small matrices by one-sided
-//! Jacobi, of others by two diagonals.
+//! Eigenvalues: small matrices by tridiagonalization and implicit QL (EISPACK's tred2 and tql2), larger ones by blocked reduction
+//! and divide and conquer. Singular values: small matrices by one-sided Jacobi, larger ones by bidiagonalization.
 
 use super::blocked::ProductRunner;
 use super::delayed_givens::{self, DelayedRotations};
 use super::{Real, Workers, axpy, bidiagonal, dot, lines, tall_skinny_svd, tridiagonal, tridiagonal_dc};
 
-/// Columns from which singular values come from two diagonals, with their vectors; alone they do from two columns on.
+/// The minimum number of columns for an SVD with vectors by bidiagonalization; without vectors it is used from two columns on.
 pub(super) const SINGULAR: usize = 8;
 
-/// Rows that become columns together.
+/// The number of rows that are transposed together.
 const TURNED: usize = 16;
 
-/// Iterations for one eigenvalue, and sweeps of rotations, after which a result is taken as it is.
+/// The maximum number of iterations for one eigenvalue, and of sweeps of rotations; then the result is accepted as it is.
 const ITERATIONS: usize = 60;
 
-/// Elements of room beside the matrix and its eigenvalues.
+/// The number of scratch elements in addition to the matrix and its eigenvalues.
 pub(super) fn eigh_scratch_elements(n: usize, large: bool) -> usize {
     if large {
         n * n + 4 * n + 16 + tridiagonal::work(n) + tridiagonal_dc::scratch_elements(n)
@@ -23,7 +23,8 @@ pub(super) fn eigh_scratch_elements(n: usize, large: bool) -> usize {
     }
 }
 
-/// Eigenvalues to `d`, ascending, and eigenvectors as columns in place of `v`, whose lower triangle is read.
+/// Computes the eigenvalues in ascending order in `d`,
+/// and the eigenvectors as columns in place of `v`, whose lower triangle is read.
 #[inline(always)]
 pub(super) fn eigh<T: Real>(
     v: &mut [T],
@@ -67,7 +68,7 @@ pub(super) fn eigh<T: Real>(
     d.iter_mut().for_each(|x| *x *= scale);
 }
 
-/// The same of a large matrix, all of it there.
+/// Computes eigenvalues and eigenvectors of a large matrix with both triangles stored.
 #[inline(always)]
 fn large_eigh<T: Real>(
     v: &mut [T],
@@ -87,7 +88,7 @@ fn large_eigh<T: Real>(
     for (to, &row) in values.iter_mut().zip(order) {
         *to = T::of(d[row as usize]);
     }
-    // Rows become columns, some at a time.
+    // Transpose some rows at a time.
     for (columns, rows) in (0..n).step_by(TURNED).zip(order.chunks(TURNED)) {
         for i in 0..n {
             let to = &mut v[i * n + columns..][..rows.len()];
@@ -96,7 +97,7 @@ fn large_eigh<T: Real>(
     }
 }
 
-/// Divides by a power of two so that the largest element is near 1, where products neither overflow nor vanish; gives that
+/// Divides by a power of two so that the largest element is near 1, where products neither overflow nor underflow. Returns that
 /// power.
 #[inline(always)]
 fn normalise<T: Real>(a: &mut [T]) -> T {
@@ -112,8 +113,8 @@ fn transpose<T: Real>(v: &mut [T], n: usize) {
     }
 }
 
-/// Householder reduction: diagonal to `d`, subdiagonal to `e[1..]`, the transformation in place, transposed: rows are
-/// worked on instead of columns.
+/// Householder reduction: writes the diagonal to `d` and the subdiagonal to `e[1..]`, and the transposed transformation in place,
+/// so that rows are processed instead of columns.
 #[inline(always)]
 fn tridiagonal<T: Real>(v: &mut [T], n: usize, d: &mut [T], e: &mut [T]) {
     d.copy_from_slice(&v[(n - 1) * n..]);
@@ -189,7 +190,7 @@ fn tridiagonal<T: Real>(v: &mut [T], n: usize, d: &mut [T], e: &mut [T]) {
     e[0] = T::ZERO;
 }
 
-/// Diagonalises a tridiagonal matrix; the rows of `v` become the eigenvectors.
+/// Diagonalizes a tridiagonal matrix; the rows of `v` become the eigenvectors.
 #[inline(always)]
 pub(super) fn implicit_ql<T: Real>(mut v: DelayedRotations<'_, T>, n: usize, d: &mut [T], e: &mut [T]) {
     e.copy_within(1.., 0);
@@ -236,7 +237,7 @@ pub(super) fn implicit_ql<T: Real>(mut v: DelayedRotations<'_, T>, n: usize, d: 
     v.rows();
 }
 
-/// Puts eigenvalues in ascending order, with the rows of `v`.
+/// Sorts eigenvalues in ascending order, with the rows of `v`.
 #[inline(always)]
 fn sort_ascending<T: Real>(v: &mut [T], n: usize, d: &mut [T]) {
     for i in 0..n {
@@ -248,8 +249,8 @@ fn sort_ascending<T: Real>(v: &mut [T], n: usize, d: &mut [T]) {
     }
 }
 
-/// Singular values of a tall matrix, given as `n` columns of `m` elements each, one after the other. The columns become
-/// the left vectors, the rows of `v` the right ones; values descend.
+/// Computes the singular values of a tall matrix, given as `n` contiguous columns of `m` elements. The columns become
+/// the left vectors, the rows of `v` the right ones. The values are in descending order.
 #[inline(always)]
 #[expect(clippy::too_many_arguments, reason = "a matrix, its size, and three results")]
 pub(super) fn svd<T: Real>(
@@ -272,7 +273,7 @@ pub(super) fn svd<T: Real>(
     }
     let scale = normalise(a);
     let (a, m) = if !vectors && n > 1 && m >= tall_skinny_svd::MIN_ASPECT_RATIO * n {
-        // The values of its R.
+        // The singular values of its R.
         match running {
             Some(large) => large.triangle(a, m, n, room),
             None => lines::qr_columns(workers.isa, a, m, s),
@@ -294,7 +295,7 @@ pub(super) fn svd<T: Real>(
     }
     for _ in 0..ITERATIONS {
         let mut rotated = false;
-        // Squared lengths follow the rotations; a sweep begins with true ones.
+        // Squared norms are updated with the rotations; each sweep begins with recomputed norms.
         (0..n).for_each(|i| s[i] = dot(&a[i * m..(i + 1) * m], &a[i * m..(i + 1) * m]));
         for i in 0..n {
             for j in i + 1..n {
@@ -335,7 +336,7 @@ pub(super) fn svd<T: Real>(
     s.iter_mut().for_each(|x| *x *= scale);
 }
 
-/// Puts values in descending order, with their vectors.
+/// Sorts singular values in descending order, with their vectors.
 #[inline(always)]
 fn sort_descending<T: Real>(a: &mut [T], m: usize, n: usize, v: &mut [T], s: &mut [T]) {
     for i in 0..n {
@@ -355,11 +356,11 @@ fn rotate<T: Real>(x: &mut [T], y: &mut [T], c: T, s: T) {
     }
 }
 
-/// A unit vector that is orthogonal to the ones before.
+/// Computes a unit vector that is orthogonal to the vectors before it.
 #[inline(always)]
 fn orthogonal_complement<T: Real>(before: &[T], to: &mut [T]) {
     let m = to.len();
-    // The axis that is farthest from their span.
+    // Start from the axis that is farthest from their span.
     let left = |i: usize| T::ONE - before.chunks_exact(m).map(|u| u[i] * u[i]).sum::<T>();
     let axis = (0..m).fold(0, |k, i| if left(i) > left(k) { i } else { k });
     to.fill(T::ZERO);

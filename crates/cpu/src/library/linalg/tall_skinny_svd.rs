@@ -1,4 +1,5 @@
-//! Singular vectors of a matrix with far more rows than columns, or the other way round: those of its R, taken along by its Q.
+//! SVD with vectors of a matrix with many more rows than columns, or the reverse:
+//! the SVD of R of its QR factorization, multiplied by Q.
 
 use super::super::{CpuContext, OpRoutine};
 use crate::gemm::{GemmOperand, GemmOutput, GemmPlan, GemmProblem, MatrixLayout, OperandSource, OutputKind};
@@ -7,27 +8,27 @@ use compiler::Result;
 use ir::ops::{Qr, Svd};
 use ir::{Op, Type};
 
-/// From so many times as many rows as columns.
+/// The minimum ratio of rows to columns.
 pub(super) const MIN_ASPECT_RATIO: usize = 2;
-/// Columns at least, unless there are many times as many rows: fewer have nothing to gain.
+/// The minimum number of columns, unless the ratio reaches `MANY_TIMES`: fewer columns gain nothing.
 pub(super) const COLUMNS: usize = 16;
-/// From so many times as many rows as columns, however few these are.
+/// The ratio of rows to columns from which any number of columns is accepted.
 pub(super) const MANY_TIMES: usize = 16;
 
 struct TallSkinnySvd {
     qr: Box<dyn OpRoutine>,
     svd: Box<dyn OpRoutine>,
     product: GemmPlan,
-    /// Bytes of an element.
+    /// The bytes of an element.
     size: usize,
     batch: usize,
     rows: usize,
     columns: usize,
-    /// The matrix has more columns than rows, and is turned first.
+    /// Whether the matrix has more columns than rows and is transposed first.
     turned: bool,
 }
 
-/// The routine, where it is worth it.
+/// Returns the routine where it is faster.
 pub(super) fn prepare(args: &[Type], machine: CpuContext) -> Option<Box<dyn OpRoutine>> {
     let a = &args[0];
     let [batch @ .., m, n] = &a.shape[..] else { return None };
@@ -54,20 +55,20 @@ pub(super) fn prepare(args: &[Type], machine: CpuContext) -> Option<Box<dyn OpRo
     Some(Box::new(TallSkinnySvd { qr, svd, product, size: a.dtype.size(), batch, rows, columns, turned: m < n }))
 }
 
-/// Writes `[rows, cols]` as `[cols, rows]`.
+/// Transposes `[rows, cols]` to `[cols, rows]`.
 ///
 /// # Safety
-/// Both are there, and different.
+/// `from` and `to` are valid for the matrix and don't overlap.
 unsafe fn transpose_copy(size: usize, rows: usize, cols: usize, from: *const u8, to: *mut u8) {
     /// # Safety
     /// As above.
     unsafe fn of<T: Copy>(rows: usize, cols: usize, from: *const T, to: *mut T) {
         for i in 0..rows {
-            // SAFETY: the caller's promise.
+            // SAFETY: `from` and `to` are valid for `rows · cols` elements and don't overlap.
             (0..cols).for_each(|j| unsafe { *to.add(j * rows + i) = *from.add(i * cols + j) });
         }
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: `from` and `to` are valid for `rows · cols` elements of `size` bytes and don't overlap.
     unsafe {
         match size {
             4 => of::<u32>(rows, cols, from.cast(), to.cast()),
@@ -77,19 +78,19 @@ unsafe fn transpose_copy(size: usize, rows: usize, cols: usize, from: *const u8,
 }
 
 impl TallSkinnySvd {
-    /// Bytes of all matrices of such a size.
+    /// The bytes of all matrices of this size.
     fn bytes(&self, rows: usize, cols: usize) -> usize {
         (self.batch * rows * cols * self.size).next_multiple_of(64)
     }
 
-    /// Turns each matrix of a batch.
+    /// Transposes each matrix of a batch.
     ///
     /// # Safety
     /// As for [`turn`].
     unsafe fn turn_all(&self, rows: usize, cols: usize, from: *const u8, to: *mut u8) {
         for i in 0..self.batch {
             let at = i * rows * cols * self.size;
-            // SAFETY: the caller's promise.
+            // SAFETY: matrix `i` is inside of both batches, which don't overlap.
             unsafe { transpose_copy(self.size, rows, cols, from.add(at), to.add(at)) };
         }
     }
@@ -122,7 +123,7 @@ impl OpRoutine for TallSkinnySvd {
             let left = if self.turned { other } else { outs[0] };
             self.product.run(pool, GemmOperand::Memory(q), GemmOperand::Memory(u), GemmOutput::Memory(left), rest);
             if self.turned {
-                // A = (U·S·V)ᵀ: the right vectors are the left ones of what was turned.
+                // A = (U·S·V)ᵀ: the right vectors are the left ones of the transposed matrix.
                 self.turn_all(columns, columns, v, outs[0]);
                 self.turn_all(rows, columns, left, outs[2]);
             }

@@ -1,8 +1,8 @@
-//! Large symmetric matrices to three diagonals, by blocks of columns.
+//! Reduces large symmetric matrices to tridiagonal form, in blocks of columns.
 //!
-//! Inside a block, reflections are found from columns that are brought up to date one by one, and act on the rest of the matrix only
-//! through the vectors `v` and `w` of `A -= v·wᵀ + w·vᵀ`; behind it, one product takes them all off the rest. Half of the work
-//! is then products of the matrix with vectors, which read one triangle of it, and half products of matrices.
+//! Inside a block, columns are updated one by one to find their reflections, and the rest of the matrix is represented by
+//! the delayed update `A -= v·wᵀ + w·vᵀ`. After the block, one matrix product applies the update to the rest. Half of the work
+//! is then symmetric matrix-vector products, which read one triangle, and half is matrix products.
 
 use super::blocked::{
     BLOCK, ProductRunner, Products, blocks, pack_reflectors, subtract_product, symmetric_scratch_elements,
@@ -12,21 +12,21 @@ use crate::gemm::{GemmProblem, Isa, MatrixLayout, OperandSource, OutputKind};
 use ir::DType;
 use std::ops::Range;
 
-/// Both vectors of each column of a block, side by side.
+/// The number of vectors `v` and `w` of a block, side by side.
 const BOTH: usize = 2 * BLOCK;
 
-/// Reflections of a matrix: the last two columns need none.
+/// The blocks of reflections of a matrix; the last two columns need none.
 fn num_reflections(n: usize) -> impl DoubleEndedIterator<Item = Range<usize>> {
     blocks(n.saturating_sub(2)).collect::<smallvec::SmallVec<[_; 64]>>().into_iter()
 }
 
-/// Elements of work beside the matrix and its diagonals.
+/// The number of work elements in addition to the matrix and its diagonals.
 pub(super) fn work(n: usize) -> usize {
     2 * n * BOTH + 5 * n + 3 * n * BLOCK + BLOCK * BLOCK + BOTH + symmetric_scratch_elements(n)
 }
 
 impl Products {
-    /// Those of a reduction to three diagonals: one for each block, then two for each block of reflections.
+    /// Plans the products of a reduction to tridiagonal form: one per block, then two per block of reflections.
     pub(super) fn tridiagonal(dtype: DType, n: usize, threads: usize, isa: Isa) -> Option<Products> {
         let (rows, both) = (MatrixLayout::row_major(n), MatrixLayout::row_major(BOTH));
         let update =
@@ -41,14 +41,14 @@ impl Products {
         };
         let all =
             Products::of(num_reflections(n).map(update).chain(num_reflections(n).rev().flat_map(apply)), threads, isa)?;
-        // Those of `divide`, whose sizes are known when they run.
+        // The products of `tridiagonal_dc` have sizes that are only known when they run.
         Some(all.with_any(n, n * dtype.size(), threads))
     }
 }
 
 impl ProductRunner<'_> {
-    /// Diagonal to `d`, subdiagonal to `e[1..]`; of the matrix, both of whose triangles are there, the vectors of reflections are left, and their
-    /// factors in `work`, for [`Running::turned_back`].
+    /// Reduces a matrix with both triangles stored: writes the diagonal to `d`, the subdiagonal to `e[1..]`, leaves the vectors
+    /// of the reflections in the matrix and their factors in `work`, for [`ProductRunner::back_transform`].
     #[inline(always)]
     pub(super) fn tridiagonal<T: Real>(&self, a: &mut [T], n: usize, d: &mut [f64], e: &mut [f64], work: &mut [T]) {
         let (tau, rest) = work.split_at_mut(n);
@@ -65,9 +65,9 @@ impl ProductRunner<'_> {
             s[b.start * BOTH..].fill(T::ZERO);
             for k in b.clone() {
                 let t = k - b.start;
-                // Vectors that there are so far, as whole vectors of the machine.
+                // The number of vectors so far, rounded up to whole SIMD vectors.
                 let there = (2 * t).next_multiple_of(8);
-                // The row, brought up to date.
+                // Update the row.
                 let size = n - k;
                 let own: [T; BOTH] = std::array::from_fn(|c| s[k * BOTH + c]);
                 x[..size].copy_from_slice(&a[k * n + k..(k + 1) * n]);
@@ -77,7 +77,7 @@ impl ProductRunner<'_> {
                 let v = &mut x[1..size];
                 let (first, factor) = reflection(v);
                 (e[k + 1], tau[k]) = (first.wide(), factor);
-                // The vector stays below the diagonal.
+                // The vector is stored below the diagonal.
                 for (i, &v) in v.iter().enumerate().skip(1) {
                     a[(k + 1 + i) * n + k] = v;
                 }
@@ -110,7 +110,8 @@ impl ProductRunner<'_> {
         e[n - 1] = a[(n - 1) * n + n - 2].wide();
     }
 
-    /// Rows `z` times the transposed transformation whose reflections [`Running::tridiagonal`] left in `a` and `work`.
+    /// Multiplies the rows `z` by the transposed transformation whose reflections [`ProductRunner::tridiagonal`] left in `a` and
+    /// `work`.
     #[inline(always)]
     pub(super) fn back_transform<T: Real>(&self, a: &[T], n: usize, z: &mut [T], work: &mut [T]) {
         let (tau, rest) = work.split_at_mut(n);
@@ -141,8 +142,9 @@ impl ProductRunner<'_> {
     }
 }
 
-/// Turns `x` into the vector of a reflection `1 - tau·x·xᵀ` that leaves only its first element, 1 in front: that element, and tau. Elements that
-/// are nothing beside those of the matrix, which are near 1, are none: squares keep their digits.
+/// Replaces `x` by the vector of a reflection `1 - tau·x·xᵀ` that maps it to a multiple of the first unit vector; the vector
+/// starts with 1. Returns that multiple and tau. Elements that are negligible compared with those of the matrix, which are near
+/// 1, count as zero, so that squares stay accurate.
 #[inline(always)]
 fn reflection<T: Real>(x: &mut [T]) -> (T, T) {
     let below = sum_of_squares(&x[1..]);

@@ -1,8 +1,9 @@
-//! Three diagonals, by divide and conquer: without the element that joins its halves, and what that takes off the diagonal, the matrix falls apart;
-//! the halves' eigenvectors turn what was taken off into one vector beside a diagonal matrix, whose eigenvectors ([`Secular`]) times
-//! those of the halves are the whole's. Elements of that vector that are nothing, and pairs of equal eigenvalues, need no work.
+//! Tridiagonal eigenvalues by divide and conquer. Without the element that connects its halves and a correction of the diagonal,
+//! the matrix splits in two; the halves' eigenvectors turn the correction into a rank-one update of a diagonal matrix. The
+//! eigenvectors of the result ([`SecularEquation`]), times those of the halves, are the eigenvectors of the whole. Zero elements
+//! of the update's vector and pairs of equal eigenvalues are deflated.
 //!
-//! Values are f64 throughout; vectors, and with them the products that are nearly all of the work, are of the matrix's own type.
+//! Values are f64 throughout. Vectors, and so the matrix products that are nearly all of the work, have the matrix's own dtype.
 
 use super::blocked::ProductRunner;
 use super::delayed_givens::{self, DelayedRotations};
@@ -12,22 +13,22 @@ use super::{Real, Workers};
 use crate::library::SharedPtr;
 use std::ops::Range;
 
-/// Rows that are not divided any more.
+/// The number of rows below which a block is not split further.
 const LEAF: usize = 32;
 
-/// Elements of room beside the vectors: two matrices, six lines of values, and four of places.
+/// The number of scratch elements in addition to the vectors: two matrices, six vectors of values, and four vectors of indices.
 pub(super) fn scratch_elements(n: usize) -> usize {
     2 * n * n + (2 * 6 + 4) * (padded(n) + 8)
 }
 
-/// A matrix that is being divided.
+/// A tridiagonal matrix during divide and conquer.
 struct TridiagonalSplit<'a, T: Real> {
     n: usize,
     d: &'a mut [f64],
     e: &'a [f64],
-    /// Eigenvectors as rows: row `i` belongs to `d[i]` and has elements where its part of the matrix is.
+    /// The eigenvectors as rows: row `i` belongs to `d[i]` and is nonzero only in the columns of its block.
     q: &'a mut [T],
-    /// Rows to be multiplied, and by what.
+    /// Rows to multiply, and the factors of that product.
     rows: &'a mut [T],
     factors: &'a mut [T],
     z: &'a mut [f64],
@@ -36,9 +37,9 @@ struct TridiagonalSplit<'a, T: Real> {
     signs: &'a mut [f64],
     exact: &'a mut [f64],
     x: &'a mut [f64],
-    /// Rows of each part in the order of their eigenvalues.
+    /// The rows of each block, ordered by their eigenvalues.
     order: &'a mut [u32],
-    /// Rows that stay in a product, from the front, and those that don't, from the back.
+    /// The rows that take part in a product, from the front, and the others, from the back.
     chosen: &'a mut [u32],
     columns: &'a mut [u32],
     origin: &'a mut [u32],
@@ -46,12 +47,12 @@ struct TridiagonalSplit<'a, T: Real> {
     running: ProductRunner<'a>,
 }
 
-/// How exact roots are, relative to their distance from a pole: vectors follow from the roots as they are.
+/// The tolerance of roots, relative to their distance from a pole. The vectors are computed from the roots as found.
 pub(super) fn epsilon<T>() -> f64 {
     if size_of::<T>() == 4 { 1e-10 } else { f64::EPSILON }
 }
 
-/// Some of a room as elements of another type; `n` of them.
+/// Splits off `n` elements of another type from scratch.
 pub(super) fn split_as<U, T>(room: &mut [T], n: usize) -> (&mut [U], &mut [T]) {
     let (own, rest) = room.split_at_mut((n * size_of::<U>()).div_ceil(size_of::<T>()) + 8 / size_of::<T>());
     // SAFETY: numbers, of which any bits are some.
@@ -59,8 +60,8 @@ pub(super) fn split_as<U, T>(room: &mut [T], n: usize) -> (&mut [U], &mut [T]) {
     (&mut own[..n], rest)
 }
 
-/// Eigenvalues of a matrix with diagonal `d` and `e[1..]` beside it go to `d`, eigenvectors to the rows of `q`. Gives the rows in the order
-/// of their eigenvalues.
+/// Writes the eigenvalues of the matrix with diagonal `d` and subdiagonal `e[1..]` to `d`, and the eigenvectors to the rows of
+/// `q`. Returns the rows in the order of their eigenvalues.
 #[inline(always)]
 pub(super) fn eigen<'a, T: Real>(
     n: usize,
@@ -108,7 +109,7 @@ pub(super) fn eigen<'a, T: Real>(
     order
 }
 
-/// Some columns of two rows, which are `len` apart, turned in their plane.
+/// Rotates some columns of two rows, which are `len` apart, in their plane.
 pub(super) fn rotate_rows<T: Real>(rows: &mut [T], len: usize, columns: Range<usize>, i: usize, j: usize, c: T, s: T) {
     let (low, high) = rows.split_at_mut(i.max(j) * len);
     let (low, high) = (&mut low[i.min(j) * len..][columns.clone()], &mut high[columns]);
@@ -164,12 +165,12 @@ impl<T: Real> TridiagonalSplit<'_, T> {
                 false => self.q[i * n + middle].wide() * half.copysign(joint),
             };
         }
-        // Rows of both halves by their eigenvalues.
+        // Order the rows of both halves by their eigenvalues.
         self.sort(start..end);
         let most = |x: &[f64]| x.iter().fold(0f64, |m, x| m.max(x.abs()));
         let nothing =
             8.0 * T::EPSILON.wide() * most(&self.d[start..end]).max(most(&self.z[start..end])).max(f64::MIN_POSITIVE);
-        // Where a row has elements: 0 in the left half, 2 in the right one, 1 in both.
+        // The nonzero columns of a row: 0 for the left half, 2 for the right half, 1 for both.
         let mut kept = 0;
         let mut gone = 0;
         let mut last: Option<usize> = None;
@@ -186,7 +187,7 @@ impl<T: Real> TridiagonalSplit<'_, T> {
                 let (c, s) = (self.z[i] / length, -self.z[p] / length);
                 let (dp, di) = (self.d[p], self.d[i]);
                 if ((di - dp) * c * s).abs() <= nothing {
-                    // Equal eigenvalues: turned in their plane, only one of them is in the vector.
+                    // Deflate equal eigenvalues: after a rotation in their plane, only one of them has an element in the vector.
                     self.z[i] = length;
                     rotate_rows(self.q, n, start..end, p, i, T::of(c), T::of(s));
                     (self.d[p], self.d[i]) = (dp * c * c + di * s * s, dp * s * s + di * c * c);
@@ -214,7 +215,7 @@ impl<T: Real> TridiagonalSplit<'_, T> {
         self.sort(start..end);
     }
 
-    /// New vectors for the rows that stay, which become the first ones of the part.
+    /// Computes new vectors for the remaining rows, which become the first rows of the block.
     fn update_vectors(&mut self, start: usize, middle: usize, end: usize, rho: f64, kept: usize) {
         let n = self.n;
         let (left, right) = (middle - start, end - middle);
@@ -224,7 +225,7 @@ impl<T: Real> TridiagonalSplit<'_, T> {
             self.signs[j] = self.z[i];
             self.squares[j] = rho * self.z[i] * self.z[i];
         }
-        // Rows of one kind stand together: those in the left half, in both, in the right half.
+        // Group the rows by their nonzero columns: left half, both, right half.
         let count = |kind: u32| (0..kept).filter(|j| self.columns[self.chosen[start + j] as usize] == kind).count();
         let (first, both) = (count(0), count(1));
         let mut next = [0, first, first + both];
@@ -236,7 +237,7 @@ impl<T: Real> TridiagonalSplit<'_, T> {
             let kind = self.columns[i] as usize;
             let place = next[kind];
             next[kind] += 1;
-            // The root's pole is not known yet, and has the same room.
+            // `origin` holds the column until the root's pole is known.
             self.origin[j] = place as u32;
             let row = &self.q[i * n + start..i * n + end];
             if kind <= 1 {
@@ -250,7 +251,7 @@ impl<T: Real> TridiagonalSplit<'_, T> {
         for (row, &i) in unchanged.chunks_exact_mut(size).zip(&self.chosen[start + kept..end]) {
             row.copy_from_slice(&self.q[i as usize * n + start..i as usize * n + end]);
         }
-        // What is left as it was comes behind the others.
+        // The unchanged rows follow the others.
         for (to, &i) in self.exact.iter_mut().zip(&self.chosen[start + kept..end]) {
             *to = self.d[i as usize];
         }

@@ -1,13 +1,13 @@
-//! Codes as bf16 numbers times bf16 vectors (AVX-512 BF16): a lookup gives 32 weights at once, and one instruction multiplies
-//! them and adds neighbours in f32.
+//! Quantized codes as bf16 numbers times bf16 vectors (AVX-512 BF16): a table lookup gives 32 weights at once, and one
+//! instruction multiplies them and adds pairs of products in f32.
 //!
-//! Whole numbers of up to 8 bits and E2M1 are exact in bf16. NF4's are two bf16 numbers each, whose products are added. An 8-bit
-//! code is two lookups, of its halves.
+//! Integers of up to 8 bits and E2M1 are exact in bf16. An NF4 value is the sum of two bf16 numbers, whose products are added. An
+//! 8-bit code takes two lookups, one for each half.
 
 use super::quantized_gemv::View;
 use std::ops::Range;
 
-/// Whether this machine has the instructions.
+/// Returns whether this machine has the instructions.
 pub(super) fn available() -> bool {
     #[cfg(target_arch = "x86_64")]
     {
@@ -17,17 +17,18 @@ pub(super) fn available() -> bool {
     false
 }
 
-/// Arranges bf16 vectors: for each 32 words of codes, `per` registers of 32, the j-th with elements per·word + j. Where the
-/// first code of a byte lies in its high half, neighbours are exchanged.
+/// Arranges bf16 vectors: for each 32 words of codes, `per` registers of 32 elements, the j-th with elements per·word + j. Where the
+/// first code of a byte is in its high half, adjacent registers are swapped.
 ///
 /// # Safety
-/// The view is good with bf16 vectors, `to` has room for them, and the instructions are there.
+/// The view's bf16 vectors are valid for its sizes, `to` has room for them, and the machine has the instructions.
 pub(super) unsafe fn arrange(view: &View, to: *mut u16, per: usize, high_first: bool) {
     #[cfg(target_arch = "x86_64")]
     for m in 0..view.m {
         for at in (0..view.whole).step_by(32 * per) {
             let at = m * view.k + at;
-            // SAFETY: the caller's promise.
+            // SAFETY: the view has `m` bf16 vectors of `k` elements, `to` has room for them, and the machine has the
+            // instructions.
             unsafe {
                 let from = view.given.cast::<u16>();
                 match per {
@@ -44,10 +45,11 @@ pub(super) unsafe fn arrange(view: &View, to: *mut u16, per: usize, high_first: 
 /// Computes rows of 4-bit codes.
 ///
 /// # Safety
-/// The view is good, its vectors are arranged, and the instructions are there.
+/// The view's matrix, arranged vectors and results are valid for its sizes, and the machine has the instructions.
 pub(super) unsafe fn nibbles(view: &View, rows: Range<usize>) {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: the caller's promise.
+    // SAFETY: the view's matrix, arranged vectors and results are valid for its sizes, and the machine has the
+    // instructions.
     unsafe {
         let exact = view.table.iter().all(|x| x.to_bits() & 0xFFFF == 0);
         for first in (0..view.m).step_by(2) {
@@ -69,7 +71,8 @@ pub(super) unsafe fn nibbles(view: &View, rows: Range<usize>) {
 /// As for [`nibbles`].
 pub(super) unsafe fn bytes(view: &View, rows: Range<usize>) {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: the caller's promise.
+    // SAFETY: the view's matrix, arranged vectors and results are valid for its sizes, and the machine has the
+    // instructions.
     unsafe {
         for first in (0..view.m).step_by(2) {
             match view.m - first {
@@ -90,7 +93,13 @@ mod x86 {
     use std::arch::x86_64::*;
     use std::ops::Range;
 
-    /// A table of 16 numbers, twice: lookups take five bits, of which the fifth belongs to a neighbour.
+    /// Returns a table of 16 numbers, stored twice: lookups use five bits, of which the fifth belongs to the next code.
+    ///
+    /// # Safety
+    /// The machine has AVX-512.
+    ///
+    /// # Safety
+    /// `from` and `to` are valid for 128 elements.
     #[target_feature(enable = "avx512f,avx512bw")]
     unsafe fn table(numbers: [f32; 16]) -> __m512i {
         let words: [u16; 32] = std::array::from_fn(|i| bf16::from_f32(numbers[i % 16]).to_bits());
@@ -98,10 +107,10 @@ mod x86 {
         unsafe { _mm512_loadu_si512(words.as_ptr().cast()) }
     }
 
-    /// 128 elements: each fourth, from the first, the second, ..
+    /// Deinterleaves 128 elements by four: every fourth element from the first on, then from the second on, and so on.
     #[target_feature(enable = "avx512f,avx512bw")]
     pub(super) unsafe fn in_fours(from: *const u16, to: *mut u16, high_first: bool) {
-        // SAFETY: the caller vouches for 128 elements.
+        // SAFETY: both sides are valid for 128 elements.
         unsafe {
             for eight in 0..4 {
                 let words = _mm512_loadu_si512(from.add(32 * eight).cast());
@@ -119,10 +128,13 @@ mod x86 {
         }
     }
 
-    /// 64 elements: each second, from the first and from the second.
+    /// Deinterleaves 64 elements by two: the even-indexed elements, then the odd-indexed ones.
+    ///
+    /// # Safety
+    /// `from` and `to` are valid for 64 elements.
     #[target_feature(enable = "avx512f,avx512bw")]
     pub(super) unsafe fn in_twos(from: *const u16, to: *mut u16) {
-        // SAFETY: the caller vouches for 64 elements.
+        // SAFETY: both sides are valid for 64 elements.
         unsafe {
             for half in 0..2 {
                 let words = _mm512_loadu_si512(from.add(32 * half).cast());
@@ -133,9 +145,12 @@ mod x86 {
         }
     }
 
+    /// # Safety
+    /// `x` is valid for 32 elements, and the machine has the target features.
     #[inline(always)]
     unsafe fn multiply(sum: __m512, w: __m512i, x: *const u16) -> __m512 {
-        // SAFETY: the caller's function has the features, and 32 elements are there; the types have the same bits.
+        // SAFETY: this is inlined into functions with the target features, and 32 elements are there; the types have
+        // the same bits.
         unsafe {
             let (w, x): (__m512bh, __m512bh) =
                 (std::mem::transmute(w), std::mem::transmute(_mm512_loadu_si512(x.cast())));
@@ -143,9 +158,11 @@ mod x86 {
         }
     }
 
+    /// # Safety
+    /// The view's matrix, vectors and results are valid for its sizes.
     #[target_feature(enable = "avx512f,avx512vl,avx512bw,avx512dq,avx512bf16,f16c")]
     pub(super) unsafe fn nibbles<const M: usize, const T: usize>(view: &View, rows: Range<usize>, first: usize) {
-        // SAFETY: the caller vouches for the view.
+        // SAFETY: the view's matrix, vectors and results are valid for its sizes.
         unsafe {
             let high = view.table.map(|x| bf16::from_f32(x).to_f32());
             let low: [f32; 16] = std::array::from_fn(|i| view.table[i] - high[i]);
@@ -206,9 +223,11 @@ mod x86 {
         }
     }
 
+    /// # Safety
+    /// The view's matrix, vectors and results are valid for its sizes.
     #[target_feature(enable = "avx512f,avx512vl,avx512bw,avx512dq,avx512bf16,f16c")]
     pub(super) unsafe fn bytes<const M: usize>(view: &View, rows: Range<usize>, first: usize) {
-        // SAFETY: the caller vouches for the view.
+        // SAFETY: the view's matrix, vectors and results are valid for its sizes.
         unsafe {
             let low = table(std::array::from_fn(|i| i as f32));
             let high = table(std::array::from_fn(|i| (((i as i32) ^ 8) - 8) as f32 * 16.0));

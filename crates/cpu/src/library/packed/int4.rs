@@ -1,22 +1,22 @@
-//! 4-bit codes through a table in a register, times vectors in f32: any table of 16 numbers costs the same.
+//! 4-bit codes through a lookup table in a register, times f32 vectors. Any table of 16 numbers has the same cost.
 //!
-//! A vector register holds 32-bit words of eight codes each. The vectors are arranged so that the j-th code of every word
-//! meets the j-th of eight registers: a shift, a lookup and a multiply-add for a register full of weights.
+//! A vector register contains 32-bit words of eight codes each. The vectors are arranged so that the j-th code of every word
+//! is multiplied by the j-th of eight registers: a shift, a lookup and a multiply-add per register of weights.
 
 use super::quantized_gemv::View;
 use crate::gemm::Isa;
 use std::ops::Range;
 
-/// Elements of a row that one register of codes holds.
+/// Returns the number of row elements in one register of codes.
 pub(super) fn chunk(isa: Isa) -> usize {
     if isa == Isa::Avx512 { 128 } else { 64 }
 }
 
 /// Arranges the vectors: for each chunk eight registers, the j-th with elements 8·lane + j. Where the first code of a byte
-/// lies in its high half, neighbours are exchanged.
+/// is in its high half, adjacent registers are swapped.
 ///
 /// # Safety
-/// `to` has room for the vectors, and the view is good.
+/// `to` has room for the vectors, and the view's vectors are valid for its sizes.
 pub(super) unsafe fn arrange_vectors(isa: Isa, view: &View, to: *mut f32, high_first: bool) {
     let lanes = chunk(isa) / 8;
     for m in 0..view.m {
@@ -24,7 +24,8 @@ pub(super) unsafe fn arrange_vectors(isa: Isa, view: &View, to: *mut f32, high_f
             for j in 0..8 {
                 let from = if high_first { j ^ 1 } else { j };
                 for lane in 0..lanes {
-                    // SAFETY: inside of the vectors by the caller's promise.
+                    // SAFETY: both indices are below `m · k`, the number of elements of the vectors, for which `to` has
+                    // room.
                     unsafe {
                         *to.add(m * view.k + at + j * lanes + lane) = *view.plain.add(m * view.k + at + 8 * lane + from)
                     };
@@ -37,10 +38,10 @@ pub(super) unsafe fn arrange_vectors(isa: Isa, view: &View, to: *mut f32, high_f
 /// Computes rows.
 ///
 /// # Safety
-/// The view is good, its vectors are arranged, and the instruction set is there.
+/// The view's matrix, arranged vectors and results are valid for its sizes, and the machine has the instruction set.
 pub(super) unsafe fn rows(isa: Isa, view: &View, rows: Range<usize>) {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: the caller's promise.
+    // SAFETY: the view's matrix, arranged vectors and results are valid for its sizes, and the machine has `isa`.
     unsafe {
         for first in (0..view.m).step_by(4) {
             match (isa, (view.m - first).min(4)) {
@@ -66,9 +67,11 @@ mod x86 {
     use std::arch::x86_64::*;
     use std::ops::Range;
 
+    /// # Safety
+    /// The view's matrix, arranged vectors and results are valid for its sizes, and the machine has AVX-512.
     #[target_feature(enable = "avx512f,avx512vl,avx512bw,avx512dq,f16c")]
     pub(super) unsafe fn avx512<const M: usize>(view: &View, rows: Range<usize>, first: usize) {
-        // SAFETY: the caller vouches for the view.
+        // SAFETY: the view's matrix, vectors and results are valid for its sizes.
         unsafe {
             let table = _mm512_loadu_ps(view.table.as_ptr());
             let which = spread(&view.scale);
@@ -112,9 +115,11 @@ mod x86 {
         }
     }
 
+    /// # Safety
+    /// The view's matrix, arranged vectors and results are valid for its sizes, and the machine has AVX2.
     #[target_feature(enable = "avx2,fma,f16c")]
     pub(super) unsafe fn avx2<const M: usize>(view: &View, rows: Range<usize>, first: usize) {
-        // SAFETY: the caller vouches for the view.
+        // SAFETY: the view's matrix, vectors and results are valid for its sizes.
         unsafe {
             let low = _mm256_loadu_ps(view.table.as_ptr());
             let high = _mm256_loadu_ps(view.table.as_ptr().add(8));
@@ -131,7 +136,7 @@ mod x86 {
                     macro_rules! step {
                         ($j:literal) => {
                             let code = _mm256_srli_epi32::<{ 4 * $j }>(codes);
-                            // The fourth bit of a code, as a sign, chooses between the halves of the table.
+                            // The fourth bit of a code, moved to the sign bit, selects the half of the table.
                             let upper = _mm256_castsi256_ps(_mm256_slli_epi32::<28>(code));
                             let (a, b) = (_mm256_permutevar8x32_ps(low, code), _mm256_permutevar8x32_ps(high, code));
                             let w = _mm256_blendv_ps(a, b, upper);

@@ -1,16 +1,16 @@
-//! 8-bit codes times vectors in f32: each register of codes is widened and multiplied; a group's sum is scaled once.
+//! 8-bit codes times f32 vectors: each register of codes is converted and multiplied; a group's sum is scaled once.
 
 use super::quantized_gemv::View;
 use crate::gemm::Isa;
 use std::ops::Range;
 
-/// Computes rows; chunks have 32 elements.
+/// Computes rows; a chunk has 32 elements.
 ///
 /// # Safety
-/// The view is good, and the instruction set is there.
+/// The view's matrix, vectors and results are valid for its sizes, and the machine has the instruction set.
 pub(super) unsafe fn rows(isa: Isa, view: &View, rows: Range<usize>) {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: the caller's promise.
+    // SAFETY: the view's matrix, vectors and results are valid for its sizes, and the machine has `isa`.
     unsafe {
         for first in 0..view.m {
             match isa {
@@ -30,9 +30,12 @@ mod x86 {
     use std::arch::x86_64::*;
     use std::ops::Range;
 
+    /// # Safety
+    /// The view's matrix, vectors and results are valid for its sizes.
     #[target_feature(enable = "avx512f,avx512vl,avx512bw,avx512dq,f16c")]
     pub(super) unsafe fn avx512(view: &View, rows: Range<usize>, first: usize) {
-        // SAFETY: the caller vouches for the view. Groups have 16 elements or more, in whole halves of a chunk.
+        // SAFETY: the view's matrix, vectors and results are valid for its sizes. Groups have 16 elements or more, in
+        // whole halves of a chunk.
         unsafe {
             let x = view.xs.cast::<f32>().add(first * view.k);
             let groups = view.k / view.group;
@@ -58,6 +61,8 @@ mod x86 {
         }
     }
 
+    /// # Safety
+    /// The view's matrix, vectors and results are valid for its sizes.
     #[target_feature(enable = "avx2,fma,f16c")]
     pub(super) unsafe fn avx2(view: &View, rows: Range<usize>, first: usize) {
         // SAFETY: as above.

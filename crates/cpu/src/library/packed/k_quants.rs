@@ -1,25 +1,25 @@
-//! GGUF's blocks of 256 (Q4_K, Q5_K, Q6_K) times bf16 vectors (AVX-512 BF16): codes become bf16 numbers by a lookup, 32 at a time, in the
-//! order in which the vectors lie.
+//! GGUF's blocks of 256 (Q4_K, Q5_K, Q6_K) times bf16 vectors (AVX-512 BF16). Codes are converted to bf16 by table lookups, 32 at
+//! a time, in the order of the vectors' elements.
 //!
-//! Of Q4_K and Q5_K, 32 numbers are `scale·code − least`: sums of 32 elements of the vectors are taken once, and the least of each
-//! group multiplies them. Of Q6_K, 16 numbers are `scale·code`.
+//! In Q4_K and Q5_K, a group of 32 numbers is `scale·code − min`: the sums of 32 vector elements are computed once and multiplied
+//! by the minimum of each group. In Q6_K, a group of 16 numbers is `scale·code`.
 
 use super::quantized_gemv::View;
 use ir::composites::quantized::QuantFormat;
 use std::ops::Range;
 
-/// Whether rows of a format are computed here.
+/// Returns whether this module supports a format.
 pub(super) fn has(format: QuantFormat) -> bool {
     matches!(format, QuantFormat::Q4K | QuantFormat::Q5K | QuantFormat::Q6K)
 }
 
-/// Sums of 32 elements of the vectors, one after the other.
+/// Computes the sums of 32 consecutive elements of the vectors.
 ///
 /// # Safety
-/// The view's plain vectors are there, and `to` has room for a 32nd of them.
+/// The view's plain vectors are valid for `m · k` elements, and `to` for a 32nd of that.
 pub(super) unsafe fn arrange(view: &View, to: *mut f32) {
     for i in 0..view.m * view.k / 32 {
-        // SAFETY: the caller's promise.
+        // SAFETY: the view's plain vectors have `m · k` elements, and `to` has room for a sum of each 32.
         unsafe {
             let part = std::slice::from_raw_parts(view.plain.add(32 * i), 32);
             *to.add(i) = part.iter().map(|x| f64::from(*x)).sum::<f64>() as f32;
@@ -30,10 +30,11 @@ pub(super) unsafe fn arrange(view: &View, to: *mut f32) {
 /// Computes rows.
 ///
 /// # Safety
-/// The view is good with bf16 vectors and sums of 32 in `xs`, and the instructions are there.
+/// The view's matrix, bf16 vectors, sums of 32 in `xs` and results are valid for its sizes, and the machine has the
+/// instructions.
 pub(super) unsafe fn rows(format: QuantFormat, view: &View, rows: Range<usize>) {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: the caller's promise.
+    // SAFETY: the view is valid with bf16 vectors and the sums of 32 in `xs`, and the machine has the instructions.
     unsafe {
         for m in 0..view.m {
             let halves = view.given.cast::<u16>().add(m * view.k);
@@ -56,10 +57,13 @@ mod x86 {
     use std::arch::x86_64::*;
     use std::ops::Range;
 
-    /// Elements of a block.
+    /// The number of elements of a block.
     const SUPER: usize = 256;
 
-    /// Whole numbers from `first` on, as bf16.
+    /// Returns consecutive integers from `first` on, as bf16.
+    ///
+    /// # Safety
+    /// The machine has AVX-512.
     #[target_feature(enable = "avx512f,avx512bw")]
     unsafe fn table(first: i32) -> __m512i {
         let words: [u16; 32] = std::array::from_fn(|i| bf16::from_f32((first + i as i32) as f32).to_bits());
@@ -67,9 +71,12 @@ mod x86 {
         unsafe { _mm512_loadu_si512(words.as_ptr().cast()) }
     }
 
+    /// # Safety
+    /// `x` is valid for 32 elements, and the machine has the target features.
     #[inline(always)]
     unsafe fn multiply(w: __m512i, x: *const u16) -> __m512 {
-        // SAFETY: the caller's function has the features, and 32 elements are there; the types have the same bits.
+        // SAFETY: this is inlined into functions with the target features, and 32 elements are there; the types have
+        // the same bits.
         unsafe {
             let (w, x): (__m512bh, __m512bh) =
                 (std::mem::transmute(w), std::mem::transmute(_mm512_loadu_si512(x.cast())));
@@ -77,16 +84,21 @@ mod x86 {
         }
     }
 
+    /// # Safety
+    /// `at` is valid for two bytes.
+    ///
+    /// # Safety
+    /// `at` is valid for twelve bytes.
     #[inline(always)]
     unsafe fn half(at: *const u8) -> f32 {
-        // SAFETY: the caller has two bytes there.
+        // SAFETY: the address is valid for two bytes.
         unsafe { f16::from_bits(at.cast::<u16>().read_unaligned()).to_f32() }
     }
 
-    /// Six-bit scales and leasts of eight groups, out of twelve bytes.
+    /// Unpacks the six-bit scales and minimums of eight groups from twelve bytes.
     #[inline(always)]
     unsafe fn sixths(at: *const u8) -> ([u8; 8], [u8; 8]) {
-        // SAFETY: the caller has twelve bytes there.
+        // SAFETY: the address is valid for twelve bytes.
         unsafe {
             let word = |i: usize| at.cast::<u32>().add(i).read_unaligned();
             let (a, b, c) = (word(0), word(1), word(2));
@@ -98,13 +110,15 @@ mod x86 {
         }
     }
 
+    /// # Safety
+    /// The view's matrix, vectors and results are valid for its sizes.
     #[target_feature(enable = "avx512f,avx512vl,avx512bw,avx512dq,avx512bf16,f16c,fma")]
     pub(super) unsafe fn fours<const FIVE: bool>(view: &View, x: *const u16, rows: Range<usize>, m: usize) {
-        // SAFETY: the caller vouches for the view.
+        // SAFETY: the view's matrix, vectors and results are valid for its sizes.
         unsafe {
             let (bytes, codes_at) = if FIVE { (176, 48) } else { (144, 16) };
             let blocks = view.k / SUPER;
-            // Without a fifth bit a lookup's fifth belongs to a neighbour.
+            // Codes without a fifth bit: the fifth bit of a lookup belongs to the next code.
             let numbers = match FIVE {
                 true => table(0),
                 false => {
@@ -164,9 +178,11 @@ mod x86 {
         }
     }
 
+    /// # Safety
+    /// The view's matrix, vectors and results are valid for its sizes.
     #[target_feature(enable = "avx512f,avx512vl,avx512bw,avx512dq,avx512bf16,f16c,fma")]
     pub(super) unsafe fn sixes(view: &View, x: *const u16, rows: Range<usize>, m: usize) {
-        // SAFETY: the caller vouches for the view.
+        // SAFETY: the view's matrix, vectors and results are valid for its sizes.
         unsafe {
             const BYTES: usize = 210;
             let blocks = view.k / SUPER;
@@ -190,7 +206,7 @@ mod x86 {
                             let more = _mm512_slli_epi16::<4>(_mm512_and_si512(more, _mm512_set1_epi16(3)));
                             let w = _mm512_permutex2var_epi16(low, _mm512_or_si512(codes, more), high);
                             let sum = multiply(w, x.add(128 * $half + 32 * $p));
-                            // A scale for each 16: eight lanes.
+                            // One scale per 16 codes, which is eight lanes.
                             let first = 8 * $half + 2 * $p;
                             let which =
                                 _mm512_mask_mov_epi32(_mm512_set1_epi32(first), 0xFF00, _mm512_set1_epi32(first + 1));

@@ -1,8 +1,9 @@
-//! Packed weights: products that decode them in registers, and decoding alone.
+//! Quantized weights: matrix products that decode them in registers, and dequantization alone.
 //!
-//! A product of few rows (a step of decoding) streams the packed matrix once and is as fast as memory allows (`few.rs`, with
-//! the kernels of `nibbles.rs`, `bytes.rs`, `halves.rs` and `superblocks.rs`). One of many rows decodes blocks of the matrix as they are packed
-//! for the blocked product, so the wide weights are never in memory as a whole.
+//! A product with few rows (a decoding step) streams the quantized matrix once and is limited by memory bandwidth
+//! (`quantized_gemv.rs`, with the kernels in `int4.rs`, `int8.rs`, `bf16_codes.rs` and `k_quants.rs`). A product with many rows
+//! decodes blocks of the matrix while they are packed for the blocked product,
+//! so the full-precision weights are never in memory as a whole.
 
 mod bf16_codes;
 mod int4;
@@ -25,9 +26,9 @@ use ir::ops::Composite;
 use ir::{DType, Type};
 use std::ffi::c_void;
 
-/// Rows up to which the packed matrix is streamed for each few of them; beyond, blocks are decoded for a blocked product.
+/// The maximum number of rows for which the quantized matrix is streamed; for more rows, blocks are decoded for a blocked product.
 const FEW: usize = 8;
-/// Elements that are decoded at once.
+/// The number of elements that are decoded at once.
 const RUN: usize = 512;
 
 pub(super) const THRESHOLDS: &[Threshold] = &[
@@ -39,7 +40,7 @@ fn floats(d: DType) -> bool {
     matches!(d, DType::F32 | DType::BF16 | DType::F16)
 }
 
-/// Whether the parts are ones that are decoded here.
+/// Returns whether these parts can be decoded here.
 fn decodable(packing: &QuantScheme, parts: &[Type]) -> bool {
     let free = packing.format.fixed_group().is_none();
     parts.iter().all(|p| p.numel() > 0)
@@ -85,14 +86,14 @@ pub(super) fn prepare(c: &Composite, args: &[Type], outs: &[Type], machine: CpuC
     Some(Box::new(Blocked { layout, plan, transposed, x: x.dtype, elements: m * depth }))
 }
 
-/// Where the parts of a matrix are, without its bytes.
+/// The layout of the parts of a quantized matrix, without its bytes.
 #[derive(Clone, Debug)]
 struct Packed {
     packing: QuantScheme,
     k: usize,
     rows: usize,
     scale: DType,
-    /// Bytes of each part.
+    /// The bytes of each part.
     bytes: Vec<usize>,
 }
 
@@ -102,14 +103,14 @@ impl Packed {
         Packed { packing, k, rows, scale, bytes: parts.iter().map(Type::bytes).collect() }
     }
 
-    /// The rows behind some pointers.
+    /// Returns the rows at the given pointers.
     ///
     /// # Safety
-    /// The pointers are good for the bytes of the parts.
+    /// The pointers are valid for the bytes of the parts.
     unsafe fn at<'a>(&self, parts: &[*const u8]) -> QuantizedRows<'a> {
         let part = |i: usize| -> &'a [u8] {
             match self.bytes.get(i) {
-                // SAFETY: the caller's promise.
+                // SAFETY: `parts[i]` is valid for the bytes of part `i`.
                 Some(n) => unsafe { std::slice::from_raw_parts(parts[i], *n) },
                 None => &[],
             }
@@ -125,12 +126,12 @@ impl Packed {
     }
 }
 
-/// Rows of some float dtype as f32.
+/// Returns rows of a float dtype as f32.
 ///
 /// # Safety
-/// `from` is good for `n` elements of `dtype`, `to` for `n` of f32.
+/// `from` is valid for `n` elements of `dtype`, `to` for `n` of f32.
 unsafe fn widen(dtype: DType, from: *const u8, to: *mut f32, n: usize) {
-    // SAFETY: the caller's promise.
+    // SAFETY: `from` is valid for `n` elements of `dtype`, `to` for `n` of f32.
     unsafe {
         match dtype {
             DType::BF16 => (0..n).for_each(|i| *to.add(i) = (*from.cast::<bf16>().add(i)).to_f32()),
@@ -140,7 +141,7 @@ unsafe fn widen(dtype: DType, from: *const u8, to: *mut f32, n: usize) {
     }
 }
 
-/// Decoding alone.
+/// The routine that only dequantizes.
 struct Dequantize {
     layout: Packed,
     out: DType,
@@ -148,7 +149,8 @@ struct Dequantize {
 
 impl OpRoutine for Dequantize {
     unsafe fn run(&self, pool: &ThreadPool, args: &[*const u8], outs: &[*mut u8], _: *mut u8) -> Result<()> {
-        // SAFETY: the caller's promise.
+        // SAFETY: `Routine::run` requires the operands to be valid for the bytes of their types, which are those of the
+        // layout's parts.
         let rows = unsafe { self.layout.at(args) };
         let (k, out, dtype) = (self.layout.k, SharedPtr(outs[0]), self.out);
         in_ranges(pool, self.layout.rows, self.layout.rows * k, &|range, _| {
@@ -173,7 +175,7 @@ impl OpRoutine for Dequantize {
     }
 }
 
-/// A product of many rows: blocks of the matrix are decoded where the blocked product packs them.
+/// A product with many rows: blocks of the matrix are decoded while the blocked product packs them.
 struct Blocked {
     layout: Packed,
     plan: GemmPlan,
@@ -188,13 +190,16 @@ impl Blocked {
     }
 }
 
-/// What a block is decoded from.
+/// The context argument of the generator.
 struct Decoding<'a> {
     rows: QuantizedRows<'a>,
     transposed: bool,
 }
 
-/// Writes a block of the right operand: element (i, j) is `w[j, i]`, or `w[i, j]` where it is multiplied as it lies.
+/// Writes a block of the right operand: element (i, j) is `w[j, i]`, or `w[i, j]` if the matrix is not transposed.
+///
+/// # Safety
+/// `ctx` is a [`Decoding`], the block is inside the matrix, and `dst` is valid for `rows` rows of f32 that are `stride` elements apart.
 unsafe extern "C" fn generate(
     ctx: *const c_void,
     _: usize,
@@ -228,14 +233,14 @@ unsafe extern "C" fn generate(
     }
 }
 
-/// Elements of a row from anywhere on.
+/// Decodes elements of a row from any position on.
 fn decode(rows: &QuantizedRows<'_>, row: usize, from: usize, to: &mut [f32], run: &mut [f32; RUN]) {
     let unit = rows.block_elements();
     let skip = from % unit;
     if skip == 0 && (unit > 2 || to.len().is_multiple_of(unit)) {
         return rows.decode(row, from, to);
     }
-    // A run that begins inside of a byte or block.
+    // The range starts inside of a byte or block.
     let (mut at, mut done) = (from - skip, 0);
     let mut skip = skip;
     while done < to.len() {
@@ -253,7 +258,8 @@ impl OpRoutine for Blocked {
     }
 
     unsafe fn run(&self, pool: &ThreadPool, args: &[*const u8], outs: &[*mut u8], scratch: *mut u8) -> Result<()> {
-        // SAFETY: the caller vouches for operands, result and scratch, whose first part holds the widened rows.
+        // SAFETY: operands and result are valid for their types, and scratch for `scratch_bytes`; its first part holds
+        // the widened rows.
         unsafe {
             let decoding = Decoding { rows: self.layout.at(&args[1..]), transposed: self.transposed };
             let x = if self.x == DType::F32 {

@@ -1,6 +1,6 @@
-//! A packed matrix times few vectors: each row is read once and decoded in registers.
+//! Products of a quantized matrix and a few vectors: each row is read once and decoded in registers.
 //!
-//! A result is one sequence of operations on its row, whoever computes it: bits don't depend on the number of threads.
+//! Each result is one fixed sequence of operations on its row, so the bits do not depend on the number of threads.
 
 use super::scales::Scales;
 use super::{Packed, RUN, bf16_codes, int4, int8, k_quants, widen};
@@ -15,27 +15,27 @@ use std::ops::Range;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Bytes of codes that a thread takes at a time.
+/// The bytes of codes that a thread takes at a time.
 const BLOCK: usize = 64 << 10;
 
-/// The most threads that share a product: fewer fill the memory's lanes.
+/// The maximum number of threads of a product; fewer already saturate the memory bandwidth.
 const TEAM: usize = 64;
 
-/// What a kernel sees of a product.
+/// The arguments of a kernel.
 #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "only kernels of x86-64 read them"))]
 pub(super) struct View {
     pub(super) data: *const u8,
     pub(super) scales: *const u8,
-    /// The vectors as the kernel wants them.
+    /// The vectors in the layout that the kernel needs.
     pub(super) xs: *const u8,
-    /// The vectors as they were given.
+    /// The vectors in their original dtype.
     pub(super) given: *const u8,
-    /// The vectors as they are, in f32.
+    /// The vectors in f32, in their original order.
     pub(super) plain: *const f32,
     pub(super) m: usize,
     pub(super) k: usize,
     pub(super) n: usize,
-    /// Elements of a row that whole chunks cover.
+    /// The number of elements of a row in whole chunks.
     pub(super) whole: usize,
     pub(super) group: usize,
     pub(super) scale: Scales,
@@ -43,22 +43,22 @@ pub(super) struct View {
     pub(super) y: *mut f32,
 }
 
-/// The kernel that computes rows of the results, but for what whole chunks leave over.
+/// The kernel that computes the part of the results that comes from whole chunks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kernel {
-    /// 4-bit codes through a table, in f32.
+    /// 4-bit codes through a lookup table, in f32.
     Int4,
     /// 8-bit codes, in f32.
     Int8,
-    /// Codes as bf16 times bf16 vectors.
+    /// Codes converted to bf16, times bf16 vectors.
     Bf16Codes,
-    /// Blocks of 256 codes with scales of their own, as bf16 times bf16 vectors.
+    /// Blocks of 256 codes with two levels of scales, converted to bf16, times bf16 vectors.
     KQuants,
-    /// Whole rows are decoded, a run at a time.
+    /// Rows are decoded to f32, a run at a time.
     Decoded,
 }
 
-/// The product.
+/// The routine of the product.
 pub(super) struct QuantizedGemv {
     layout: Packed,
     x: DType,
@@ -70,7 +70,7 @@ pub(super) struct QuantizedGemv {
     table: [f32; 16],
 }
 
-/// The numbers that 4-bit codes stand for.
+/// The values of 4-bit codes.
 fn table(format: QuantFormat) -> Option<[f32; 16]> {
     match format {
         QuantFormat::Int4 => Some(std::array::from_fn(|i| ((i as i32 ^ 8) - 8) as f32)),
@@ -116,7 +116,7 @@ impl QuantizedGemv {
         QuantizedGemv { layout, x, m, kernel, isa, scale, whole, table: nibbles.unwrap_or([0.0; 16]) }
     }
 
-    /// Elements of the vectors.
+    /// The number of elements of the vectors.
     fn elements(&self) -> usize {
         self.m * self.layout.k
     }
@@ -129,7 +129,7 @@ impl OpRoutine for QuantizedGemv {
 
     unsafe fn run(&self, pool: &ThreadPool, args: &[*const u8], outs: &[*mut u8], scratch: *mut u8) -> Result<()> {
         let Packed { k, rows: n, .. } = self.layout;
-        // SAFETY: the caller vouches for operands, results and scratch.
+        // SAFETY: operands and results are valid for their types, and scratch for `scratch_bytes`.
         unsafe {
             let plain = scratch.cast::<f32>();
             if self.kernel != Kernel::Bf16Codes || self.whole < k {
@@ -163,8 +163,9 @@ impl OpRoutine for QuantizedGemv {
             }
             let rows = self.layout.at(&args[1..]);
             let shared = SharedPtr((&raw const view).cast_mut());
-            // Rows go in blocks of at least 16, so that no two threads write to one line. Each thread has a stretch of its own,
-            // which it reads from end to end; who is done takes of others', since memory serves cores unevenly.
+            // Rows are split into blocks of at least 16, so that no two threads write to one cache line. Each thread has a
+            // contiguous range, which it reads in order.
+            // A thread that finishes takes blocks of others, since memory bandwidth differs between cores.
             let team = pool.threads().min(n.div_ceil(16)).min((n * k / super::super::PARALLEL_WORK).max(1)).min(TEAM);
             let each = match team {
                 1 => n,
@@ -182,7 +183,7 @@ impl OpRoutine for QuantizedGemv {
                 for own in (own..team).chain(0..own).flat_map(|whose| std::iter::from_fn(move || take(whose))) {
                     let view = &*shared.at(0);
                     self.rows(view, own.clone());
-                    // What whole chunks leave over, and formats that have no kernel.
+                    // The remainder after the whole chunks, and formats without a kernel.
                     if self.whole < k {
                         let mut run = [0f32; RUN];
                         for row in own {
@@ -207,12 +208,13 @@ impl OpRoutine for QuantizedGemv {
 
 impl QuantizedGemv {
     /// # Safety
-    /// The view is good, and the instruction set there.
+    /// The view's matrix, vectors and results are valid for its sizes, and the machine has the instruction set.
     unsafe fn rows(&self, view: &View, rows: Range<usize>) {
         if self.whole == 0 {
             return;
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: the view's matrix, vectors and results are valid for its sizes, and the machine has the instruction
+        // set.
         unsafe {
             match self.kernel {
                 Kernel::Int4 => int4::rows(self.isa, view, rows),
@@ -226,7 +228,7 @@ impl QuantizedGemv {
     }
 }
 
-/// Sixteen partial sums, joined by a tree.
+/// Computes a dot product with sixteen partial sums that are added as a tree.
 fn dot(a: &[f32], b: &[f32]) -> f32 {
     let mut sums = [0f32; 16];
     let (whole, rest) = (a.chunks_exact(16), a.chunks_exact(16).remainder());

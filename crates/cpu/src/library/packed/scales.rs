@@ -1,20 +1,21 @@
-//! Scales beside codes, spread over the lanes of a vector.
+//! The scales of groups of codes, expanded to the lanes of a vector.
 
 use ir::DType;
 
-/// How the scales of a chunk of elements are found: a chunk has several groups, or lies in one.
+/// How the scales of a chunk of elements are found: a chunk has several groups, or is a part of one.
 #[derive(Clone, Copy, Debug)]
 #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "only kernels of x86-64 read them"))]
 pub(super) struct Scales {
     pub(super) dtype: DType,
-    /// Groups of a chunk; 0 where a chunk is a part of one.
+    /// The number of groups of a chunk; 0 where a chunk is a part of one group.
     pub(super) groups: usize,
-    /// Chunks of a group, where they are parts.
+    /// The number of chunks of a group, where chunks are parts of groups.
     pub(super) chunks: usize,
 }
 
 impl Scales {
-    /// For chunks of `chunk` elements, if groups and chunks fit into each other and a group has at least `least`.
+    /// Returns the scales for chunks of `chunk` elements,
+    /// if one of group and chunk size divides the other and a group has at least `least` elements.
     pub(super) fn new(dtype: DType, group: usize, chunk: usize, least: usize) -> Option<Scales> {
         if group < least {
             None
@@ -27,7 +28,7 @@ impl Scales {
         }
     }
 
-    /// The number of the chunk's first group.
+    /// The index of the chunk's first group.
     #[cfg(target_arch = "x86_64")]
     #[inline(always)]
     pub(super) fn first(&self, chunk: usize) -> usize {
@@ -41,30 +42,36 @@ pub(super) mod x86 {
     use ir::DType;
     use std::arch::x86_64::*;
 
-    /// Bytes between what is read and what is asked for.
+    /// The prefetch distance in bytes.
     const AHEAD: usize = 2048;
 
-    /// Which of a chunk's scales each of 16 lanes takes.
+    /// Returns the index of a chunk's scale for each of 16 lanes.
+    ///
+    /// # Safety
+    /// The machine has AVX-512.
     pub(in super::super) unsafe fn spread(scales: &Scales) -> [i32; 16] {
         let groups = scales.groups.max(1);
         std::array::from_fn(|lane| (lane * groups / 16) as i32)
     }
 
-    /// Chunks whose scales are loaded together: as many as have 16. None where a chunk is a part of a group.
+    /// Returns the number of chunks that together have 16 scales, which are loaded at once; 0 where a chunk is a part of a group.
     pub(in super::super) fn span(scales: &Scales) -> usize {
         if scales.groups > 0 && 16 % scales.groups == 0 { 16 / scales.groups } else { 0 }
     }
 
-    /// Which of 16 scales each lane takes, for each chunk of a span.
+    /// Returns the index among 16 scales for each lane, for each chunk of a span.
     pub(in super::super) fn spreads(scales: &Scales) -> [[i32; 16]; 16] {
         let groups = scales.groups.max(1);
         std::array::from_fn(|chunk| std::array::from_fn(|lane| ((chunk * groups + lane * groups / 16) % 16) as i32))
     }
 
-    /// Sixteen scales from element `at` on.
+    /// Loads sixteen scales from element `at` on.
+    ///
+    /// # Safety
+    /// `from` is valid for the scales of 16 groups from `at` on, and the machine has AVX-512.
     #[inline(always)]
     pub(in super::super) unsafe fn load_16(scales: &Scales, from: *const u8, at: usize) -> __m512 {
-        // SAFETY: the caller's function has the features, and the scales are there.
+        // SAFETY: this is inlined into functions with the target features, and the scales are valid for these rows.
         unsafe {
             match scales.dtype {
                 DType::F32 => _mm512_loadu_ps(from.cast::<f32>().add(at)),
@@ -77,17 +84,20 @@ pub(super) mod x86 {
         }
     }
 
-    /// Asks for codes that will be read soon. Hardware looks ahead inside of a page only.
+    /// Prefetches codes. The hardware prefetcher stops at the end of each page.
+    ///
+    /// # Safety
+    /// `from` is valid for the scales of the chunk at `at`, and the machine has AVX-512.
     #[inline(always)]
     pub(in super::super) fn prefetch_codes(codes: *const u8) {
         // SAFETY: a hint, which reads nothing.
         unsafe { _mm_prefetch::<_MM_HINT_T0>(codes.wrapping_add(AHEAD).cast()) }
     }
 
-    /// The scale of each of 16 lanes, for the chunk whose scales begin at element `at`.
+    /// Returns the scale of each of 16 lanes, for the chunk whose scales start at element `at`.
     #[inline(always)]
     pub(in super::super) unsafe fn lanes(scales: &Scales, from: *const u8, at: usize, spread: __m512i) -> __m512 {
-        // SAFETY: the caller's function has the features, and the chunk's scales are there.
+        // SAFETY: this is inlined into functions with the target features, and the scales are valid for this chunk.
         unsafe {
             let groups = scales.groups.max(1);
             let some = ((1u32 << groups) - 1) as __mmask16;
@@ -104,14 +114,14 @@ pub(super) mod x86 {
     }
 }
 
-/// One scale.
+/// Loads one scale.
 ///
 /// # Safety
 /// There are more than `at` of them.
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
 pub(super) unsafe fn one(dtype: DType, from: *const u8, at: usize) -> f32 {
-    // SAFETY: the caller's promise.
+    // SAFETY: `from` is valid for more than `at` scales of `dtype`.
     unsafe {
         match dtype {
             DType::F32 => from.cast::<f32>().add(at).read_unaligned(),

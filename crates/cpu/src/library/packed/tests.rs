@@ -1,4 +1,4 @@
-//! Products of packed weights on every instruction set, against rows decoded one by one and summed in f64.
+//! Compares products of quantized weights, for every instruction set, with rows decoded one by one and summed in f64.
 
 use super::{Packed, claims, prepare};
 use crate::gemm::Isa;
@@ -37,7 +37,7 @@ fn wide(dtype: DType, bytes: &[u8]) -> Vec<f32> {
     out
 }
 
-/// Parts whose numbers are neither huge nor NaN: GGUF's halves are made small.
+/// Makes parts whose numbers are neither huge nor NaN: the f16 scales of GGUF formats are kept small.
 fn parts(packing: &QuantScheme, types: &[Type], r: &mut Random) -> Vec<Vec<u8>> {
     let mut all: Vec<Vec<u8>> = types
         .iter()
@@ -140,7 +140,7 @@ fn products_agree_with_decoded_rows() {
                 let group = format.fixed_group().unwrap_or(group);
                 let packing = QuantScheme::new(format, Some(group)).expect("a packing");
                 let scale = [DType::F16, DType::F32, DType::BF16][g % 3];
-                // Whole chunks, a rest, and less than a chunk.
+                // Whole chunks, a remainder, and less than a chunk.
                 for k in [group * 384usize.div_ceil(group), group * 5, group * 2] {
                     for (x, m, n) in [
                         (DType::F32, 1, 37),
@@ -160,7 +160,7 @@ fn products_agree_with_decoded_rows() {
     }
 }
 
-/// Many rows, which threads take block by block, and rows of many chunks, whose scales are loaded together.
+/// Many rows, which threads take block by block, and long rows, whose scales are loaded together.
 #[test]
 fn long_and_many_rows_agree_with_decoded_ones() {
     for &isa in Isa::available() {

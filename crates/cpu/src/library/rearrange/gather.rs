@@ -1,7 +1,7 @@
-//! Kernels that only look elements or short rows up: `take`, `take_along_axis`, embeddings of few features.
+//! Kernels that only gather elements or short rows: `take`, `take_along_axis`, embeddings with few features.
 //!
-//! A processor gathers a vector no quicker than it loads the elements one by one, and the kernel bounds every index again for each
-//! row that it is for. Here indices are bounded once for all rows that share them, some thousands at a time, and elements or rows are
+//! A hardware gather is no faster than loading the elements one by one, and the generated kernel clamps every index again for each
+//! row that uses it. Here indices are clamped once for all rows that share them, some thousands at a time, and elements or rows are
 //! copied one by one.
 
 use super::super::memcpy::copy;
@@ -14,14 +14,14 @@ use ir::{Binary, DType};
 use smallvec::SmallVec;
 use std::ops::Range;
 
-/// Bytes of a row that is looked up, at most: longer ones are copied as well by kernels.
+/// The maximum bytes of a gathered row; longer rows are copied equally well by generated kernels.
 pub(super) const ROW_BYTES: usize = 128;
-/// Indices of a line up to which lines are gone through as one.
+/// The maximum number of indices of a line for which several lines are processed as one.
 pub(super) const FLAT: usize = 64;
-/// Indices that are bounded at a time.
+/// The number of indices that are clamped at a time.
 const AT_ONCE: usize = 2048;
 
-/// An index that is read, and how far it is bounded.
+/// A loaded index and its bounds.
 #[derive(Clone)]
 struct LoadedIndex {
     buf: Buf,
@@ -30,7 +30,7 @@ struct LoadedIndex {
     high: Option<i64>,
 }
 
-/// An axis of the result: how far its elements are apart in the result, in the operand and among the indices.
+/// An axis of the result, with its strides in the result, in the operand and in the indices.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Axis {
     pub(super) size: usize,
@@ -39,28 +39,29 @@ pub(super) struct Axis {
     pub(super) at: isize,
 }
 
-/// Elements that are looked up.
+/// The description of a gather.
 #[derive(Debug)]
 pub(super) struct GatherMoves {
-    /// First elements of the result, the operand and the indices.
+    /// The offsets of the first element of the result, the operand and the indices.
     to: isize,
     from: isize,
     at: isize,
-    /// Axes of the indices without the last, axes along which they are the same, and the last: indices are adjacent there.
+    /// The axes of the indices except the last, the axes along which the indices are the same,
+    /// and the last, along which indices are adjacent.
     groups: SmallVec<[Axis; 4]>,
     shared: SmallVec<[Axis; 4]>,
     along: Axis,
-    /// Adjacent elements for each index.
+    /// The number of adjacent elements per index.
     run: usize,
-    /// The largest index, and elements of the operand from one to the next.
+    /// The largest index, and the operand's stride per index.
     high: i64,
     step: usize,
     bytes: usize,
-    /// Indices of 64 bits.
+    /// Whether indices have 64 bits.
     wide: bool,
 }
 
-/// What a kernel looks up that does nothing else, and its buffers: operand, indices, result.
+/// Matches a kernel that only gathers; returns the gather and its buffers: operand, indices, result.
 pub(super) fn match_gather(kernel: &Kernel) -> Option<(GatherMoves, [usize; 3])> {
     let mut vars = SmallVec::<[(u32, i64); 6]>::new();
     let mut known = Known::new();
@@ -95,7 +96,7 @@ pub(super) fn match_gather(kernel: &Kernel) -> Option<(GatherMoves, [usize; 3])>
             _ => return None,
         }
     };
-    // One index that is read; the others are digits.
+    // One index is loaded; the others are digits of loop variables.
     let of = |a: &Atom| match a {
         Atom::Reg(r) => looked.iter().find(|(l, _)| l == r).map(|l| &l.1),
         Atom::Var(_) => None,
@@ -130,7 +131,7 @@ pub(super) fn match_gather(kernel: &Kernel) -> Option<(GatherMoves, [usize; 3])>
     Some((takes.along(axes)?, buffers)).filter(|_| matches!(i.dtype, DType::I32 | DType::I64))
 }
 
-/// An index that is read, or one that is bounded further.
+/// Matches an index that is loaded, or one that is clamped further.
 fn bounded(op: &Op, known: &Known, looked: &[(Reg, LoadedIndex)]) -> Option<LoadedIndex> {
     let of = |r: &Reg| looked.iter().find(|(l, _)| l == r).map(|l| l.1.clone());
     let number = |r: &Reg| match known.iter().find(|k| k.0 == *r)?.1 {
@@ -162,7 +163,7 @@ fn bounded(op: &Op, known: &Known, looked: &[(Reg, LoadedIndex)]) -> Option<Load
 
 type Digits = [(Digit, i64)];
 
-/// The axes of the result, the outermost first. Every digit of every variable says where elements go.
+/// Returns the axes of the result, the outermost first. Every digit of every loop variable must determine a position in the result.
 pub(super) fn axes(
     vars: &[(u32, i64)],
     reads: &Digits,
@@ -206,7 +207,7 @@ pub(super) fn axes(
 }
 
 impl GatherMoves {
-    /// With its axes told apart, if rows are short and indices adjacent.
+    /// Classifies the axes, if rows are short and indices are adjacent.
     fn along(mut self, mut axes: SmallVec<[Axis; 6]>) -> Option<GatherMoves> {
         if let Some(&Axis { size, to: 1, from: 1, at: 0 }) = axes.last() {
             self.run = size;
@@ -214,7 +215,7 @@ impl GatherMoves {
         }
         let last = axes.iter().rposition(|a| a.at == 1)?;
         self.along = axes.remove(last);
-        // Elements one by one where the result is dense along the indices; else rows.
+        // Copy single elements where the result is dense along the indices; otherwise copy rows.
         let dense = self.run > 1 || (self.along.to == 1 && last == axes.len());
         for a in axes {
             if a.at == 0 { &mut self.shared } else { &mut self.groups }.push(a);
@@ -223,7 +224,7 @@ impl GatherMoves {
         (dense && positive && self.run * self.bytes <= ROW_BYTES).then_some(self)
     }
 
-    /// Where an index over some axes begins: in the result, the operand and the indices.
+    /// Returns the offsets of an index over some axes in the result, the operand and the indices.
     fn offsets_at(axes: &[Axis], mut index: usize) -> [isize; 3] {
         let mut place = [0; 3];
         for a in axes.iter().rev() {
@@ -234,14 +235,14 @@ impl GatherMoves {
         place
     }
 
-    /// Bounds indices and makes places of them.
+    /// Clamps indices and converts them to offsets.
     ///
     /// # Safety
     /// There are as many indices.
     #[inline(always)]
     unsafe fn clamp_indices(&self, indices: *const u8, at: isize, to: &mut [u32]) {
         let (high, step) = (self.high, self.step as u32);
-        // SAFETY: the caller's promise.
+        // SAFETY: `indices` is valid for `to.len()` indices from `at` on.
         unsafe {
             match self.wide {
                 true => {
@@ -271,6 +272,9 @@ impl GatherMoves {
         in_ranges(pool, units, work, &|range: Range<usize>, _| {
             #[cfg(target_arch = "x86_64")]
             {
+                /// # Safety
+                /// Operands and result are those of the op, only this range writes its results, and the machine has
+                /// AVX2.
                 #[target_feature(enable = "avx2")]
                 unsafe fn wide<T: Copy>(
                     t: &GatherMoves,
@@ -280,21 +284,23 @@ impl GatherMoves {
                     s: [usize; 2],
                     r: Range<usize>,
                 ) {
-                    // SAFETY: the caller's promise.
+                    // SAFETY: operands and result are those of the op, only this range writes its results, and the
+                    // machine has AVX2.
                     unsafe { t.range(x, i, y, s, r) }
                 }
-                // SAFETY: by the caller's promise; the routine is prepared for machines that have AVX2.
+                // SAFETY: operands and result are those of the op, only this range writes its results, and `prepare`
+                // makes this routine for machines with AVX2 only.
                 unsafe { wide(self, x.at(0).cast_const(), indices.at(0), y.at(0), [chunks, shared], range) };
             }
             #[cfg(not(target_arch = "x86_64"))]
-            // SAFETY: the caller's promise.
+            // SAFETY: operands and result are those of the op, and only this range writes its results.
             unsafe {
                 self.range(x.at(0).cast_const(), indices.at(0), y.at(0), [chunks, shared], range)
             };
         });
     }
 
-    /// Whether lines of indices, which are short, follow each other in indices and result, so that they are gone through as one.
+    /// Returns whether the lines of indices are short and contiguous in indices and result, so that they are processed as one.
     fn is_flattenable(&self) -> bool {
         let [g] = &self.groups[..] else { return false };
         let (n, hop) = (self.along.size as isize, self.along.from);
@@ -302,7 +308,13 @@ impl GatherMoves {
         self.run == 1 && self.shared.is_empty() && hop == 0 && g.to == n && g.at == n && n <= FLAT as isize && room
     }
 
-    /// Some units of work where lines are gone through as one.
+    /// Runs some units of work where lines are processed as one.
+    ///
+    /// # Safety
+    /// Operands and result are those of the op, and only this range writes its results.
+    ///
+    /// # Safety
+    /// Operands and result are those of the op, and only this range writes its results.
     #[inline(always)]
     unsafe fn flat_range<T: Copy>(&self, x: *const T, indices: *const u8, y: *mut T, range: Range<usize>) {
         let (group, n) = (self.groups[0], self.along.size);
@@ -324,7 +336,7 @@ impl GatherMoves {
         }
     }
 
-    /// Some units of work: chunks of indices, for each row that shares them.
+    /// Runs some units of work: chunks of indices, for each row that shares them.
     #[inline(always)]
     unsafe fn range<T: Copy>(
         &self,
@@ -335,7 +347,7 @@ impl GatherMoves {
         range: Range<usize>,
     ) {
         if self.is_flattenable() {
-            // SAFETY: the caller's promise.
+            // SAFETY: operands and result are those of the op, and only this range writes its results.
             return unsafe { self.flat_range(x, indices, y, range) };
         }
         let mut places = [0u32; AT_ONCE];
@@ -375,7 +387,7 @@ impl GatherMoves {
     }
 }
 
-/// Copies elements one by one: vectors of them would be gathered, which takes longer.
+/// Copies elements one by one. The compiler would vectorize them with gathers, which are slower.
 ///
 /// # Safety
 /// All elements are inside both.
@@ -384,11 +396,11 @@ unsafe fn elements<T: Copy>(from: *const T, to: *mut T, places: &[u32], hop: usi
     const SIDE_BY_SIDE: usize = 8;
     let (whole, rest) = places.as_chunks::<SIDE_BY_SIDE>();
     let mut j = 0;
-    // SAFETY: the caller's promise.
+    // SAFETY: every place, `j * hop` further on, is inside of `from`, and `to` is valid for `places.len()` elements.
     unsafe {
         for eight in whole {
             for &i in eight {
-                // The place is no secret, but a vector of elements that are written this way is none.
+                // The volatile write prevents vectorization.
                 to.add(j).write_volatile(*from.add(i as usize + j * hop));
                 j += 1;
             }
@@ -407,7 +419,8 @@ unsafe fn elements<T: Copy>(from: *const T, to: *mut T, places: &[u32], hop: usi
 #[inline(always)]
 unsafe fn rows<T: Copy, const N: usize>(from: *const T, to: *mut T, places: &[u32], by: usize, hop: usize) {
     for (j, &i) in places.iter().enumerate() {
-        // SAFETY: the caller's promise.
+        // SAFETY: every place, `j * hop` further on, begins a row of `N` bytes inside of `from`, and `to` has a row for
+        // each, `by` apart.
         unsafe {
             let row = from.add(i as usize + j * hop).cast::<[u8; N]>().read_unaligned();
             to.add(j * by).cast::<[u8; N]>().write_unaligned(row);
@@ -418,7 +431,7 @@ unsafe fn rows<T: Copy, const N: usize>(from: *const T, to: *mut T, places: &[u3
 impl OpRoutine for GatherMoves {
     unsafe fn run(&self, pool: &ThreadPool, args: &[*const u8], outs: &[*mut u8], _: *mut u8) -> Result<()> {
         let ([x, indices], [y]) = (args, outs) else { unreachable!("two operands and a result") };
-        // SAFETY: the caller's promise.
+        // SAFETY: `Routine::run` requires operands and result to be valid for their types.
         unsafe {
             match self.bytes {
                 1 => self.run_as::<u8>(pool, *x, *indices, *y),

@@ -1,9 +1,11 @@
 //! Kernels that only move elements: transposes, flips, strided slices, interleaved channels.
 //!
-//! A loop over one axis of the result reads its operand in steps there, whichever axis that is. Here such a kernel is known by
-//! its loops ([`read::moves`]; those that look elements up by [`take`], those that combine elements of one or two bytes by [`narrow`]), and runs by tiles that are transposed in registers ([`tiles`]), or line by line where one axis is
-//! short or no axis of the operand is dense ([`lines`]). Lines that are lines on both sides are copied
-//! ([`copying`](super::copying)): a kernel's lanes are as wide as numbers of 32 bits, and its masked ends cost as much as many whole vectors.
+//! A generated loop over one axis of the result reads its operand with a stride, whichever axis that is. This module recognizes
+//! such kernels by their loops ([`read::match_moves`]; gathers in [`gather`], and operations on two operands with elements of one
+//! or two bytes in [`small_dtypes`]). It runs them in tiles that are transposed in registers ([`tiles`]), or line by line where
+//! one axis is short or no axis of the operand is dense ([`lines`]). Lines that are contiguous on both sides are copied
+//! ([`memcpy`](super::memcpy)): a kernel's lanes are at least 32 bits wide,
+//! and its masked ends cost as much as many full vectors.
 
 mod gather;
 mod lines;
@@ -56,7 +58,7 @@ pub(super) const THRESHOLDS: &[Threshold] = &[
     Threshold::new("rearrange.block", tiles::LINE, "bytes of an axis: beyond, its tiles are gone through in blocks"),
 ];
 
-/// An axis: how many elements, and how far they are apart in operand and result.
+/// An axis: its number of elements, and its strides in the operand and the result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Axis {
     pub(super) size: usize,
@@ -64,34 +66,34 @@ pub(super) struct Axis {
     pub(super) to: isize,
 }
 
-/// Elements that move.
+/// The moves of a kernel.
 #[derive(Clone, Debug)]
 struct StridedMoves {
-    /// First elements.
+    /// The offsets of the first element.
     from: isize,
     to: isize,
     axes: SmallVec<[Axis; 6]>,
-    /// Bytes of an element.
+    /// The bytes of an element.
     bytes: usize,
 }
 
-/// How they move.
+/// The strategy for moving elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum MoveStrategy {
-    /// By tiles of the operand's dense axis (the second) and the result's (the first).
+    /// Tiles over the operand's dense axis (the second) and the result's (the first).
     Tiles(usize, usize),
-    /// Lines along a dense axis, dealt out to a short one or collected from it: the short axis, then the other.
+    /// Lines along a dense axis are interleaved into a short axis, or deinterleaved from it: the short axis, then the other.
     Interleave(usize, usize),
     Deinterleave(usize, usize),
-    /// The first for matrices that are small both ways: the axis of matrices, then both of theirs.
+    /// Interleaving for small matrices: the axis of matrices, then both of their axes.
     Small(usize, usize, usize),
-    /// Along the result's dense axis.
+    /// Copies along the result's dense axis.
     Along(usize),
-    /// The same where that is short: the axis of rows, then the dense one.
+    /// Copies along a short dense axis of the result: the axis of rows, then the dense one.
     Rows(usize, usize),
-    /// Copies of lines that are dense on both sides: the axis of lines, then the dense one.
+    /// Copies of lines that are contiguous on both sides: the axis of lines, then the dense one.
     Lines(usize, usize),
-    /// Copies of long ones, in pieces.
+    /// Copies of long lines, in pieces.
     Pieces(usize),
 }
 
@@ -101,10 +103,10 @@ struct RearrangeRoutine {
     isa: Isa,
 }
 
-/// A routine, the buffers of its operands and that of its result.
+/// A routine, the buffers of its operands, and the buffer of its result.
 type Prepared = (Box<dyn OpRoutine>, SmallVec<[usize; 2]>, usize);
 
-/// The routine of a kernel that only moves elements, or looks them up, where it beats the kernel.
+/// Returns the routine of a kernel that only moves or gathers elements, if it is faster than the kernel.
 pub(crate) fn prepare(kernel: &Kernel, isa: Isa) -> Option<Prepared> {
     if isa == Isa::Portable {
         return None;
@@ -121,7 +123,7 @@ pub(crate) fn prepare(kernel: &Kernel, isa: Isa) -> Option<Prepared> {
 }
 
 impl StridedMoves {
-    /// Puts the axes in the result's order and joins those that are one.
+    /// Sorts the axes in the result's order and merges those that are contiguous.
     fn merge_axes(&mut self) {
         self.axes.sort_by_key(|a| std::cmp::Reverse(a.to));
         let mut joined = SmallVec::<[Axis; 6]>::new();
@@ -140,7 +142,7 @@ impl StridedMoves {
         self.axes.iter().map(|a| a.size).product()
     }
 
-    /// Where an index over some of the axes begins, the last one fastest.
+    /// Returns the offsets of an index over some of the axes; the last one varies fastest.
     fn offset_at(&self, outer: &[usize], mut index: usize) -> (isize, isize) {
         let (mut from, mut to) = (self.from, self.to);
         for (k, &a) in outer.iter().enumerate().rev() {
@@ -156,7 +158,7 @@ impl StridedMoves {
     }
 }
 
-/// How elements move best; `None` where a kernel moves them as well.
+/// Returns the best strategy; `None` where the kernel is equally good.
 fn choose_strategy(m: &StridedMoves) -> Option<MoveStrategy> {
     let last = m.axes.len().checked_sub(1)?;
     let inner = m.axes[last];
@@ -179,7 +181,7 @@ fn choose_strategy(m: &StridedMoves) -> Option<MoveStrategy> {
     };
     let other = m.axes[dense];
     let (short, long) = (|n: usize| (2..=lines::SHORT).contains(&n), |n: usize| n > 2 * lines::SHORT);
-    // Of four bytes and more, lanes that are gathered are as quick.
+    // For four bytes and more, hardware gathers are as fast.
     if (dense, last) == (1, 2) && m.bytes <= 2 && short(inner.size) && other.size <= 2 * lines::SHORT {
         return (other.to == inner.size as isize).then_some(MoveStrategy::Small(0, last, dense));
     }
@@ -197,7 +199,8 @@ fn choose_strategy(m: &StridedMoves) -> Option<MoveStrategy> {
 
 impl OpRoutine for RearrangeRoutine {
     unsafe fn run(&self, pool: &ThreadPool, args: &[*const u8], outs: &[*mut u8], _: *mut u8) -> Result<()> {
-        // SAFETY: the caller's promise, and the machine has the instruction set.
+        // SAFETY: `Routine::run` requires operand and result to be valid for their types, and `prepare` chose
+        // instructions that the machine has.
         unsafe {
             match self.moves.bytes {
                 1 => self.run_as::<u8>(pool, args[0], outs[0]),
@@ -210,7 +213,7 @@ impl OpRoutine for RearrangeRoutine {
     }
 }
 
-/// Units of work in one axis: so many elements each.
+/// The number of units of work along one axis, with `each` elements per unit.
 fn units(size: usize, each: usize) -> usize {
     size.div_ceil(each).max(1)
 }
@@ -223,7 +226,7 @@ impl RearrangeRoutine {
         let (x, y) = (SharedPtr(from.cast_mut().cast::<T>()), SharedPtr(to.cast::<T>()));
         let outer =
             |inner: &[usize]| -> SmallVec<[usize; 6]> { (0..m.axes.len()).filter(|a| !inner.contains(a)).collect() };
-        // Bytes are counted by eights: they move that much quicker.
+        // Bytes are weighted by an eighth, because they move that much faster.
         let work = m.elements() * m.bytes.div_ceil(2) / 2;
         let (cut, each, around) = match self.way {
             MoveStrategy::Tiles(_, s) => (s, tiles::LINE / m.bytes, outer(&[s])),
@@ -232,7 +235,7 @@ impl RearrangeRoutine {
             MoveStrategy::Lines(rows, _) | MoveStrategy::Rows(rows, _) => (rows, 1, outer(&[rows])),
             MoveStrategy::Small(batch, short, long) => (batch, lines::BATCH, outer(&[batch, short, long])),
         };
-        // Neither of the two axes of a tile is around it, nor is a line around itself.
+        // The outer axes: all but the two axes of a tile, or all but the axis of a line.
         let around: SmallVec<[usize; 6]> = match self.way {
             MoveStrategy::Tiles(d, _)
             | MoveStrategy::Interleave(d, _)
@@ -250,14 +253,15 @@ impl RearrangeRoutine {
                 let n = (range.end - at).min(count - first);
                 let part = first * each..((first + n) * each).min(m.axes[cut].size);
                 let (from, to) = m.offset_at(&around, row);
-                // SAFETY: by the caller's promise; elements of the result are one range's.
+                // SAFETY: `place` and `part` are inside of operand and result, and each element of the result belongs
+                // to one range.
                 unsafe {
                     let (x, y) = (x.at(0).cast_const().offset(from), y.at(0).offset(to));
                     match self.way {
                         MoveStrategy::Tiles(d, s) => tiles::transpose(x, y, m.axes[d], m.axes[s], part, self.isa),
                         MoveStrategy::Interleave(d, s) => lines::deal(x, y, m.axes[d], m.axes[s], part),
                         MoveStrategy::Deinterleave(s, d) => lines::collect(x, y, m.axes[s], m.axes[d], part),
-                        // Larger elements never move so.
+                        // Larger elements never use this strategy.
                         MoveStrategy::Small(b, d, s) if size_of::<T>() <= 2 => {
                             lines::small(x, y, m.axes[b], m.axes[d], m.axes[s], part)
                         }

@@ -1,13 +1,13 @@
-//! What a kernel moves that does nothing else, from its loops.
+//! Recognizes kernels that only move elements, from their loops.
 //!
-//! Rows that run in parallel are digits of one variable: quotients and remainders of it, found out before the loops inside.
+//! Rows that run in parallel are digits of one loop variable: its quotients and remainders, computed before the inner loops.
 
 use super::{Axis, StridedMoves};
 use compiler::loops::{AccessMode, Atom, Extent, Index, Kernel, Op, Reg, Size, Stmt};
 use ir::Binary;
 use smallvec::SmallVec;
 
-/// `variable / over % size`.
+/// The value `variable / over % size`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Digit {
     pub(super) var: u32,
@@ -15,20 +15,21 @@ pub(super) struct Digit {
     pub(super) size: i64,
 }
 
-/// What a register holds.
+/// The known value of a register.
 #[derive(Clone, Copy)]
 pub(super) enum Value {
     Number(i64),
-    /// A digit, so many times.
+    /// A digit times a factor.
     Digit(Digit, i64),
 }
 
 pub(super) type Known = SmallVec<[(Reg, Value); 12]>;
 
-/// Loops by their variables, and how often they run.
+/// The loop variables with their trip counts.
 pub(super) type Vars = SmallVec<[(u32, i64); 6]>;
 
-/// A kernel that is one nest of loops which carry nothing: the loops, what is known of the values computed on the way, and what is left.
+/// Matches a kernel that is one loop nest without carried values.
+/// Returns the loops, the known values of registers, and the remaining statements.
 pub(super) fn nest(kernel: &Kernel) -> Option<(Vars, Known, &[Stmt])> {
     let (mut vars, mut known) = (Vars::new(), Known::new());
     let mut body = &kernel.body[..];
@@ -51,7 +52,7 @@ pub(super) fn nest(kernel: &Kernel) -> Option<(Vars, Known, &[Stmt])> {
     }
 }
 
-/// The moves of a kernel that does nothing else, and the buffers between which it does.
+/// Matches a kernel that only moves elements. Returns the moves and the buffers of operand and result.
 pub(super) fn match_moves(kernel: &Kernel) -> Option<(StridedMoves, [usize; 2])> {
     let (vars, known, body) = nest(kernel)?;
     let [
@@ -67,7 +68,7 @@ pub(super) fn match_moves(kernel: &Kernel) -> Option<(StridedMoves, [usize; 2])>
     }
     let buffers = [from.0 as usize, to.0 as usize];
     let (reads, writes) = (digits(index, &vars, &known)?, digits(place, &vars, &known)?);
-    // Every digit of every variable says where elements go, or some would be written again and again.
+    // Every digit of every variable must determine a position in the result; otherwise elements would be written repeatedly.
     let mut axes = SmallVec::<[Axis; 6]>::new();
     for &(var, n) in vars.iter().filter(|v| v.1 > 1) {
         let mut own: SmallVec<[(Digit, i64); 6]> = writes.iter().copied().filter(|(d, _)| d.var == var).collect();
@@ -85,7 +86,7 @@ pub(super) fn match_moves(kernel: &Kernel) -> Option<(StridedMoves, [usize; 2])>
             return None;
         }
     }
-    // What is read by other digits than what is written is no move of axes.
+    // If the operand is indexed by other digits than the result, the kernel is not a move of axes.
     if reads.iter().any(|(d, by)| *by != 0 && !writes.iter().any(|(w, _)| w == d)) {
         return None;
     }
@@ -96,7 +97,7 @@ pub(super) fn match_moves(kernel: &Kernel) -> Option<(StridedMoves, [usize; 2])>
     Some((moves, buffers))
 }
 
-/// What an operation on digits gives, if that is a digit.
+/// Returns the result of an operation on digits if it is a digit.
 pub(super) fn value(op: &Op, vars: &[(u32, i64)], known: &Known) -> Option<Value> {
     let of = |r: &Reg| known.iter().find(|k| k.0 == *r).map(|k| k.1);
     match op {
@@ -120,7 +121,7 @@ pub(super) fn value(op: &Op, vars: &[(u32, i64)], known: &Known) -> Option<Value
     }
 }
 
-/// An index as multiples of digits, each once.
+/// Returns an index as a sum of multiples of digits, each digit once.
 pub(super) fn digits(index: &Index, vars: &[(u32, i64)], known: &Known) -> Option<SmallVec<[(Digit, i64); 6]>> {
     if !index.offset_args.is_empty() {
         return None;

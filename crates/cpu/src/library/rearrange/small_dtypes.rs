@@ -1,6 +1,6 @@
-//! Kernels that combine two operands of elements of one or two bytes: a lane of a kernel is as wide as a number of 32 bits, so
+//! Kernels that combine two operands with elements of one or two bytes. A kernel's lanes are 32 bits wide, so
 //! a vector has two or four times as many of these elements as a kernel has lanes. One operand may be a row that all rows
-//! share, or have one element for each row.
+//! share, or may have one element per row.
 
 use super::super::{OpRoutine, SharedPtr, in_ranges};
 use super::gather::{self, axes};
@@ -13,13 +13,13 @@ use smallvec::SmallVec;
 use std::mem::MaybeUninit;
 use std::ops::Range;
 
-/// Elements from which on this beats a kernel.
+/// The minimum number of elements for which this is faster than a kernel.
 pub(super) const MIN_ELEMENTS: usize = 4096;
-/// Elements of a row from which on it does where rows share an operand.
+/// The minimum number of elements of a row where rows share an operand.
 pub(super) const ROW: usize = 1024;
-/// Elements gone through at a time.
+/// The number of elements processed at a time.
 const AT_ONCE: usize = 64;
-/// Elements of a row that are a unit of work.
+/// The number of elements of a row per unit of work.
 pub(super) const UNIT: usize = 1 << 13;
 
 #[derive(Clone, Copy)]
@@ -31,17 +31,17 @@ enum Function {
 pub(super) struct SmallDtypeMap {
     function: Function,
     dtype: DType,
-    /// First elements of the operands and of the result.
+    /// The offsets of the first elements of the operands and of the result.
     first: [usize; 3],
-    /// Rows, which may be one, and their elements.
+    /// The axis of rows, which may have size 1, and the axis of their elements.
     rows: gather::Axis,
     row: gather::Axis,
 }
 
-/// A load: what it defines, its buffer and its place.
+/// A load: the register that it defines, its buffer and its index.
 type Load<'a> = (Reg, u32, &'a Index);
 
-/// What a kernel does that combines two operands in a straight line of their elements and nothing else, and its buffers: both
+/// Matches a kernel that only combines two operands elementwise. Returns the operation and its buffers: both
 /// operands and the result.
 pub(super) fn combined(kernel: &Kernel) -> Option<(SmallDtypeMap, [usize; 3])> {
     let (mut vars, known, mut body) = nest(kernel)?;
@@ -52,7 +52,7 @@ pub(super) fn combined(kernel: &Kernel) -> Option<(SmallDtypeMap, [usize; 3])> {
                 loads.push((*dst, buf.0, index));
                 body = rest;
             }
-            // What is the same for a whole row is loaded before it.
+            // Operands that are constant along a row are loaded before it.
             [Stmt::Loop(l)] if l.carried.is_empty() => {
                 let Extent::Exact(Size::Const(n)) = l.extent else { return None };
                 vars.push((l.var.0, n));
@@ -115,18 +115,18 @@ fn knows(function: Function) -> bool {
     }
 }
 
-/// An operand of a row: where it begins, and whether all have the first element.
+/// An operand of a row: its address, and whether all elements equal the first.
 #[derive(Clone, Copy)]
 struct Operand<T> {
     first: *const T,
     same: bool,
 }
 
-/// Combines elements one by one. Both operands of a step are read before it is written, so the result may stand where an
-/// operand does.
+/// Combines elements one by one. Both operands of a step are read before the result is written,
+/// so the result may overwrite an operand.
 ///
 /// # Safety
-/// Operands and result are good for `n` elements.
+/// Operands and result are valid for `n` elements.
 #[inline(always)]
 unsafe fn combine_elements<T: Copy, U>(
     x: Operand<T>,
@@ -135,9 +135,10 @@ unsafe fn combine_elements<T: Copy, U>(
     n: usize,
     f: impl Fn(T, T) -> U + Copy,
 ) {
-    // SAFETY: the caller's promise.
+    // SAFETY: both operands and the result are valid for `n` elements; an operand that is the same everywhere is valid
+    // for one.
     unsafe {
-        // One element for all is read as if there were as many.
+        // A single element is read as a constant array.
         let (mut xs, mut ys) = ([*x.first; AT_ONCE], [*y.first; AT_ONCE]);
         let mut i = 0;
         while i + AT_ONCE <= n {
@@ -146,7 +147,7 @@ unsafe fn combine_elements<T: Copy, U>(
             some(a, b, to.add(i), f);
             i += AT_ONCE;
         }
-        // The last ones are combined with what stands beside them.
+        // The last elements are combined in a full group with padding.
         let left = n - i;
         if left > 0 {
             if !x.same {
@@ -163,10 +164,10 @@ unsafe fn combine_elements<T: Copy, U>(
 }
 
 /// # Safety
-/// Operands and result are good for [`AT_ONCE`] elements.
+/// Operands and result are valid for [`AT_ONCE`] elements.
 #[inline(always)]
 unsafe fn some<T: Copy, U>(x: *const T, y: *const T, to: *mut U, f: impl Fn(T, T) -> U) {
-    // SAFETY: the caller's promise.
+    // SAFETY: operands and result are valid for `AT_ONCE` elements.
     unsafe {
         let (a, b) = (x.cast::<[T; AT_ONCE]>().read(), y.cast::<[T; AT_ONCE]>().read());
         let mut i = 0;
@@ -180,7 +181,7 @@ unsafe fn some<T: Copy, U>(x: *const T, y: *const T, to: *mut U, f: impl Fn(T, T
 macro_rules! of_type {
     ($name:ident, $t:ty, $u:ty) => {
         /// # Safety
-        /// Operands and result are good for `n` elements, and the machine has AVX2 if it is of x86-64.
+        /// Operands and result are valid for `n` elements, and the machine has AVX2 if it is an x86-64.
         #[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2"))]
         unsafe fn $name(f: Function, signed: bool, x: Operand<$u>, y: Operand<$u>, to: *mut u8, n: usize) {
             let (sx, sy) = (
@@ -188,7 +189,8 @@ macro_rules! of_type {
                 Operand { first: y.first.cast::<$t>(), same: y.same },
             );
             let (own, signs) = (to.cast::<$u>(), to.cast::<$t>());
-            // SAFETY: the caller's promise; results of comparisons are bytes.
+            // SAFETY: operands and result are valid for `n` elements, results of comparisons for `n` bytes, and the
+            // machine has AVX2 if it is an x86-64.
             unsafe {
                 match (f, signed) {
                     (Function::Binary(Binary::Add), _) => combine_elements(x, y, own, n, <$u>::wrapping_add),
@@ -227,7 +229,7 @@ impl OpRoutine for SmallDtypeMap {
         let result = if matches!(self.function, Function::Compare(_)) { 1 } else { size };
         let signed = matches!(self.dtype, DType::I8 | DType::I16);
         let units = row.size.div_ceil(UNIT);
-        // Bytes are counted by eights: they are that much quicker.
+        // Bytes are weighted by an eighth, because they are that much faster.
         in_ranges(pool, rows.size * units, rows.size * row.size * size / 8, &|range: Range<usize>, _| {
             let (mut i, mut unit) = (range.start / units, range.start % units);
             for _ in range {
@@ -239,7 +241,8 @@ impl OpRoutine for SmallDtypeMap {
                 let b = operand(self.first[1], y, rows.at, row.at);
                 let to = to.at((self.first[2] + i * rows.to as usize + at) * result);
                 let (one, other) = (row.from == 0, row.at == 0);
-                // SAFETY: by the caller's promise; units are disjoint, and the machine has AVX2 where it is asked for.
+                // SAFETY: `Routine::run` requires operands and result to be valid for their types; units are disjoint,
+                // and the machine has AVX2 where it is used.
                 unsafe {
                     match size {
                         1 => {

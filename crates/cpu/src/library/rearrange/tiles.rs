@@ -1,46 +1,46 @@
-//! Tiles that are transposed in registers.
+//! Transposes in tiles that fit in registers.
 //!
 //! A block is a cache line of the operand by a cache line of the result; blocks follow each other along the result. At the
-//! end of an axis the last tile begins earlier and writes some elements once more.
+//! end of an axis the last tile starts earlier and writes some elements again.
 
 use super::Axis;
 use crate::gemm::Isa;
 use std::ops::Range;
 
-/// Bytes of a block in both directions.
+/// The bytes of a block in both directions.
 pub(super) const LINE: usize = 64;
-/// Elements of both axes from which on tiles are transposed.
+/// The minimum number of elements of both axes for tiles.
 pub(super) const LEAST: usize = 8;
 
-/// Elements that are moved, by their size.
+/// The integer types that transposes move, one per element size.
 pub(in crate::library) trait Transpose: Copy + Send + Sync + 'static {
-    /// Elements of a tile in both directions.
+    /// The side of a tile in elements.
     #[cfg(target_arch = "x86_64")]
     const TILE: usize;
 
-    /// Transposes one tile: rows of the operand are `from` elements apart, those of the result `to`.
+    /// Transposes one tile: rows of the operand are `from` elements apart, rows of the result `to`.
     ///
     /// # Safety
-    /// Both are good for a tile, and the machine has AVX2.
+    /// Both are valid for a tile, and the machine has AVX2.
     #[cfg(target_arch = "x86_64")]
     unsafe fn tile(x: *const Self, from: isize, y: *mut Self, to: isize);
 
-    /// The same for axes shorter than a tile: [`LEAST`] elements in both directions, unless a tile has no more.
+    /// Transposes a tile for axes shorter than a full one: [`LEAST`] elements in both directions, or a full tile if that is smaller.
     ///
     /// # Safety
     /// As for [`Transpose::tile`].
     #[cfg(target_arch = "x86_64")]
     #[inline(always)]
     unsafe fn small(x: *const Self, from: isize, y: *mut Self, to: isize) {
-        // SAFETY: the caller's promise.
+        // SAFETY: `x` and `y` are valid for a tile at their strides.
         unsafe { Self::tile(x, from, y, to) }
     }
 }
 
-/// Transposes the part of the operand's dense axis `s`; the result's is `d`.
+/// Transposes a part of the operand's dense axis `s`; the result's dense axis is `d`.
 ///
 /// # Safety
-/// Operand and result are good for the axes, and the machine has the instruction set.
+/// Operand and result are valid for the axes, and the machine has the instruction set.
 pub(in crate::library) unsafe fn transpose<T: Transpose>(
     x: *const T,
     y: *mut T,
@@ -52,7 +52,8 @@ pub(in crate::library) unsafe fn transpose<T: Transpose>(
     debug_assert!(d.to == 1 && s.from == 1);
     #[cfg(target_arch = "x86_64")]
     if isa != Isa::Portable {
-        // SAFETY: the caller's promise.
+        // SAFETY: operand and result are valid for both axes, and the machine has AVX2, as every instruction set but
+        // the portable one does.
         unsafe {
             match part.len().min(d.size) {
                 n if n >= T::TILE => return avx2(x, y, d, s, part),
@@ -64,13 +65,13 @@ pub(in crate::library) unsafe fn transpose<T: Transpose>(
     let _ = isa;
     for i in part {
         for j in 0..d.size as isize {
-            // SAFETY: the caller vouches for both.
+            // SAFETY: operand and result are valid for the elements of the axes.
             unsafe { *y.offset(i as isize * s.to + j) = *x.offset(i as isize + j * d.from) };
         }
     }
 }
 
-/// Where tiles of a range begin: the last one at its end.
+/// Returns the starts of the tiles of a range; the last one ends at the range's end.
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
 fn tiles(range: Range<usize>, tile: usize, mut f: impl FnMut(usize)) {
@@ -84,24 +85,28 @@ fn tiles(range: Range<usize>, tile: usize, mut f: impl FnMut(usize)) {
     }
 }
 
+/// # Safety
+/// As for `blocks`, and the machine has the target features.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2")]
 unsafe fn avx2<T: Transpose>(x: *const T, y: *mut T, d: Axis, s: Axis, part: Range<usize>) {
-    // SAFETY: the caller's promise.
+    // SAFETY: `blocks` has the contract of this function, and gets its arguments unchanged.
     unsafe { blocks(x, y, d, s, part, T::TILE, |x, y| T::tile(x, d.from, y, s.to)) }
 }
 
+/// # Safety
+/// As for `blocks`, and the machine has the target features.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2")]
 unsafe fn avx2_small<T: Transpose>(x: *const T, y: *mut T, d: Axis, s: Axis, part: Range<usize>) {
-    // SAFETY: the caller's promise.
+    // SAFETY: `blocks` has the contract of this function, and gets its arguments unchanged.
     unsafe { blocks(x, y, d, s, part, T::TILE.min(LEAST), |x, y| T::small(x, d.from, y, s.to)) }
 }
 
-/// Goes through blocks by tiles of so many elements in both directions.
+/// Processes blocks in tiles of the given size.
 ///
 /// # Safety
-/// Operand and result are good for the axes, which are no shorter than a tile.
+/// Operand and result are valid for the axes, which are no shorter than a tile.
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
 unsafe fn blocks<T: Transpose>(
@@ -116,14 +121,15 @@ unsafe fn blocks<T: Transpose>(
     let line = LINE / size_of::<T>();
     let mut s0 = part.start;
     while s0 < part.end {
-        // What would be left over for less than a tile goes along.
+        // Include a remainder that would be smaller than a tile.
         let s1 = if part.end - s0 < line + tile { part.end } else { s0 + line };
         let mut d0 = 0;
         while d0 < d.size {
             let d1 = if d.size - d0 < line + tile { d.size } else { d0 + line };
             tiles(s0..s1, tile, |i| {
                 tiles(d0..d1, tile, |j| {
-                    // SAFETY: both tiles are inside operand and result by the caller's promise.
+                    // SAFETY: both axes are no shorter than a tile, and `tiles` begins none later than a tile before
+                    // the end of its range, so both tiles are inside operand and result.
                     let (x, y) = unsafe {
                         (x.offset(i as isize + j as isize * d.from), y.offset(i as isize * s.to + j as isize))
                     };
@@ -141,7 +147,7 @@ mod x86 {
     use super::Transpose;
     use std::arch::x86_64::*;
 
-    /// Interleaves the first and the second half of some registers, so often that rows become columns.
+    /// Interleaves the first and the second half of some registers; repeated log₂ times, rows become columns.
     macro_rules! halves {
         ($rows:expr, $n:literal, $lo:ident, $hi:ident) => {{
             let rows = $rows;
@@ -159,7 +165,7 @@ mod x86 {
 
         #[inline(always)]
         unsafe fn tile(x: *const u8, from: isize, y: *mut u8, to: isize) {
-            // SAFETY: the caller vouches for 16 rows of 16 on both sides.
+            // SAFETY: both sides are valid for 16 rows of 16 elements.
             unsafe {
                 let rows: [__m128i; 16] = std::array::from_fn(|i| _mm_loadu_si128(x.offset(i as isize * from).cast()));
                 let rows = halves!(rows, 16, _mm_unpacklo_epi8, _mm_unpackhi_epi8);
@@ -172,7 +178,7 @@ mod x86 {
 
         #[inline(always)]
         unsafe fn small(x: *const u8, from: isize, y: *mut u8, to: isize) {
-            // SAFETY: the caller vouches for 8 rows of 8 on both sides.
+            // SAFETY: both sides are valid for 8 rows of 8 elements.
             unsafe {
                 let row = |i: usize| _mm_loadl_epi64(x.offset(i as isize * from).cast());
                 let pairs: [__m128i; 4] = std::array::from_fn(|i| _mm_unpacklo_epi8(row(i), row(i + 4)));
@@ -191,7 +197,7 @@ mod x86 {
 
         #[inline(always)]
         unsafe fn tile(x: *const u16, from: isize, y: *mut u16, to: isize) {
-            // SAFETY: the caller vouches for 8 rows of 8 on both sides.
+            // SAFETY: both sides are valid for 8 rows of 8 elements.
             unsafe {
                 let rows: [__m128i; 8] = std::array::from_fn(|i| _mm_loadu_si128(x.offset(i as isize * from).cast()));
                 let rows = halves!(rows, 8, _mm_unpacklo_epi16, _mm_unpackhi_epi16);
@@ -207,9 +213,9 @@ mod x86 {
 
         #[inline(always)]
         unsafe fn tile(x: *const u32, from: isize, y: *mut u32, to: isize) {
-            // SAFETY: the caller vouches for 8 rows of 8 on both sides.
+            // SAFETY: both sides are valid for 8 rows of 8 elements.
             unsafe {
-                // Rows i and i + 4 share a register, half by half, so that shuffles inside of halves are enough.
+                // Rows i and i + 4 share a register, one in each half, so that shuffles within halves suffice.
                 let row = |i: usize, half: usize| _mm_loadu_si128(x.offset(i as isize * from).add(4 * half).cast());
                 let pair = |i: usize, half: usize| {
                     _mm256_inserti128_si256::<1>(_mm256_castsi128_si256(row(i, half)), row(i + 4, half))
@@ -237,7 +243,7 @@ mod x86 {
 
         #[inline(always)]
         unsafe fn tile(x: *const u64, from: isize, y: *mut u64, to: isize) {
-            // SAFETY: the caller vouches for 4 rows of 4 on both sides.
+            // SAFETY: both sides are valid for 4 rows of 4 elements.
             unsafe {
                 let row = |i: usize, half: usize| _mm_loadu_si128(x.offset(i as isize * from).add(2 * half).cast());
                 let pair = |i: usize, half: usize| {

@@ -1,30 +1,31 @@
-//! A block of short rows, column by column, and back.
+//! Transposes a block of short rows for generated code.
 
 use super::Axis;
 use super::lines;
 use super::tiles::{self, Transpose};
 use crate::gemm::Isa;
 
-/// A block that generated code has turned for it.
+/// A transpose of a block that generated code requests.
 pub(crate) struct TransposeRoutine {
     pub(crate) rows: usize,
     pub(crate) columns: usize,
-    /// Elements from row to row.
+    /// The stride from row to row.
     pub(crate) outside: isize,
-    /// Elements from column to column.
+    /// The stride from column to column.
     pub(crate) inside: isize,
-    /// Columns become rows.
+    /// Whether columns are transposed back to rows.
     pub(crate) back: bool,
     pub(crate) isa: Isa,
 }
 
 impl TransposeRoutine {
-    /// Turns the block, whose elements have so many bytes.
+    /// Transposes the block. `bytes` is the element size.
     ///
     /// # Safety
-    /// Both ends are good for the block, and the machine has the instruction set.
+    /// Both ends are valid for the block, and the machine has the instruction set.
     pub(crate) unsafe fn run(&self, bytes: usize, from: *const u8, to: *mut u8) {
-        // SAFETY: the caller's promise.
+        // SAFETY: both ends are valid for the block of elements of `bytes` bytes, and the machine has the instruction
+        // set.
         unsafe {
             match bytes {
                 1 => self.run_as::<u8>(from, to),
@@ -42,7 +43,7 @@ impl TransposeRoutine {
         let short = dense && (2..=lines::SHORT).contains(&self.columns) && self.columns < T::TILE;
         let row = |from, to| Axis { size: self.rows, from, to };
         let column = |from, to| Axis { size: self.columns, from, to };
-        // SAFETY: the caller's promise.
+        // SAFETY: both ends are valid for the block, and the machine has the instruction set.
         unsafe {
             match (self.back, short) {
                 (false, true) => lines::collect(from, to, column(1, self.inside), row(self.outside, 1), 0..self.rows),

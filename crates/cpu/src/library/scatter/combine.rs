@@ -1,5 +1,5 @@
-//! How updates meet the elements that are there. This alone knows the elements' type: a function for each type and kind is given
-//! places, a block of them at a time.
+//! Combines updates with the elements of the operand. Only this file depends on the element type: it has one function per type
+//! and kind, which receives a block of positions at a time.
 
 use super::STRIP_BYTES;
 use super::geometry::AHEAD;
@@ -10,19 +10,19 @@ use ir::DType;
 use ir::ops::ScatterKind;
 use std::hint::select_unpredictable;
 
-/// Runs of updates and where they go, all places in elements.
+/// Runs of updates and their destinations; all offsets are in elements.
 pub(super) struct Block<'a> {
     pub(super) y: *mut u8,
     pub(super) updates: *const u8,
     pub(super) to: &'a [u32],
     pub(super) from: &'a [u32],
-    /// Adjacent elements of each run.
+    /// The number of adjacent elements of each run.
     pub(super) run: usize,
-    /// Whether rows to come are asked for ahead.
+    /// Whether later rows are prefetched.
     pub(super) far: bool,
 }
 
-/// Single updates side by side and their indices, for a table of places up to `room`.
+/// Contiguous single updates and their indices, for a table with `room` elements.
 pub(super) struct Count {
     pub(super) table: *mut u8,
     pub(super) index: *const i32,
@@ -32,25 +32,25 @@ pub(super) struct Count {
     pub(super) clip: bool,
 }
 
-/// What a type and a kind have of their own.
+/// The properties and functions of a type and kind.
 #[derive(Clone, Copy)]
 pub(super) struct Combiner {
     block: unsafe fn(&Block),
     one: unsafe fn(*mut u8, *const u8),
-    /// A histogram, where that is often asked for.
+    /// A function for histograms, for the common combinations.
     pub(super) count: Option<unsafe fn(&Count)>,
-    /// Whether updates may be combined in any order and grouping: integers that are added, multiplied or compared.
+    /// Whether updates may be combined in any order and grouping: for sums, products and extrema of integers.
     pub(super) free_order: bool,
-    /// Bytes of an element.
+    /// The bytes of an element.
     pub(super) size: usize,
     plain: bool,
 }
 
 impl Combiner {
     pub(super) fn new(kind: ScatterKind, dtype: DType, isa: Isa) -> Option<Combiner> {
-        // Code for every pair of type and kind would be much: only those are made that differ.
+        // Separate code for every pair of type and kind would be large, so only distinct operations are compiled.
         let kind = match (kind, dtype) {
-            // `or` and `and`.
+            // `or` and `and` of booleans.
             (ScatterKind::Add, DType::Bool) => ScatterKind::Max,
             (ScatterKind::Mul, DType::Bool) => ScatterKind::Min,
             (kind, _) => kind,
@@ -81,14 +81,15 @@ impl Combiner {
     /// Combines a block.
     ///
     /// # Safety
-    /// All runs are inside result and updates, and nobody else has those of the result.
+    /// All runs are inside result and updates, and nothing else accesses those of the result.
     pub(super) unsafe fn combine_block(&self, b: &Block) {
-        // SAFETY: the caller's promise; the instruction set was asked for.
+        // SAFETY: all runs of the block are inside result and updates, nothing else accesses those of the result, and
+        // `plain` is false only where the machine has the instructions.
         unsafe {
             if !self.plain {
                 return (self.block)(b);
             }
-            // Old machines have one short piece of code.
+            // Machines without AVX2 use one short scalar loop.
             for (&to, &from) in b.to.iter().zip(b.from) {
                 for i in 0..b.run {
                     (self.one)(b.y.add((to as usize + i) * self.size), b.updates.add((from as usize + i) * self.size));
@@ -109,15 +110,15 @@ fn of<T: Element, C: Combine<T>>(isa: Isa) -> Combiner {
     }
 }
 
-/// How an update meets the element that is there.
+/// How an update is combined with an element.
 trait Combine<T> {
-    /// Whether programs often do so: then short runs have code of their own.
+    /// Whether the operation is common enough for specialized code for short runs.
     const OFTEN: bool;
-    /// Whether the result is one of both.
+    /// Whether the result is one of the two operands.
     const PICKS: bool;
     const FREE: bool;
     fn apply(old: T, new: T) -> T;
-    /// Whether the old one is picked.
+    /// Whether the old value is kept.
     fn keeps(old: T, new: T) -> bool;
 }
 
@@ -148,8 +149,8 @@ combines!(
     Max, true, size_of::<T>() >= 4, true, (a, b) => a.larger(b), a.is_nan() | b.less(a)
 );
 
-/// The same place, which the compiler doesn't know for it: told that what is there stays where an extremum is no new one, it would write
-/// the others alone, and processors are slow at that.
+/// Returns the same pointer, hidden from the compiler. Otherwise it would only write elements that a new extremum changes, by
+/// masked stores, which are slow.
 #[inline(always)]
 fn unknown<T>(p: *mut T) -> *mut T {
     #[cfg(target_arch = "x86_64")]
@@ -163,13 +164,13 @@ fn unknown<T>(p: *mut T) -> *mut T {
     p
 }
 
-/// Picks one of two by their bits: which it is can't be foreseen, and of integers none is a branch.
+/// Selects one of two values by their bits, without a branch, because the choice is unpredictable.
 ///
 /// # Safety
-/// Both are good for an element, which has as many bytes as its bits.
+/// Both are valid for an element, which has as many bytes as its bits.
 #[inline(always)]
 unsafe fn pick<T: Element, C: Combine<T>, Bits: Copy>(y: *mut T, update: *const T) {
-    // SAFETY: the caller's promise.
+    // SAFETY: `y` and `update` are valid for an element of `T`, which has as many bytes as `Bits`.
     unsafe {
         let (old, new) = (y.cast::<Bits>().read(), update.cast::<Bits>().read());
         let keeps = C::keeps(y.read(), update.read());
@@ -177,13 +178,13 @@ unsafe fn pick<T: Element, C: Combine<T>, Bits: Copy>(y: *mut T, update: *const 
     }
 }
 
-/// Combines so few adjacent updates that they are read before the first is written: vectors of them need not ask whether both overlap.
+/// Combines a few adjacent updates; all are read before the first is written, so vector code needs no check for overlap.
 ///
 /// # Safety
-/// Both are good for `N` elements that nobody else has.
+/// `y` and `updates` are valid for `N` elements, and nothing else accesses those of `y`.
 #[inline(always)]
 unsafe fn apply<T: Element, C: Combine<T>, const N: usize>(y: *mut T, updates: *const T) {
-    // SAFETY: the caller's promise.
+    // SAFETY: `y` and `updates` are valid for `N` elements, and nothing else accesses those of `y`.
     unsafe {
         if C::PICKS && N == 1 {
             return match size_of::<T>() {
@@ -205,13 +206,13 @@ unsafe fn apply<T: Element, C: Combine<T>, const N: usize>(y: *mut T, updates: *
 }
 
 /// # Safety
-/// Both are good for an element.
+/// Both are valid for an element.
 unsafe fn one<T: Element, C: Combine<T>>(y: *mut u8, update: *const u8) {
-    // SAFETY: the caller's promise.
+    // SAFETY: `apply` has the contract of this function, and gets its arguments unchanged.
     unsafe { apply::<T, C, 1>(y.cast(), update.cast()) }
 }
 
-/// Runs of `N` elements.
+/// Combines runs of `N` elements.
 ///
 /// # Safety
 /// As for [`Combiner::meet`].
@@ -219,21 +220,21 @@ unsafe fn one<T: Element, C: Combine<T>>(y: *mut u8, update: *const u8) {
 unsafe fn few<T: Element, C: Combine<T>, const N: usize>(b: &Block) {
     let (y, updates) = (b.y.cast::<T>(), b.updates.cast::<T>());
     for (&to, &from) in b.to.iter().zip(b.from) {
-        // SAFETY: the caller's promise.
+        // SAFETY: runs of `N` elements are inside result and updates, and nothing else accesses those of the result.
         unsafe { apply::<T, C, N>(y.add(to as usize), updates.add(from as usize)) };
     }
 }
 
-/// Adjacent updates that are combined together.
+/// The number of adjacent updates that are combined together.
 const AT_ONCE: usize = 16;
 
 /// Combines a block.
 ///
 /// # Safety
-/// As for [`Combiner::meet`], and the machine has AVX2 if it is of x86-64.
+/// As for [`Combiner::meet`], and the machine has AVX2 if it is an x86-64.
 #[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2"))]
 unsafe fn block<T: Element, C: Combine<T>>(b: &Block) {
-    // SAFETY: the caller's promise.
+    // SAFETY: all runs of the block are inside result and updates, and nothing else accesses those of the result.
     unsafe {
         match b.run {
             1 => return few::<T, C, 1>(b),
@@ -283,7 +284,9 @@ unsafe fn block<T: Element, C: Combine<T>>(b: &Block) {
 /// # Safety
 /// There are as many indices and updates, and places of the table up to `room`.
 unsafe fn counted<T: Element>(c: &Count) {
-    // Pointers are plain arguments here: what closures catch would be read again after every write.
+    // Pointers are plain arguments here: captures of closures would be reloaded after every write.
+    /// # Safety
+    /// `index` and `updates` are valid for `n` elements, and `table` for `room + 1`.
     #[inline(always)]
     unsafe fn all<T: Element, const CLIP: bool>(
         table: *mut T,
@@ -293,7 +296,8 @@ unsafe fn counted<T: Element>(c: &Count) {
         room: u32,
     ) {
         for j in 0..n {
-            // SAFETY: the caller's promise.
+            // SAFETY: `index` and `updates` are valid for `n` elements, and `table` for `room + 1`; a place beyond is
+            // left out.
             unsafe {
                 let i = *index.add(j);
                 let place = if CLIP { i.clamp(0, room as i32) as u32 } else { i as u32 };
@@ -304,7 +308,7 @@ unsafe fn counted<T: Element>(c: &Count) {
             }
         }
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: `c.index` and `c.updates` are valid for `c.n` elements, and `c.table` for `c.room + 1`.
     unsafe {
         match c.clip {
             true => all::<T, true>(c.table.cast(), c.index, c.updates.cast(), c.n, c.room),

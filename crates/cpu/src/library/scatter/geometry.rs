@@ -1,4 +1,4 @@
-//! Where the slices of a scatter go: runs of adjacent elements, one after the other in the order of the updates.
+//! The destinations of the slices of a scatter: runs of adjacent elements, in the order of the updates.
 
 use super::STRIP_BYTES;
 use super::places::{Line, Places};
@@ -9,10 +9,10 @@ use ir::{DType, Type};
 use smallvec::SmallVec;
 use std::ops::Range;
 
-/// How many updates ahead places are asked for.
+/// The prefetch distance in updates.
 pub(super) const AHEAD: usize = 12;
 
-/// An axis that is walked: size, elements of the operand and of the updates from one index to the next.
+/// An axis of a loop: its size, and the strides of the operand and of the updates.
 #[derive(Clone, Copy)]
 pub(super) struct Walk {
     pub(super) size: usize,
@@ -20,7 +20,7 @@ pub(super) struct Walk {
     pub(super) updates: usize,
 }
 
-/// A component of an index vector: how far a slice may start, and the operand's stride.
+/// A component of an index vector: the maximum start of a slice, and the operand's stride.
 #[derive(Clone, Copy)]
 pub(super) struct Component {
     pub(super) room: i64,
@@ -28,11 +28,11 @@ pub(super) struct Component {
 }
 
 pub(super) struct Geometry {
-    /// Axes of the batch of slices; `operand` is the stride of an operand axis that goes along.
+    /// The batch axes of the slices; `operand` is the stride of the corresponding operand axis.
     pub(super) batch: SmallVec<[Walk; 4]>,
     pub(super) slices: usize,
     pub(super) components: SmallVec<[Component; 4]>,
-    /// Outer axes of a slice, then elements that are adjacent in both.
+    /// The outer axes of a slice, then the number of elements that are adjacent in both.
     pub(super) window: SmallVec<[Walk; 4]>,
     pub(super) rows: usize,
     pub(super) run: usize,
@@ -40,13 +40,13 @@ pub(super) struct Geometry {
     pub(super) dtype: DType,
     pub(super) clip: bool,
     pub(super) operand: usize,
-    /// A run of the operand is only ever met as a whole.
+    /// Whether runs of the operand never overlap partially.
     pub(super) aligned: bool,
-    /// Places in operand and updates have 31 bits.
+    /// Whether offsets in the operand and the updates fit in 31 bits.
     pub(super) small: bool,
 }
 
-/// The geometry of a scatter, unless the order of its updates is none of slices.
+/// Returns the geometry of a scatter, unless the order of its updates is not an order of slices.
 pub(super) fn geometry(op: &Scatter, operand: &Type, indices: &Type, updates: &Type) -> Option<Geometry> {
     let dims = &op.dims;
     let rank = operand.rank();
@@ -54,8 +54,8 @@ pub(super) fn geometry(op: &Scatter, operand: &Type, indices: &Type, updates: &T
     let (strides, update_strides) = (operand.strides(), updates.strides());
     let fits = (0..rank).all(|a| sizes[a] <= operand.shape[a]);
     let outer: Vec<usize> = (0..updates.rank()).filter(|d| !dims.offset.contains(d)).collect();
-    // Slices one after the other are the row-major order of the updates if slices come last, or if an element of the
-    // operand is always at the same place of its slice.
+    // Consecutive slices are in the row-major order of the updates if the slice axes come last, or if an element of the
+    // operand is always at the same position of its slice.
     let fixed = dims.index_map.iter().all(|&a| sizes[a] == 1);
     let last = dims.offset.iter().all(|&d| d >= outer.len());
     if !fixed && !last {
@@ -66,7 +66,7 @@ pub(super) fn geometry(op: &Scatter, operand: &Type, indices: &Type, updates: &T
         let along = dims.index_batch.iter().position(|&x| x == i).map_or(0, |p| strides[dims.operand_batch[p]]);
         let walk = Walk { size: updates.shape[d], operand: along, updates: update_strides[d] };
         match batch.last_mut() {
-            // Slices of both axes follow each other as those of one.
+            // Merge two axes whose slices follow each other as those of a single axis.
             Some(before) if before.operand + along == 0 && before.updates == walk.size * walk.updates => {
                 *before = Walk { size: before.size * walk.size, ..walk };
             }
@@ -107,7 +107,7 @@ pub(super) fn geometry(op: &Scatter, operand: &Type, indices: &Type, updates: &T
     })
 }
 
-/// Goes to the next index of some axes; offsets into operand and updates follow.
+/// Advances to the next index of some axes, and updates the offsets into the operand and the updates.
 fn advance(axes: &[Walk], at: &mut [usize], operand: &mut usize, updates: &mut usize) {
     for (a, w) in axes.iter().enumerate().rev() {
         at[a] += 1;
@@ -122,34 +122,34 @@ fn advance(axes: &[Walk], at: &mut [usize], operand: &mut usize, updates: &mut u
     }
 }
 
-/// What a part goes through, and what is its own.
+/// The part of a scatter that one thread processes, and what the thread owns.
 #[derive(Clone)]
 pub(super) struct Part {
-    /// Indices of the first batch axis, and of the last.
+    /// The indices of the first batch axis, and of the last.
     pub(super) first: Range<usize>,
     pub(super) last: Range<usize>,
-    /// Elements of the operand among which runs begin.
+    /// The operand elements at which the part's runs may begin.
     pub(super) own: Range<usize>,
-    /// Elements of every run.
+    /// The elements of every run.
     pub(super) within: Range<usize>,
 }
 
 impl Geometry {
-    /// The part that is everything.
+    /// Returns the part that covers everything.
     pub(super) fn whole(&self) -> Part {
         let last = 0..self.batch.last().map_or(1, |w| w.size);
         Part { first: 0..self.first(), last, own: 0..self.operand, within: 0..self.run }
     }
 
-    /// Calls `meet` with places of a part's runs, in order, and with those of the updates that go there.
+    /// Calls `meet` with the positions of a part's runs, in order, and with the positions of their updates.
     ///
     /// # Safety
-    /// `indices` is good for all index vectors, and the machine has the instruction set.
+    /// `indices` is valid for all index vectors, and the machine has the instruction set.
     pub(super) unsafe fn runs(&self, isa: Isa, indices: *const u8, part: &Part, meet: &dyn Fn(&[u32], &[u32])) {
         let mut places = Places::new(part.own.clone(), meet);
-        // SAFETY: the caller's promise.
+        // SAFETY: `indices` is valid for all index vectors, and the machine has `isa`.
         unsafe {
-            // One component, one run for each slice, which is most scatters.
+            // Fast path for most scatters: one component, one run per slice.
             match (&self.components[..], self.rows, &self.batch[..]) {
                 ([c], 1, [outer @ .., last]) => self.lines(isa, indices, part, *c, (outer, *last), &mut places),
                 _ => self.slices(indices, part.first.clone(), &mut |to, from| places.push(to, from)),
@@ -158,20 +158,20 @@ impl Geometry {
         places.finish();
     }
 
-    /// The same for the first element of each slice, whatever follows it.
+    /// Calls `meet` with the position of the first element of each of a part's slices, and with the position of its update.
     ///
     /// # Safety
     /// As for [`Geometry::runs`].
     pub(super) unsafe fn firsts(&self, isa: Isa, indices: *const u8, part: &Part, meet: &dyn Fn(&[u32], &[u32])) {
         let mut places = Places::new(part.own.clone(), meet);
         if let ([c], [outer @ .., last]) = (&self.components[..], &self.batch[..]) {
-            // SAFETY: the caller's promise.
+            // SAFETY: `indices` is valid for all index vectors, and the machine has `isa`.
             unsafe { self.lines(isa, indices, part, *c, (outer, *last), &mut places) };
         }
         places.finish();
     }
 
-    /// Slices along the last batch axis, for all indices of the others.
+    /// Visits slices along the last batch axis, for all indices of the other axes.
     ///
     /// # Safety
     /// As for [`Geometry::runs`].
@@ -187,7 +187,7 @@ impl Geometry {
         if self.slices == 0 {
             return;
         }
-        // Of one axis, the first is the last.
+        // With a single batch axis, the first is the last.
         let (along, numbers) = match outer {
             [] => (part.first.start.max(part.last.start)..part.first.end.min(part.last.end), 0..1),
             [_, rest @ ..] => {
@@ -204,12 +204,13 @@ impl Geometry {
                 updates += at * w.updates;
             }
             let line = Line { index: number * axis.size, operand, updates, axis, component };
-            // SAFETY: the caller's promise.
+            // SAFETY: `indices` is valid for all index vectors, `line` is one of the batch, and the machine has `isa`.
             unsafe { places.line(self, isa, indices, &line, along.clone()) };
         }
     }
 
-    /// How many indices of the last batch axis are one thread's, if each has elements of the operand to itself: as many as fill a cache line.
+    /// Returns the number of indices of the last batch axis per thread, if each index has its own elements of the operand: as
+    /// many as fill a cache line.
     pub(super) fn strips(&self, size: usize) -> Option<usize> {
         let (last, outer) = self.batch.split_last()?;
         let own = last.operand > 0 && self.aligned && self.rows * self.run == 1 && self.components.len() == 1;
@@ -217,11 +218,11 @@ impl Geometry {
         (own && !outer.is_empty() && self.slices > 0 && last.size >= 2 * each).then_some(each)
     }
 
-    /// Any geometry, slice by slice: calls `f` with the operand's and the updates' place of each run, in order, for these indices of the
-    /// first batch axis.
+    /// Visits any geometry slice by slice: calls `f` with the operand and update offset of each run, in order,
+    /// for these indices of the first batch axis.
     ///
     /// # Safety
-    /// `indices` is good for all index vectors.
+    /// `indices` is valid for all index vectors.
     pub(super) unsafe fn slices(&self, indices: *const u8, part: Range<usize>, f: &mut dyn FnMut(usize, usize)) {
         let (mut at, mut along, mut from) = ([0; 16], 0, 0);
         let each = self.slices / self.batch.first().map_or(1, |w| w.size).max(1);
@@ -229,7 +230,7 @@ impl Geometry {
             let mut base = Some(along).filter(|_| part.contains(&(slice / each.max(1))));
             if base.is_some() {
                 for (k, c) in self.components.iter().enumerate() {
-                    // SAFETY: the caller's promise.
+                    // SAFETY: `slice` is below the number of index vectors, for all of which `indices` is valid.
                     let i = unsafe { (self.index)(indices, slice * self.components.len() + k) };
                     let inside = self.clip || (0..=c.room).contains(&i);
                     base = base.filter(|_| inside).map(|b| b + i.clamp(0, c.room) as usize * c.stride);
@@ -246,13 +247,13 @@ impl Geometry {
         }
     }
 
-    /// Rows of the operand and elements from one to the next, of a scatter along one axis whose slices are adjacent elements.
+    /// Returns the number of rows of the operand and their stride, for a scatter along one axis whose slices are adjacent elements.
     pub(super) fn rows(&self) -> Option<(usize, usize)> {
         let ([c], 1, [last]) = (&self.components[..], self.rows, &self.batch[..]) else { return None };
         (self.small && last.operand == 0 && self.slices > 0 && c.room >= 0).then(|| (c.room as usize + 1, c.stride))
     }
 
-    /// How many indices the first batch axis has.
+    /// Returns the size of the first batch axis.
     pub(super) fn first(&self) -> usize {
         self.batch.first().map_or(1, |w| w.size)
     }

@@ -1,7 +1,7 @@
-//! Which slices go to a part's elements, block by block.
+//! Collects the slices that go to a part's elements, block by block.
 //!
-//! Whose a slice is can't be foreseen, so it is noted without a branch, sixteen at a time where vectors can leave lanes out; what is done
-//! for those that were noted knows only the elements' type, and has little code.
+//! The owner of a slice is unpredictable, so slices are appended to a list without branches, sixteen at a time where vectors have
+//! masks. The code that processes the list depends only on the element type and is small.
 
 use super::geometry::{Component, Geometry, Walk};
 use crate::gemm::Isa;
@@ -9,12 +9,12 @@ use ir::DType;
 use std::mem::MaybeUninit;
 use std::ops::Range;
 
-/// Slices that are looked at together.
+/// The number of slices that are examined together.
 pub(super) const BLOCK: usize = 512;
-/// What vectors may write beyond the last one that was noted.
+/// The number of elements that vector stores may write after the last one of the list.
 const SLACK: usize = 16;
 
-/// Places in the operand that are a part's, and in the updates what goes there.
+/// The list of a part's positions in the operand and in the updates.
 pub(super) struct Places<'a> {
     to: [MaybeUninit<u32>; BLOCK + SLACK],
     from: [MaybeUninit<u32>; BLOCK + SLACK],
@@ -23,7 +23,8 @@ pub(super) struct Places<'a> {
     meet: &'a dyn Fn(&[u32], &[u32]),
 }
 
-/// Slices along one axis: their first index, and where the first of them is in operand and updates, but for what its index adds.
+/// Slices along one axis: their first index,
+/// and the offsets of the first slice in operand and updates without the index's contribution.
 pub(super) struct Line {
     pub(super) index: usize,
     pub(super) operand: usize,
@@ -33,13 +34,13 @@ pub(super) struct Line {
 }
 
 impl<'a> Places<'a> {
-    /// Places among `own`, with which `meet` is called in order.
+    /// Makes a list of positions within `own`; `meet` is called with them in order.
     pub(super) fn new(own: Range<usize>, meet: &'a dyn Fn(&[u32], &[u32])) -> Places<'a> {
         let none = [const { MaybeUninit::uninit() }; BLOCK + SLACK];
         Places { to: none, from: none, n: 0, own: own.start as u32..own.end as u32, meet }
     }
 
-    /// Notes one.
+    /// Appends one position.
     pub(super) fn push(&mut self, to: usize, from: usize) {
         self.room(1);
         self.to[self.n].write(to as u32);
@@ -47,14 +48,14 @@ impl<'a> Places<'a> {
         self.n += self.own.contains(&(to as u32)) as usize;
     }
 
-    /// Makes room for some more.
+    /// Makes room for `more` positions.
     fn room(&mut self, more: usize) {
         if self.n + more > BLOCK {
             self.finish();
         }
     }
 
-    /// Goes to all that were noted.
+    /// Processes the remaining positions.
     pub(super) fn finish(&mut self) {
         let (to, from) = (self.to.as_ptr().cast(), self.from.as_ptr().cast());
         // SAFETY: so many places were written.
@@ -62,15 +63,15 @@ impl<'a> Places<'a> {
         self.n = 0;
     }
 
-    /// Notes slices of a line that go to elements of this part.
+    /// Appends the slices of a line that go to elements of this part.
     ///
     /// # Safety
-    /// `indices` is good for all slices, and the machine has the instruction set.
+    /// `indices` is valid for all slices, and the machine has the instruction set.
     pub(super) unsafe fn line(&mut self, g: &Geometry, isa: Isa, indices: *const u8, line: &Line, along: Range<usize>) {
         for first in along.clone().step_by(BLOCK) {
             let some = first..along.end.min(first + BLOCK);
             self.room(some.len());
-            // SAFETY: the caller's promise.
+            // SAFETY: `indices` is valid for the slices `along` of the line, and the machine has `isa`.
             unsafe {
                 match g.dtype {
                     #[cfg(target_arch = "x86_64")]
@@ -106,6 +107,8 @@ impl<'a> Places<'a> {
         self.n = n;
     }
 
+    /// # Safety
+    /// `indices` is valid for the slices `some` of the line, and the machine has AVX-512.
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "avx512f")]
     unsafe fn note_avx512(&mut self, clip: bool, indices: *const i32, line: &Line, some: Range<usize>) {

@@ -1,35 +1,37 @@
-//! Where the extrema of a line of windows are, window elements one after the other over all windows of the line: so vectors compare.
+//! Positions of the extrema of a line of windows.
+//! The outer loop runs over window elements and the inner one over windows, so it is vectorized.
 
 use super::super::element::Element;
 use super::code::by_size;
 use super::{Frame, pool2x2};
 
-/// No element of the base is in the window.
+/// The position of a window that contains no element of the base.
 pub(super) const NONE: u32 = u32::MAX;
 
-/// Keys that are picked at a time.
+/// The number of keys that are gathered at a time.
 const PICKED: usize = 32;
 
-/// The code of a type of keys and elements.
+/// The functions for one type of keys and elements.
 pub(super) struct Keys {
-    /// Bytes of an element.
+    /// The bytes of an element.
     pub(super) size: usize,
-    /// The windows of a line meet a row of keys: the best of them, and where it is.
+    /// Updates the extrema of a line of windows, and their positions, with a row of keys.
     row: unsafe fn(Row, *mut u8, *mut u32),
-    /// Numbers of so many keys that order as extrema do, the first of equal ones above the others: what sorts them above what is left to their place.
+    /// Converts keys to integers that sort like extrema, with the first of equal keys above the others; the low bits are left
+    /// free for the position.
     pub(super) ranked: unsafe fn(*const u8, usize, bool, *mut u64),
-    /// As [`halving::spread`].
+    /// Writes one element per 2 × 2 window at its extremum; see [`pool2x2::spread`].
     pub(super) spread: unsafe fn(bool, [*const u8; 2], (usize, bool), *const u8, [*mut u8; 2]),
-    /// Adds elements to those at some places.
+    /// Adds elements to the elements at the given positions.
     pub(super) add: unsafe fn(*const u8, &[u32], *mut u8),
 }
 
-/// A row of keys that the windows of a line meet.
+/// A row of keys that the windows of a line use.
 #[derive(Clone, Copy)]
 struct Row<'a> {
     frame: &'a Frame,
     keys: *const u8,
-    /// Its first place.
+    /// The position of the first key.
     at: u32,
     max: bool,
 }
@@ -39,10 +41,11 @@ impl Keys {
         Keys { size: size_of::<T>(), row: row::<T>, ranked: ranked::<T>, spread: pool2x2::spread::<T>, add: add::<T> }
     }
 
-    /// Writes for each window of a line, by number, the place of its first extremum, less `from`, or [`NONE`]; `values` is room for keys.
+    /// Writes for each window of line `line` the position of its first extremum, minus `from`, or [`NONE`];
+    /// `values` is scratch for keys.
     ///
     /// # Safety
-    /// The frame is that of the keys, and there are as many places, and as much room, as windows.
+    /// The frame is that of the keys, and `places` and `values` have an entry for each window of the line.
     pub(super) unsafe fn argmax_windows(
         &self,
         frame: &Frame,
@@ -52,7 +55,8 @@ impl Keys {
         places: &mut [u32],
     ) {
         places.fill(NONE);
-        // SAFETY: the caller's promise; each row is inside the keys.
+        // SAFETY: `values` and `places` have an entry for each window of the line, and every row that `rows` gives is
+        // inside the keys.
         unsafe {
             values.write_bytes(0, places.len() * self.size);
             frame.rows(line, &mut |start| {
@@ -62,29 +66,30 @@ impl Keys {
         }
     }
 
-    /// Takes elements at some places, nothing for none.
+    /// Takes the elements at the given positions, and zero where there is none.
     ///
     /// # Safety
-    /// They are there, and room for as many.
+    /// Every place that is not [`NONE`] is inside of `from`, and `to` is valid for `places.len()` elements.
     pub(super) unsafe fn take(&self, from: *const u8, places: &[u32], to: *mut u8) {
         by_size!(self.size, E => {
             let (from, to) = (from.cast::<E>(), to.cast::<E>());
             for (o, &place) in places.iter().enumerate() {
-                // SAFETY: the caller's promise.
+                // SAFETY: a place that is not `NONE` is inside of `from`, and `to` is valid for `places.len()`
+                // elements.
                 unsafe { *to.add(o) = if place == NONE { 0 } else { *from.add(place as usize) } };
             }
         })
     }
 }
 
-/// As [`Keys::add`].
+/// Adds elements to the elements at the given positions; see [`Keys::add`].
 ///
 /// # Safety
-/// As many elements are there, and what is at the places.
+/// `from` is valid for `places.len()` elements, and `to` for every place that is not [`NONE`].
 unsafe fn add<T: Element>(from: *const u8, places: &[u32], to: *mut u8) {
     let (from, to) = (from.cast::<T>(), to.cast::<T>());
     for (o, &place) in places.iter().enumerate().filter(|(_, place)| **place != NONE) {
-        // SAFETY: the caller's promise.
+        // SAFETY: `from` is valid for `places.len()` elements, and a place that is not `NONE` is inside of `to`.
         unsafe {
             let to = to.add(place as usize);
             *to = (*to).add(*from.add(o));
@@ -92,14 +97,14 @@ unsafe fn add<T: Element>(from: *const u8, places: &[u32], to: *mut u8) {
     }
 }
 
-/// As [`Keys::ranked`].
+/// Converts keys to integers that sort like extrema; see [`Keys::ranked`].
 ///
 /// # Safety
-/// So many keys, and so much room, are there; the machine has the vectors.
+/// `x` is valid for `n` keys, `to` for `n` ranks, and the machine has the vectors.
 #[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2"))]
 unsafe fn ranked<T: Element>(x: *const u8, n: usize, max: bool, to: *mut u64) {
     let flip = if max { 0 } else { u32::MAX };
-    // SAFETY: the caller's promise.
+    // SAFETY: `x` is valid for `n` keys and `to` for `n` ranks; they don't overlap.
     let (x, to) = unsafe { (std::slice::from_raw_parts(x.cast::<T>(), n), std::slice::from_raw_parts_mut(to, n)) };
     for (i, (x, to)) in x.iter().zip(to).enumerate() {
         let rank = x.key() as u32 ^ flip;
@@ -108,13 +113,14 @@ unsafe fn ranked<T: Element>(x: *const u8, n: usize, max: bool, to: *mut u64) {
     }
 }
 
-/// As [`Keys::row`].
+/// Updates the extrema of a line of windows with a row of keys; see [`Keys::row`].
 ///
 /// # Safety
-/// The row is of the frame's keys, and there are a value and a place for each window.
+/// The row is one of the frame's keys, and `values` and `places` are valid for each window.
 unsafe fn row<T: Element>(row: Row, values: *mut u8, places: *mut u32) {
     let (frame, n) = (row.frame, row.frame.last.count);
-    // SAFETY: the caller's promise; the machine has what the frame says.
+    // SAFETY: the row is one of the frame's keys, `values` and `places` have an entry for each window, and the frame
+    // names only instructions that the machine has.
     unsafe {
         let values = std::slice::from_raw_parts_mut(values.cast::<T>(), n);
         let places = std::slice::from_raw_parts_mut(places, n);
@@ -127,7 +133,7 @@ unsafe fn row<T: Element>(row: Row, values: *mut u8, places: *mut u32) {
             if frame.avx2 {
                 return line.row_avx2(values, places);
             }
-            // Old machines have one short piece of code.
+            // Machines without AVX2 use one short scalar loop.
             line.singly(values, places);
         }
         #[cfg(not(target_arch = "x86_64"))]
@@ -135,7 +141,7 @@ unsafe fn row<T: Element>(row: Row, values: *mut u8, places: *mut u32) {
     }
 }
 
-/// A line of windows over a row of keys.
+/// A line of windows and a row of keys.
 #[derive(Clone, Copy)]
 struct Line<'a, T> {
     frame: &'a Frame,
@@ -145,30 +151,41 @@ struct Line<'a, T> {
 }
 
 impl<T: Element> Line<'_, T> {
-    /// The type that long vectors are worth their code for.
+    /// Whether the type is worth a specialized AVX-512 function.
+    ///
+    /// # Safety
+    /// The row is inside the keys, `values` and `places` have an entry for each window, and the machine has AVX-512.
     #[cfg(target_arch = "x86_64")]
     const LONG: bool = size_of::<T>() == 4 && !T::IS_INT;
 
-    /// A row for an instruction set: a function of its own, or what is called for each row would not have it.
+    /// Processes a row with AVX-512. It is a separate function so that the callee is inlined with these target features.
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq")]
     unsafe fn row_avx512(self, values: &mut [T], places: &mut [u32]) {
-        // SAFETY: the caller's promise.
+        // SAFETY: `row` has the contract of this function, and `values` and `places` have an entry for each window.
         unsafe { self.row(values, places) }
     }
 
+    /// # Safety
+    /// The row is inside the keys, `values` and `places` have an entry for each window, and the machine has AVX2.
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "avx2")]
     unsafe fn row_avx2(self, values: &mut [T], places: &mut [u32]) {
-        // SAFETY: the caller's promise.
+        // SAFETY: `row` has the contract of this function, and `values` and `places` have an entry for each window.
         unsafe { self.row(values, places) }
     }
 
-    /// Windows meet the row.
+    /// Updates the windows with the row.
+    ///
+    /// # Safety
+    /// The row is inside the keys, and `values` and `places` have an entry for each window.
+    ///
+    /// # Safety
+    /// The row is inside the keys, and `values` and `places` have an entry for each window.
     #[inline(always)]
     unsafe fn row(self, values: &mut [T], places: &mut [u32]) {
         let a = &self.frame.last;
-        // SAFETY: the caller's promise.
+        // SAFETY: the row is inside the keys, and `values` and `places` have an entry for each window.
         unsafe {
             match a.stride {
                 1 if a.base_dilation == 1 => self.lines::<1>(values, places),
@@ -179,7 +196,10 @@ impl<T: Element> Line<'_, T> {
         }
     }
 
-    /// The same, key by key.
+    /// Updates the windows key by key.
+    ///
+    /// # Safety
+    /// The row is inside the keys, and `values` and `places` have an entry for each window.
     #[inline(always)]
     unsafe fn singly(self, values: &mut [T], places: &mut [u32]) {
         let (row, at) = (self.row, self.at);
@@ -190,7 +210,10 @@ impl<T: Element> Line<'_, T> {
         });
     }
 
-    /// The same where windows are farther apart: keys that vectors meet are picked first.
+    /// Updates windows that are farther apart: the keys are gathered into a buffer first.
+    ///
+    /// # Safety
+    /// The row is inside the keys, and `values` and `places` have an entry for each window.
     #[inline(always)]
     unsafe fn picked(self, values: &mut [T], places: &mut [u32]) {
         let (row, at, max) = (self.row, self.at, self.max);
@@ -216,7 +239,7 @@ impl<T: Element> Line<'_, T> {
         }
     }
 
-    /// The same where windows are `S` elements apart.
+    /// Updates windows that are `S` elements apart.
     #[inline(always)]
     unsafe fn lines<const S: usize>(self, values: &mut [T], places: &mut [u32]) {
         let (row, at, max) = (self.row, self.at, self.max);
@@ -241,7 +264,7 @@ impl<T: Element> Line<'_, T> {
     }
 }
 
-/// A key comes by: without branches, so that this is vectors.
+/// Updates a window's extremum with a key, without branches so that the loop is vectorized.
 #[inline(always)]
 fn meet<T: Element>(value: &mut T, place: &mut u32, key: T, at: u32, max: bool) {
     let wins = (*place == NONE) | key.beats(*value, max);

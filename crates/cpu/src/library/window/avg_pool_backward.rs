@@ -1,28 +1,29 @@
-//! Sums of windows over an input that is spread along the last axis, or the last two: the gradient of a sum of windows with steps.
+//! Sums of windows over an input dilated along the last axis, or the last two:
+//! the gradient of a strided sum of windows (average pooling).
 //!
-//! The rows of the base under a row of windows are added once. With a spread of `d`, window `d·q + r` meets elements of that sum that follow each other,
-//! from one on that `q` and `r` decide: each phase `r` is a sum of few neighbours, and no hole is added.
+//! The rows of the base under a row of windows are added once. With a dilation of `d`, window `d·q + r` uses consecutive elements
+//! of that sum, starting at one that `q` and `r` determine: each phase `r` is a sum of a few neighbours, and no hole is added.
 
 use super::super::element::{Element, FoldOp};
 use super::code::{IoPointers, state};
 use super::{Axis, Frame};
 use std::ops::Range;
 
-/// A frame that is spread at its end.
+/// A frame with dilated last axes.
 pub(super) struct AvgPoolBackward {
     pub(super) planes: usize,
     rows: Axis,
     cols: Axis,
-    /// Of each phase along a row.
+    /// The phases along a row.
     phases: Vec<Phase>,
 }
 
-/// The elements that windows `d·q + r` meet.
+/// The elements that windows `d·q + r` use.
 struct Phase {
-    /// The first of them for `q = 0`, and how many there are.
+    /// The first element for `q = 0`, and the number of elements.
     at: i64,
     count: usize,
-    /// All windows, and those of which every element is there.
+    /// The number of windows, and the range of windows whose elements are all inside the base.
     windows: usize,
     inside: Range<usize>,
 }
@@ -56,12 +57,12 @@ impl AvgPoolBackward {
         Some(AvgPoolBackward { planes, rows, cols, phases: (0..d).map(phase).collect() })
     }
 
-    /// Bytes that a worker needs: a row of states.
+    /// The bytes of a worker's scratch: a row of states.
     pub(super) fn scratch(&self) -> usize {
         (self.cols.base * 8).next_multiple_of(64)
     }
 
-    /// A row of results from the sums of rows.
+    /// Computes a row of results from the sums of rows.
     #[inline(always)]
     fn along<T: Element, F: FoldOp<T>>(&self, sums: &[F::State], start: F::State, to: &mut [T]) {
         let d = self.phases.len();
@@ -93,10 +94,11 @@ impl AvgPoolBackward {
     }
 }
 
-/// The results of one plane, by number.
+/// Computes the results of one plane.
 ///
 /// # Safety
-/// Operand and result are there, scratch is good for [`Spreading::scratch`], and the machine has AVX2 if that is said.
+/// Operand and result are valid for their sizes, scratch for [`Spreading::scratch`], and the machine has AVX2 if the
+/// arguments say so.
 pub(super) unsafe fn reduce<T: Element, F: FoldOp<T>>(
     spreading: &AvgPoolBackward,
     plane: usize,
@@ -127,6 +129,8 @@ pub(super) unsafe fn reduce<T: Element, F: FoldOp<T>>(
         }
         #[cfg(target_arch = "x86_64")]
         {
+            /// # Safety
+            /// The machine has AVX2.
             #[target_feature(enable = "avx2")]
             unsafe fn wide<T: Element, F: FoldOp<T>>(
                 s: &AvgPoolBackward,

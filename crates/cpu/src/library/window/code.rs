@@ -1,49 +1,51 @@
-//! What depends on elements and folds in reductions of windows: loops that are called by pointer, so that all around them is compiled once.
+//! The code of windowed reductions that depends on the element type and the fold. It is called through pointers, so that the code
+//! around it is compiled once.
 
 use super::super::element::{Element, FoldOp};
 use super::avg_pool_backward::{self, AvgPoolBackward};
 use super::{Frame, pool2x2};
 
-/// Operand and result.
+/// The operand and the result.
 pub(super) type IoPointers = (*const u8, *mut u8);
 
-/// Elements that are read before others are written: vectors of them need not ask whether both overlap.
+/// The number of elements that are read before any is written, so that vector code needs no check for overlap.
 const AT_ONCE: usize = 8;
 
-/// The code of an element and a fold. A state that windows begin with is given as the first bytes of a number, others lie one beside the other.
+/// The functions for one element type and fold.
+/// The initial state is passed as the first bytes of a `u64`; other states are stored contiguously.
 pub(super) struct Code {
-    /// Bytes of an element, and of a state.
+    /// The bytes of an element, and of a state.
     pub(super) size: usize,
     pub(super) state: usize,
-    /// Whether elements may come in any order.
+    /// Whether elements may be combined in any order.
     pub(super) any_order: bool,
-    /// All windows of a line meet a row of the base.
+    /// Updates all windows of a line with a row of the base.
     pub(super) row: unsafe fn(&Frame, *const u8, *mut u8),
-    /// Results of so many states.
+    /// Converts an array of states to results.
     pub(super) results: unsafe fn(*const u8, *mut u8, usize),
-    /// So many windows of 2×2 over two rows.
+    /// Reduces a number of 2 × 2 windows over two rows.
     pub(super) halves: unsafe fn(bool, [*const u8; 2], usize, u64, *mut u8),
-    /// A plane, by number, of a base that is spread.
+    /// Reduces one plane of a dilated base.
     pub(super) spread: Option<unsafe fn(&AvgPoolBackward, usize, IoPointers, u64, *mut u8, bool)>,
     pub(super) slides: Option<SlidingOps>,
 }
 
-/// What windows that slide are made of.
+/// The functions for sliding windows.
 pub(super) struct SlidingOps {
-    /// Elements below each other, of one row or, where the order is free, of up to four: rows, elements that are skipped, the state to begin with, if
-    /// states have nothing to go on from, and so many states.
+    /// Folds elements in a column, of one row or, if the order is free, of up to four rows. Arguments: rows, number of elements
+    /// to skip, initial state if the states have no previous contents, states, number of states.
     pub(super) down: &'static [unsafe fn(*const *const u8, usize, Option<u64>, *mut u8, usize)],
-    /// So many windows of 2, 3 or 4 adjacent states, one from each on.
+    /// Combines 2, 3 or 4 adjacent states per window, with one window starting at each state.
     pub(super) few: [unsafe fn(*const u8, *mut u8, usize); 3],
-    /// The same to results.
+    /// Does the same and converts to results.
     pub(super) few_results: Option<[unsafe fn(*const u8, *mut u8, usize); 3]>,
-    /// So many windows of which no two share a state: how far they are apart, and how long.
+    /// Combines windows that share no states. Arguments: states, `[stride, length]` of windows, destination, number of windows.
     pub(super) apart: unsafe fn(*const u8, [usize; 2], *mut u8, usize),
-    /// The same to results.
+    /// Does the same and converts to results.
     pub(super) apart_results: Option<unsafe fn(*const u8, [usize; 2], *mut u8, usize)>,
-    /// Results of states: `[rows, states from one row to the next, results of a row, states from one result to the next]`.
+    /// Converts states to results: `[rows, states from one row to the next, results of a row, states from one result to the next]`.
     pub(super) results: unsafe fn(*const u8, [usize; 4], *mut u8),
-    /// States with others, to a third place. Others lie behind those that they are joined with, or elsewhere.
+    /// Combines states with other states into a third array. The others are behind those that they are combined with, or elsewhere.
     pub(super) joined: unsafe fn(*const u8, *const u8, *mut u8, usize),
 }
 
@@ -81,7 +83,7 @@ impl SlidingOps {
     }
 }
 
-/// The number that has a state for its first bytes.
+/// Returns the number that has `state` as its first bytes.
 pub(super) fn number<S: Copy>(state: S) -> u64 {
     const { assert!(size_of::<S>() <= 8) };
     let mut number = 0u64;
@@ -90,17 +92,17 @@ pub(super) fn number<S: Copy>(state: S) -> u64 {
     number
 }
 
-/// The state that a number has for its first bytes.
+/// Returns the state in the first bytes of a number.
 ///
 /// # Safety
-/// It was made of one.
+/// The number was made from a state of type `S`.
 #[inline(always)]
 pub(super) unsafe fn state<S: Copy>(number: u64) -> S {
-    // SAFETY: the caller's promise.
+    // SAFETY: `number` was made from a state of type `S`, which its first bytes are.
     unsafe { (&raw const number).cast::<S>().read() }
 }
 
-/// Calls with the type of so many bytes.
+/// Calls a function with the unsigned type of the given size.
 macro_rules! by_size {
     ($size:expr, $t:ident => $call:expr) => {
         match $size {
@@ -125,61 +127,62 @@ macro_rules! by_size {
 }
 pub(super) use by_size;
 
-/// Makes so many states of a size the same.
+/// Fills an array of states of a given size with one state.
 ///
 /// # Safety
-/// They are there.
+/// `to` is valid for `n` states of `size` bytes, and `start` was made from one.
 pub(super) unsafe fn fill(to: *mut u8, size: usize, n: usize, start: u64) {
     if n == 0 {
         return;
     }
-    // SAFETY: the caller's promise; bytes are bytes.
+    // SAFETY: `to` is valid for `n` states of `size` bytes; an integer of that size is valid for any bytes.
     by_size!(size, S => unsafe { std::slice::from_raw_parts_mut(to.cast::<S>(), n).fill(state::<S>(start)) })
 }
 
-/// Takes every so many-th of states of a size, as [`Slides::results`] does.
+/// Takes every n-th state of a given size, with the arguments of [`SlidingOps::results`].
 ///
 /// # Safety
-/// They are there.
+/// `from` is valid for the states that `way` names, and `to` for as many.
 #[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2"))]
 pub(super) unsafe fn pick(from: *const u8, size: usize, way: [usize; 4], to: *mut u8) {
-    // SAFETY: the caller's promise; bytes are bytes.
+    // SAFETY: `from` is valid for the states that `way` names and `to` for as many; an integer of `size` bytes is valid
+    // for any bytes.
     by_size!(size, S => unsafe { taken::<S, S>(from.cast(), way, to.cast(), |s| s) })
 }
 
-/// As [`Code::row`].
+/// Updates all windows of a line with a row of the base; see [`Code::row`].
 ///
 /// # Safety
-/// The row is inside the base, and there is a state for each window.
+/// The row is inside the base, and `states` is valid for a state for each window.
 unsafe fn row<T: Element, F: FoldOp<T>>(frame: &Frame, row: *const u8, states: *mut u8) {
     let row = row.cast::<T>();
-    // SAFETY: the caller's promise.
+    // SAFETY: `states` is valid for a state for each of the row's windows.
     let states = unsafe { std::slice::from_raw_parts_mut(states.cast::<F::State>(), frame.last.count) };
     // SAFETY: `along` gives indices inside the row.
     frame.along(|o, i| states[o] = F::step(states[o], unsafe { *row.add(i) }));
 }
 
-/// As [`Code::results`].
+/// Converts an array of states to results; see [`Code::results`].
 ///
 /// # Safety
-/// States and room for results are there, elsewhere.
+/// The states and the results that are asked for are valid, and don't overlap.
 unsafe fn results<T: Element, F: FoldOp<T>>(states: *const u8, to: *mut u8, n: usize) {
     let (states, to) = (states.cast::<F::State>(), to.cast::<T>());
-    // SAFETY: the caller's promise.
+    // SAFETY: `states` and `to` are valid for `n` elements and don't overlap.
     (0..n).for_each(|i| unsafe { *to.add(i) = F::result(*states.add(i)) });
 }
 
-/// As [`Slides::results`].
+/// Converts strided states to results; see [`SlidingOps::results`].
 ///
 /// # Safety
 /// As for [`results`]; the machine has the vectors.
 #[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2"))]
 unsafe fn vector_results<T: Element, F: FoldOp<T>>(states: *const u8, way: [usize; 4], to: *mut u8) {
-    // SAFETY: the caller's promise.
+    // SAFETY: `taken` has the contract of this function, and gets its arguments unchanged.
     unsafe { taken::<F::State, T>(states.cast(), way, to.cast(), F::result) }
 }
 
-/// Makes something of every so many-th state.
+/// Converts every n-th state with a function.
 ///
 /// # Safety
 /// As for [`results`].
@@ -190,7 +193,8 @@ unsafe fn taken<S: Copy, R>(
     to: *mut R,
     result: impl Fn(S) -> R + Copy,
 ) {
-    // SAFETY: the caller's promise: of a row, the last state that is asked for is there.
+    // SAFETY: `from` is valid for each row up to the last state that is asked for, `to` for `rows · n` results, and
+    // they don't overlap.
     unsafe {
         for r in 0..rows {
             let (from, to) = (from.add(r * apart), to.add(r * n));
@@ -203,7 +207,7 @@ unsafe fn taken<S: Copy, R>(
                         done += AT_ONCE;
                     }
                 }
-                // Of two times as many, the last isn't asked for.
+                // Reads pairs of states; the second state of the last pair is not read.
                 2 => {
                     while done + AT_ONCE < n {
                         let s = from.add(2 * done).cast::<[[S; 2]; AT_ONCE]>().read();
@@ -218,15 +222,15 @@ unsafe fn taken<S: Copy, R>(
     }
 }
 
-/// Calls `f` with where each of the groups of [`AT_ONCE`] begins that cover `0..n`: the last one may overlap the one before. Says whether `n` is
-/// enough for one.
+/// Calls `f` with the start of each group of [`AT_ONCE`] that covers `0..n`; the last group may overlap the one before. Returns
+/// whether `n` is large enough for one group.
 #[inline(always)]
 fn cover(n: usize, mut f: impl FnMut(usize)) -> bool {
     if n < AT_ONCE {
         return false;
     }
     let mut at = 0;
-    // One call, so that it is written out here.
+    // A single call site, so that `f` is inlined.
     loop {
         f(at);
         if at + AT_ONCE >= n {
@@ -236,10 +240,10 @@ fn cover(n: usize, mut f: impl FnMut(usize)) -> bool {
     }
 }
 
-/// As [`Slides::down`].
+/// Folds elements in a column; see [`SlidingOps::down`].
 ///
 /// # Safety
-/// Rows are good for as many elements as there are states, after those that are skipped, and the machine has the vectors.
+/// Rows are valid for as many elements as there are states, after those that are skipped, and the machine has the vectors.
 #[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2"))]
 unsafe fn down<T: Element, F: FoldOp<T>, const R: usize>(
     rows: *const *const u8,
@@ -248,7 +252,8 @@ unsafe fn down<T: Element, F: FoldOp<T>, const R: usize>(
     states: *mut u8,
     n: usize,
 ) {
-    // SAFETY: the caller's promise, here and below.
+    // SAFETY: `rows` is valid for `R` addresses, each of a row that is valid for `n` elements after `skip`, and
+    // `states` for `n` states.
     let rows = unsafe { *rows.cast::<[*const T; R]>() }.map(|row| row.wrapping_add(skip));
     let to = states.cast::<F::State>();
     // SAFETY: as above.
@@ -279,27 +284,28 @@ unsafe fn down<T: Element, F: FoldOp<T>, const R: usize>(
     }
 }
 
-/// As [`Slides::few`].
+/// Combines a few adjacent states per window; see [`SlidingOps::few`].
 ///
 /// # Safety
-/// States are there, and elsewhere room; the machine has the vectors.
+/// `run` is valid for the states of `n` windows, `to` for `n` results, they don't overlap, and the machine has the
+/// vectors.
 #[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2"))]
 unsafe fn few<T: Element, F: FoldOp<T>, const N: usize>(run: *const u8, to: *mut u8, n: usize) {
-    // SAFETY: the caller's promise.
+    // SAFETY: `windows` has the contract of this function, and gets its arguments unchanged.
     unsafe { windows::<T, F, F::State, N>(run.cast(), to.cast(), n, |s| s) }
 }
 
-/// As [`Slides::few_results`].
+/// Combines a few adjacent states per window and converts to results; see [`SlidingOps::few_results`].
 ///
 /// # Safety
 /// As for [`few`].
 #[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2"))]
 unsafe fn few_results<T: Element, F: FoldOp<T>, const N: usize>(run: *const u8, to: *mut u8, n: usize) {
-    // SAFETY: the caller's promise.
+    // SAFETY: `windows` has the contract of this function, and gets its arguments unchanged.
     unsafe { windows::<T, F, T, N>(run.cast(), to.cast(), n, F::result) }
 }
 
-/// Windows of a few adjacent states.
+/// Combines windows of a few adjacent states.
 ///
 /// # Safety
 /// As for [`few`].
@@ -330,27 +336,28 @@ unsafe fn windows<T: Element, F: FoldOp<T>, R, const N: usize>(
     }
 }
 
-/// As [`Slides::apart`].
+/// Combines windows that share no states; see [`SlidingOps::apart`].
 ///
 /// # Safety
-/// States are there, and elsewhere room; the machine has the vectors.
+/// `run` is valid for the states of `n` windows, `to` for `n` results, they don't overlap, and the machine has the
+/// vectors.
 #[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2"))]
 unsafe fn apart<T: Element, F: FoldOp<T>>(run: *const u8, way: [usize; 2], to: *mut u8, n: usize) {
-    // SAFETY: the caller's promise.
+    // SAFETY: `gaps` has the contract of this function, and gets its arguments unchanged.
     unsafe { gaps::<T, F, F::State>(run.cast(), way, to.cast(), n, |s| s) }
 }
 
-/// As [`Slides::apart_results`].
+/// Combines windows that share no states and converts to results; see [`SlidingOps::apart_results`].
 ///
 /// # Safety
 /// As for [`apart`].
 #[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2"))]
 unsafe fn apart_results<T: Element, F: FoldOp<T>>(run: *const u8, way: [usize; 2], to: *mut u8, n: usize) {
-    // SAFETY: the caller's promise.
+    // SAFETY: `gaps` has the contract of this function, and gets its arguments unchanged.
     unsafe { gaps::<T, F, T>(run.cast(), way, to.cast(), n, F::result) }
 }
 
-/// Windows with gaps between them, those of two and three states without loops of their own.
+/// Combines windows with gaps between them; windows of two and three states have specialized loops.
 ///
 /// # Safety
 /// As for [`apart`].
@@ -362,7 +369,7 @@ unsafe fn gaps<T: Element, F: FoldOp<T>, R>(
     n: usize,
     result: impl Fn(F::State) -> R + Copy,
 ) {
-    // SAFETY: the caller's promise.
+    // SAFETY: `run` is valid for the states of `n` windows, `to` for `n` results, and they don't overlap.
     unsafe {
         let place = |o: usize, s: F::State| *to.add(o) = result(s);
         match window {
@@ -382,8 +389,9 @@ unsafe fn gaps<T: Element, F: FoldOp<T>, R>(
     }
 }
 
-/// As [`Slides::joined`]. It doesn't know that states come to where they were, or only those that change would be written, by masks, which takes some
-/// processors ten times as long.
+/// Combines states with other states; see [`SlidingOps::joined`]. The compiler must not know that states are written back
+/// to where they were read; otherwise it would write only the changed ones by masked stores, which takes some processors ten
+/// times as long.
 ///
 /// # Safety
 /// So many states are at each place; the machine has the vectors.
@@ -391,7 +399,7 @@ unsafe fn gaps<T: Element, F: FoldOp<T>, R>(
 unsafe fn joined<T: Element, F: FoldOp<T>>(a: *const u8, b: *const u8, to: *mut u8, n: usize) {
     let (a, b, to) = (a.cast::<F::State>(), b.cast::<F::State>(), to.cast::<F::State>());
     let whole = n / AT_ONCE * AT_ONCE;
-    // SAFETY: the caller's promise. Each is read before it is written.
+    // SAFETY: `a`, `b` and `to` are valid for `n` states. Each is read before it is written.
     unsafe {
         for i in (0..whole).step_by(AT_ONCE) {
             let mut s = a.add(i).cast::<[F::State; AT_ONCE]>().read();

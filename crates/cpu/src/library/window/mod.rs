@@ -1,7 +1,7 @@
-//! Pooling: reductions of windows, and the gathers and scatters at windows' extrema.
+//! Pooling: reductions of windows, and gathers and scatters at the extrema of windows.
 //!
-//! A line of results (all axes but the last fixed) is computed at once: each row of the window passes over it, in the
-//! reference's order.
+//! A line of results (all axes but the last fixed) is computed at once: each row of the window is combined into it, in the
+//! order of the reference.
 
 mod argmax;
 mod avg_pool_backward;
@@ -20,7 +20,7 @@ use ir::ops::{ReduceWindow, WindowConfig, WindowGather, WindowScatter};
 use ir::{Shape, Type};
 use std::ops::Range;
 
-/// The most axes.
+/// The maximum number of axes.
 const AXES: usize = 8;
 
 pub(super) fn thresholds() -> Vec<Threshold> {
@@ -58,7 +58,7 @@ struct Axis {
     low: i64,
     base_dilation: i64,
     window_dilation: i64,
-    /// Elements of the base from one index to the next.
+    /// The stride of the base in elements.
     step: usize,
 }
 
@@ -74,7 +74,7 @@ impl Axis {
         inside.then_some(at as usize)
     }
 
-    /// Whether nothing slides along it.
+    /// Returns whether the window does nothing along this axis.
     fn plain(&self) -> bool {
         self.window == 1 && self.stride == 1 && self.low == 0 && self.base_dilation == 1 && self.base == self.count
     }
@@ -84,14 +84,14 @@ impl Axis {
 struct Frame {
     axes: Vec<Axis>,
     last: Axis,
-    /// Rows of a window: all its axes but the last.
+    /// The number of rows of a window: the product of all its axes but the last.
     rows: usize,
     lines: usize,
     threads: usize,
     avx2: bool,
     #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "only kernels of x86-64 ask"))]
     avx512: bool,
-    /// Lines of windows in a matrix, where windows of 2×2 tile matrices.
+    /// The number of lines of windows in a matrix, if windows are 2 × 2 and tile the matrix.
     halves: Option<usize>,
 }
 
@@ -136,13 +136,13 @@ impl Frame {
         Some(Box::new(frame))
     }
 
-    /// Where the two lines of the base under a line of windows begin, for windows of 2×2.
+    /// Returns the starts of the two lines of the base under a line of 2 × 2 windows.
     fn pair(&self, line: usize) -> (usize, usize) {
         let top = 2 * line * self.last.base;
         (top, top + self.last.base)
     }
 
-    /// Calls `f` with each row of the windows of a line that meets the base: where that row of the base begins.
+    /// Calls `f` with the start of each row of the base that the windows of a line use.
     fn rows(&self, line: usize, f: &mut dyn FnMut(usize)) {
         let mut at = [0usize; AXES];
         let mut rest = line;
@@ -176,7 +176,7 @@ impl Frame {
         let a = &self.last;
         for k in 0..a.window {
             if a.base_dilation != 1 && a.stride == 1 {
-                // Element `i` of the base meets window `i·d + offset`.
+                // Element `i` of the base is used by window `i·d + offset`.
                 let (d, offset) = (a.base_dilation, a.low - k as i64 * a.window_dilation);
                 let up = |x: i64| (x.max(0) + d - 1) / d;
                 let (begin, end) = (up(-offset), up(a.count as i64 - offset).min(a.base as i64));
@@ -211,7 +211,7 @@ struct Reduction {
     code: &'static Code,
     sliding: Option<Box<sliding_reduce::Sliding>>,
     spreading: Option<Box<avg_pool_backward::AvgPoolBackward>>,
-    /// The state that windows begin with.
+    /// The initial state of the windows.
     start: u64,
 }
 
@@ -284,11 +284,11 @@ impl OpRoutine for Reduction {
 struct Extrema {
     frame: Box<Frame>,
     keys: &'static argmax::Keys,
-    /// Where planes are small and a key and its place are one number.
+    /// Used where planes are small and a key and its position fit in one integer.
     flat: Option<Box<sliding_reduce::Sliding>>,
     scatter: bool,
     max: bool,
-    /// Leading axes along which nothing slides, and the elements of keys and results below them.
+    /// The product of the leading axes along which no window slides, and the number of elements of keys and results below them.
     plain: usize,
     base: usize,
 }
@@ -321,13 +321,15 @@ fn extrema(frame: Box<Frame>, scatter: bool, max: bool, args: &[Type]) -> Option
 }
 
 impl Extrema {
-    /// Puts elements of windows, from one on, to some places, from one on, or takes them from there.
+    /// Scatters elements of windows from `window` on to positions relative to `from`, or gathers from these positions.
     ///
     /// # Safety
-    /// They are there, and the result is the caller's own.
+    /// `x` and `y` are valid for the elements at the window, at `from` and at `places`, and nothing else accesses those
+    /// of `y`.
     unsafe fn put(&self, x: *const u8, y: *mut u8, window: usize, from: usize, places: &[u32]) {
         let (window, from) = (window * self.keys.size, from * self.keys.size);
-        // SAFETY: the caller's promise.
+        // SAFETY: `x` and `y` are valid for the elements at the window, at `from` and at `places`, and nothing else
+        // accesses those of `y`.
         unsafe {
             match self.scatter {
                 true => (self.keys.add)(x.add(window), places, y.add(from)),
@@ -349,10 +351,10 @@ impl OpRoutine for Extrema {
         let args = Pointers(args);
         let (y, scratch) = (SharedPtr(outs[0]), SharedPtr(scratch));
         let n = frame.last.count;
-        // Windows of one block never meet the base of another.
+        // Windows of one block never use the base of another.
         let lines_each = frame.lines / self.plain.max(1);
         let halves = self.scatter && frame.halves.is_some();
-        // Parts, and the elements of the base and the lines that belong to one.
+        // The number of parts, and the number of base elements and lines per part.
         let (parts, base, lines) = match &self.flat {
             Some(s) => (s.planes, s.sizes().0, 0),
             None if self.scatter => (self.plain, self.base, lines_each),

@@ -1,4 +1,4 @@
-//! Pooling by windows of 2×2 that tile the last two axes: the hot case, in straight loops that the compiler vectorises.
+//! Pooling with 2 × 2 windows that tile the last two axes: the most common case, in straight loops that the compiler vectorizes.
 
 use super::super::element::{Element, FoldOp};
 use super::Frame;
@@ -12,7 +12,7 @@ struct Lines<T> {
     windows: usize,
 }
 
-/// The number of lines of windows in each matrix, if windows are 2×2 and tile the last two axes.
+/// Returns the number of lines of windows in each matrix, if windows are 2 × 2 and tile the last two axes.
 pub(super) fn pool2x2_rows(frame: &Frame) -> Option<usize> {
     let (column, rest) = frame.axes.split_last()?;
     let half = |a: &super::Axis| {
@@ -21,31 +21,38 @@ pub(super) fn pool2x2_rows(frame: &Frame) -> Option<usize> {
     (half(&frame.last) && half(column) && rest.iter().all(super::Axis::plain)).then_some(column.count)
 }
 
-/// Compiles a loop for AVX2 too, and calls the one that the machine has.
+/// Compiles a loop also for AVX2, and calls the version for the machine.
 macro_rules! with_avx2 {
     ($avx2:expr, $name:ident::<$($g:ty),*>($($arg:expr),*), <$($p:ident: $bound:path),*>, ($($x:ident: $t:ty),*)) => {{
         #[cfg(target_arch = "x86_64")]
         {
+            /// # Safety
+            /// As for the function that it wraps, and the machine has AVX2.
             #[target_feature(enable = "avx2,fma")]
             unsafe fn wide<$($p: $bound),*>($($x: $t),*) {
-                // SAFETY: the caller's promise is the same.
+                // SAFETY: the arguments are passed on unchanged, and this function has the contract of the one that it
+                // wraps.
                 unsafe { $name::<$($p),*>($($x),*) }
             }
-            // SAFETY: the caller's promise, and the machine has AVX2.
+            // SAFETY: the arguments meet the contract of the function named, and `$avx2` is true only where the machine
+            // has AVX2.
             unsafe { if $avx2 { wide::<$($g),*>($($arg),*) } else { $name::<$($g),*>($($arg),*) } }
         }
         #[cfg(not(target_arch = "x86_64"))]
-        // SAFETY: the caller's promise.
+        // SAFETY: the arguments meet the contract of the function named.
         unsafe { let _ = $avx2; $name::<$($g),*>($($arg),*) }
     }};
 }
 
+/// # Safety
+/// Both lines are valid for two elements per window, `to` for the results, and `start` was made from a state of the
+/// fold.
 #[inline(always)]
 unsafe fn fold<T: Element, F: FoldOp<T>>(lines: Lines<T>, start: u64, to: *mut T) {
-    // SAFETY: the caller's promise.
+    // SAFETY: `start` was made from a state of this fold.
     let start = unsafe { state::<F::State>(start) };
     for o in 0..lines.windows {
-        // SAFETY: the caller vouches for two lines of twice as many elements, and for the results.
+        // SAFETY: both lines are valid for two elements per window, and `to` for the results.
         unsafe {
             let (top, bottom) = (lines.top.add(2 * o), lines.bottom.add(2 * o));
             let s = F::step(F::step(start, *top), *top.add(1));
@@ -54,7 +61,7 @@ unsafe fn fold<T: Element, F: FoldOp<T>>(lines: Lines<T>, start: u64, to: *mut T
     }
 }
 
-/// Which of a window's four elements is its first extremum.
+/// Returns the index of the first extremum among a window's four elements.
 #[inline(always)]
 fn winner<T: Element>(k: [T; 4], max: bool) -> u32 {
     let (mut best, mut at) = (k[0], 0);
@@ -66,9 +73,11 @@ fn winner<T: Element>(k: [T; 4], max: bool) -> u32 {
     at
 }
 
-/// Windows that are taken together, from and to arrays of their own, so that the compiler sees that nothing overlaps.
+/// The number of windows that are processed together, through local arrays, so that the compiler knows that nothing overlaps.
 pub(super) const TOGETHER: usize = 8;
 
+/// # Safety
+/// Both lines of keys and both of results are valid for two elements per window, `from` for one.
 #[inline(always)]
 unsafe fn scatter<T: Element>(keys: Lines<T>, max: bool, from: *const T, top: *mut T, bottom: *mut T) {
     let zero = T::rounded(T::zero());
@@ -100,10 +109,10 @@ unsafe fn scatter<T: Element>(keys: Lines<T>, max: bool, from: *const T, top: *m
     }
 }
 
-/// Reduces each of so many windows over two lines.
+/// Reduces `n` windows over two lines.
 ///
 /// # Safety
-/// The lines are good for twice as many elements as there are windows, `to` for one each; `avx2` is the machine's.
+/// The lines are valid for two elements per window, `to` for one, and `avx2` is true only if the machine has AVX2.
 pub(super) unsafe fn reduce<T: Element, F: FoldOp<T>>(
     avx2: bool,
     [top, bottom]: [*const u8; 2],
@@ -115,7 +124,7 @@ pub(super) unsafe fn reduce<T: Element, F: FoldOp<T>>(
     with_avx2!(avx2, fold::<T, F>(lines, start, to), <A: Element, B: FoldOp<A>>, (x: Lines<A>, i: u64, y: *mut A))
 }
 
-/// Puts an element for each window at its extremum, and zeros beside it.
+/// Writes one element per window at its extremum, and zeros elsewhere.
 ///
 /// # Safety
 /// As for [`reduce`], for keys, elements and the two lines of results.

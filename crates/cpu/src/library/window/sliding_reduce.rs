@@ -1,10 +1,11 @@
-//! Windows that slide over the last axis, or the last two, of planes that have nothing else to do with each other.
+//! Windows that slide over the last axis, or the last two axes, of independent planes.
 //!
-//! A reduction of windows is one of rows of windows, so each row of the base is reduced along the last axis once, and results
-//! take those of as many rows as a window has. Along the axis, runs of 1, 2, 4, .. elements are made of each other, and a window of the
-//! few that its length is made of: the elements are taken in order, in another grouping. Sums, whose order is free, of low windows are
-//! taken down the rows first: that keeps one line of them, and no plane. Of small planes without padding, rows are too short for loops of their
-//! own: some planes are one line, along which windows are reduced first by columns, then by rows, those that reach into the next row for nothing.
+//! A windowed reduction is separable: each row of the base is reduced along the last axis once, and results combine the reduced
+//! rows of a window. Along the axis, runs of 1, 2, 4, .. elements are built from each other, and a window combines the runs in
+//! its length's binary representation: the elements are combined in order, in another grouping. Sums over low windows, whose
+//! order is free, are taken down the rows first: that needs one line of sums instead of a plane. Small planes without padding
+//! have rows too short for separate loops: several planes form one line, along which windows are reduced first by columns, then
+//! by rows; results that span two rows are unused.
 
 use super::super::element::Max;
 use super::Frame;
@@ -12,26 +13,26 @@ use super::argmax::Keys;
 use super::code::{Code, IoPointers, SlidingOps, fill, pick};
 use std::ops::Range;
 
-/// Bytes of reduced rows of one plane.
+/// The maximum bytes of reduced rows of one plane.
 pub(super) const PLANE_BYTES: usize = 1 << 20;
-/// Results along a row that are computed at a time: what they are made of stays in the first cache.
+/// The number of results along a row that are computed at a time, so that intermediate states stay in the L1 cache.
 pub(super) const BLOCK: usize = 512;
-/// Rows of a window up to which sums are taken down the rows first.
+/// The maximum number of rows of a window for which sums are taken down the rows first.
 pub(super) const LOW: usize = 16;
-/// Elements of a row up to which rows of small planes are reduced as one line.
+/// The maximum number of elements of a row for which rows of small planes are reduced as one line.
 pub(super) const FLAT: usize = 32;
-/// Elements of planes that are such a line.
+/// The number of elements of planes in such a line.
 const AREA: usize = 1 << 10;
 
-/// Rows that are read together, where the order is free.
+/// The number of rows that are read together if the order is free.
 const TOGETHER: usize = 4;
 
-/// A frame whose windows slide over one or two axes, at the end.
+/// A frame whose windows slide over the last axis, or the last two.
 pub(super) struct Sliding {
     pub(super) planes: usize,
     rows: super::Axis,
     cols: super::Axis,
-    /// Elements of a padded row.
+    /// The number of elements of a padded row.
     padded: usize,
 }
 
@@ -41,13 +42,13 @@ impl Sliding {
         let cols = frame.last;
         let (rows, before) = match frame.axes.split_last() {
             Some((rows, before)) if !rows.plain() => (*rows, before),
-            // Every row is a plane of its own.
+            // Every row is a separate plane.
             _ => {
                 let one = super::Axis { base: 1, window: 1, count: 1, stride: 1, low: 0, step: cols.base, ..cols };
                 (one, &frame.axes[..])
             }
         };
-        // The code here is made for AVX2 alone, where vectors differ.
+        // On x86-64 this code is only compiled for AVX2.
         let vectors = frame.avx2 || !cfg!(target_arch = "x86_64");
         if !vectors || !before.iter().all(super::Axis::plain) || !plain(&cols) || !plain(&rows) {
             return None;
@@ -57,7 +58,7 @@ impl Sliding {
         (sliding.scratch() <= PLANE_BYTES && padded > 0).then_some(sliding)
     }
 
-    /// Bytes that a worker needs: the reduced rows of a plane, two padded rows, and a row of states.
+    /// The bytes of a worker's scratch: the reduced rows of a plane, two padded rows, and a row of states.
     pub(super) fn scratch(&self) -> usize {
         if self.is_flat() {
             return 2 * AREA * 8;
@@ -65,23 +66,24 @@ impl Sliding {
         ((self.rows.base + 1) * self.cols.count + 2 * self.padded) * 8 + 64
     }
 
-    /// Whether planes are small and nothing is padded.
+    /// Returns whether planes are small and nothing is padded.
     pub(super) fn is_flat(&self) -> bool {
         let inside = |a: &super::Axis| a.low == 0 && (a.count - 1) * a.stride as usize + a.window <= a.base;
         let small = self.cols.base <= FLAT && self.rows.base * self.cols.base <= AREA;
         small && inside(&self.rows) && inside(&self.cols)
     }
 
-    /// Elements of a plane of the base, and windows of it.
+    /// The number of elements of a plane of the base, and of its windows.
     pub(super) fn sizes(&self) -> (usize, usize) {
         (self.rows.base * self.cols.base, self.rows.count * self.cols.count)
     }
 
-    /// Calls `f` with some windows of small planes, as many as are one line: the first window's number, the first place of the base under them, and for each
-    /// of them the place of its first extremum from there on.
+    /// Calls `f` with the windows of as many small planes as fit in one line: the index of the first window, the first position
+    /// of the base under them, and for each window the position of its first extremum, relative to that position.
     ///
     /// # Safety
-    /// `x` is good for the base, of elements of four bytes at most that are such keys, and `scratch` for [`Sliding::scratch`].
+    /// `x` is valid for the base, whose elements are `keys` of at most four bytes, and `scratch` for
+    /// [`Sliding::scratch`].
     pub(super) unsafe fn winners(
         &self,
         planes: Range<usize>,
@@ -96,7 +98,8 @@ impl Sliding {
         let (mut found, mut places) = ([0u64; AREA], [0u32; AREA]);
         for first in planes.clone().step_by(AREA / plane) {
             let count = (AREA / plane).min(planes.end - first);
-            // SAFETY: the caller's promise; there is no such frame without AVX2, and a plane has no fewer elements than windows.
+            // SAFETY: `x` is valid for these planes and `scratch` for `Sliding::scratch`. There is such a frame only
+            // where the machine has AVX2, and a plane has no fewer elements than windows.
             unsafe {
                 (keys.ranked)(x.add(first * plane * keys.size), count * plane, max, scratch.cast());
                 self.windows(code, count, [scratch, scratch.add(AREA * 8)], found.as_mut_ptr().cast());
@@ -107,7 +110,7 @@ impl Sliding {
         }
     }
 
-    /// The results of some planes, as many as a line holds at a time.
+    /// Computes the results of some planes, as many as fit in a line at a time.
     ///
     /// # Safety
     /// As for [`Sliding::plane`]; the code is of a fold that joins.
@@ -124,7 +127,8 @@ impl Sliding {
         for first in planes.clone().step_by(AREA / plane) {
             let count = (AREA / plane).min(planes.end - first);
             let x = x.wrapping_add(first * plane * code.size);
-            // SAFETY: the caller's promise; there is no such frame without AVX2.
+            // SAFETY: `x` is valid for these planes, `y` for their results and `scratch` for `Sliding::scratch`. There
+            // is such a frame only where the machine has AVX2.
             unsafe {
                 (slides.down[0])(&x, 0, Some(start), scratch, count * plane);
                 let room = [scratch, scratch.add(AREA * code.state)];
@@ -133,16 +137,17 @@ impl Sliding {
         }
     }
 
-    /// Results of so many small planes from the states of single elements.
+    /// Computes the results of some small planes from the states of single elements.
     ///
     /// # Safety
-    /// `y` is good for them, `done` for as many states as `run` has; the machine has the vectors.
+    /// `run` and `done` are valid for the states of all planes, `y` for the results, and the machine has the vectors.
     unsafe fn windows(&self, code: &Code, planes: usize, [run, done]: [*mut u8; 2], y: *mut u8) {
         let Some(slides) = &code.slides else { return };
         let (rows, cols) = (self.rows, self.cols);
         let (plane, windows) = self.sizes();
         let n = planes * plane;
-        // SAFETY: the caller's promise; windows are inside their planes.
+        // SAFETY: `run` and `done` are valid for the states of all planes, `y` for the results, and all windows are
+        // inside their planes.
         unsafe {
             let along = n - (cols.window - 1);
             double_up(code, (run, n), (done, along), cols.window, 1);
@@ -155,10 +160,10 @@ impl Sliding {
         }
     }
 
-    /// The results of one plane, by number.
+    /// Computes the results of one plane.
     ///
     /// # Safety
-    /// `x` is good for the base, `y` for the results, `scratch` for [`Sliding::scratch`].
+    /// `x` is valid for the base, `y` for the results, `scratch` for [`Sliding::scratch`].
     pub(super) unsafe fn plane(&self, code: &Code, plane: usize, (x, y): IoPointers, start: u64, scratch: *mut u8) {
         let Some(slides) = &code.slides else { return };
         let (rows, cols) = (self.rows, self.cols);
@@ -168,7 +173,7 @@ impl Sliding {
         let result = |o: usize| y.wrapping_add(o * cols.count * code.size);
         let part = |states: usize| scratch.wrapping_add(states * code.state);
         let reduced = |r: usize| part(r * cols.count);
-        // A row of states, and two padded rows behind it.
+        // The scratch has a row of states, and two padded rows after it.
         let all = (rows.base + 1) * cols.count;
         let (states, room) = (reduced(rows.base), [part(all), part(all + self.padded)]);
         // SAFETY: a state takes at most 8 bytes; the parts of scratch don't overlap; there is no such frame without AVX2.
@@ -205,7 +210,7 @@ impl Sliding {
         }
     }
 
-    /// The rows of the base under a row of windows.
+    /// Returns the rows of the base under a row of windows.
     fn met(&self, o: usize) -> Range<usize> {
         let rows = &self.rows;
         let first = o as i64 * rows.stride - rows.low;
@@ -214,10 +219,10 @@ impl Sliding {
         begin as usize..end as usize
     }
 
-    /// The reductions of all windows along a row, or along the sums of some rows: results, or states.
+    /// Computes the reductions of all windows along a row, or along the sums of some rows, as results or as states.
     ///
     /// # Safety
-    /// Rows are good for the elements along the last axis.
+    /// Rows are valid for the elements along the last axis.
     unsafe fn along(
         &self,
         code: &Code,
@@ -232,7 +237,8 @@ impl Sliding {
         for first in (0..count).step_by(BLOCK) {
             let n = BLOCK.min(count - first);
             let length = (n - 1) * stride + self.cols.window;
-            // SAFETY: the caller's promise.
+            // SAFETY: the rows are valid for the elements along the last axis, both rooms for the states of a block,
+            // and `to` for `count` results.
             unsafe {
                 self.begin(code, slides, rows, first * stride, start, (room[0], length));
                 self.combine(code, slides, room, n, (to.add(first * size), results));
@@ -240,7 +246,7 @@ impl Sliding {
         }
     }
 
-    /// What windows of one element have, from some place of the padded row on.
+    /// Computes the states of single elements from position `first` of the padded row on.
     ///
     /// # Safety
     /// As for [`Sliding::along`].
@@ -253,13 +259,14 @@ impl Sliding {
         start: u64,
         (run, length): (*mut u8, usize),
     ) {
-        // What the fold begins with lies around the row.
+        // The padding around the row has the initial state.
         let (low, length) = (self.cols.low - first as i64, length as i64);
         let begin = low.clamp(0, length);
         let end = (self.cols.base as i64 + low).clamp(begin, length);
         let skip = (begin - low) as usize;
         let (begin, end, length) = (begin as usize, end as usize, length as usize);
-        // SAFETY: the caller's promise; where nothing is inside, nothing is read.
+        // SAFETY: the part from `begin` to `end` is inside of the rows, and `run` is valid for `length` states; where
+        // nothing is inside, no row is read.
         unsafe {
             let at = |i: usize| run.add(i * code.state);
             fill(run, code.state, begin, start);
@@ -274,7 +281,7 @@ impl Sliding {
         }
     }
 
-    /// So many windows of the states of single elements.
+    /// Computes `n` windows from the states of single elements.
     ///
     /// # Safety
     /// As for [`Sliding::along`].
@@ -287,9 +294,9 @@ impl Sliding {
         (to, results): (*mut u8, bool),
     ) {
         let (window, stride) = (self.cols.window, self.cols.stride as usize);
-        // One window from each state on.
+        // One window starting at each state.
         let all = (n - 1) * stride + 1;
-        // SAFETY: the caller's promise.
+        // SAFETY: `run` and `done` are valid for the states of `n` windows, and `to` for `n` results.
         unsafe {
             let (from, every) = match (window, stride, slides.few_results) {
                 (1, ..) => (run, stride),
@@ -321,10 +328,11 @@ impl Sliding {
     }
 }
 
-/// Reductions of windows, one from each element on, of runs of 1, 2, 4, .. elements that are `apart`.
+/// Computes one window starting at each element from runs of 1, 2, 4, .. elements that are `apart`.
 ///
 /// # Safety
-/// So many states are there, and so much room elsewhere; the code is of a fold that joins, and the machine has the vectors.
+/// `run` is valid for `length` states, `done` for `n`, they don't overlap, the code is of a fold that joins, and the
+/// machine has the vectors.
 unsafe fn double_up(
     code: &Code,
     (run, length): (*mut u8, usize),
@@ -333,10 +341,10 @@ unsafe fn double_up(
     apart: usize,
 ) {
     let Some(slides) = &code.slides else { return };
-    // Of `run`, each is of `size` elements from there on, of `done` of those that are taken.
+    // Element i of `run` combines `size` elements from i on; element i of `done` combines the `taken` elements from i on.
     let (mut size, mut taken, mut left) = (1, 0, window);
     loop {
-        // SAFETY: the caller's promise: windows are inside.
+        // SAFETY: `run` is valid for `length` states and `done` for `n`; every window is inside of `run`.
         unsafe {
             if left & 1 == 1 {
                 let from = run.add(taken * apart * code.state);
@@ -350,7 +358,7 @@ unsafe fn double_up(
             if left == 0 {
                 return;
             }
-            // Twice as long: of what begins at an element, and what begins so many later.
+            // Double the run length: combine the run at each element with the run `size` elements later.
             (slides.joined)(run, run.add(size * apart * code.state), run, length - (2 * size - 1) * apart);
         }
         size *= 2;

@@ -1,4 +1,4 @@
-//! Programs for a GPU that isn't here: compiled, never run.
+//! Ahead-of-time compilation of programs for a GPU that is not present.
 
 use super::backend::{device_caps, shown, sources, target};
 use super::load::{claimed, has_custom_kernel};
@@ -12,7 +12,7 @@ use ir::ops::Composite;
 use ir::{Op, Type};
 use std::sync::Arc;
 
-/// A kind of GPU, for [`compiler::compile`]: it makes kernels and compiles them where NVRTC is installed, and needs no driver.
+/// A GPU target for [`compiler::compile`]: it generates kernels and compiles them if NVRTC is installed, and needs no driver.
 pub struct AotTarget {
     target: Target,
     compiler: Compiler,
@@ -20,17 +20,17 @@ pub struct AotTarget {
 }
 
 impl AotTarget {
-    /// For GPUs of this compute capability: `(9, 0)` is a Hopper's.
+    /// A target with this compute capability, for example `(9, 0)` for Hopper.
     pub fn new(capability: (i32, i32)) -> Result<AotTarget> {
         Ok(AotTarget { target: target(), compiler: Compiler::open(capability)?, capability })
     }
 
-    /// The text of each kernel of a program, with its name, its loops and its grid, for people who want to read it.
+    /// The source of each kernel of a program, with its name, its loops and its grid, for debugging.
     pub fn sources(&self, program: &Program) -> Vec<(String, String)> {
         shown(program)
     }
 
-    /// Compiles all kernels of a program, and says how many there are and how large their machine code is.
+    /// Compiles all kernels of a program, and returns their number and the size of their machine code.
     pub fn compile(&self, program: &Program) -> Result<(usize, usize)> {
         let program =
             &library::expand(program.clone(), &device_caps(), &|op, args| has_custom_kernel(self.capability, op, args));

@@ -1,4 +1,4 @@
-//! `Cuda`: the backend.
+//! `Cuda`: the CUDA backend.
 
 use super::blas::CublasLt;
 use super::collective::CollectiveStep;
@@ -35,39 +35,39 @@ pub struct Cuda {
     target: Target,
 }
 
-/// What a device's programs share.
+/// The state that a device's programs share.
 pub(crate) struct CudaState {
     pub(crate) device: Arc<Device>,
     pub(crate) kernels: Kernels,
-    /// None where cuBLASLt is not installed.
+    /// None if cuBLASLt is not installed.
     pub(crate) blas: Option<CublasLt>,
-    /// Opened when something wants it; none where it is not installed.
+    /// Opened at the first use; none if it is not installed.
     dnn: OnceLock<Option<Cudnn>>,
-    /// Runs what the device lacks.
+    /// The host backend, which runs ops that the device does not support.
     pub(crate) host: Arc<dyn Backend>,
-    /// Whether programs are recorded as graphs.
+    /// Whether programs are captured as CUDA graphs.
     pub(crate) capture_graphs: bool,
-    /// The way to other ranks' devices.
+    /// The connection to the devices of other ranks.
     pub(crate) communicator: Option<Arc<dyn DeviceCommunicator>>,
 }
 
 impl CudaState {
-    /// cuDNN, if there is one for this device.
+    /// cuDNN, if it is available for this device.
     pub(crate) fn dnn(&self) -> Option<&Cudnn> {
-        // Its attention is as quick as it was measured on Hopper alone.
+        // Its attention is only known to be faster on Hopper.
         let context = &self.device.context;
         self.dnn.get_or_init(|| Cudnn::open(context).filter(|_| context.capability == (9, 0))).as_ref()
     }
 }
 
 impl Cuda {
-    /// Opens a device; `host` runs the ops that it lacks.
+    /// Opens a device; `host` runs the ops that it does not support.
     pub fn open(ordinal: usize, host: Arc<dyn Backend>) -> Result<Cuda> {
         Cuda::with_options(ordinal, host, true)
     }
 
-    /// Opens a device whose programs talk to those of other ranks; what `talk` can't compute goes through `host`, which needs a
-    /// communicator for it.
+    /// Opens a device whose programs communicate with those of other ranks; collectives that `talk` does not support run on
+    /// `host`, which needs a communicator for them.
     pub fn open_with_communicator(
         ordinal: usize,
         host: Arc<dyn Backend>,
@@ -76,7 +76,7 @@ impl Cuda {
         Cuda::made(ordinal, host, true, Some(talk))
     }
 
-    /// Opens a device; `records` says whether programs that run again and again over the same memory are recorded and
+    /// Opens a device; `records` states whether programs that run repeatedly with the same memory are captured and
     /// replayed as CUDA graphs.
     pub fn with_options(ordinal: usize, host: Arc<dyn Backend>, records: bool) -> Result<Cuda> {
         Cuda::made(ordinal, host, records, None)
@@ -106,27 +106,27 @@ impl Cuda {
         })
     }
 
-    /// Memory in use.
+    /// The memory statistics.
     pub fn memory_stats(&self) -> MemoryStats {
         self.inner.device.usage()
     }
 
-    /// Gives memory that nobody uses back to the driver, and says how many bytes.
+    /// Returns unused cached memory to the driver, and returns the number of bytes.
     pub fn empty_cache(&self) -> Result<usize> {
         self.inner.device.empty_cache()
     }
 
-    /// Kernels that had to be compiled, rather than found on disk.
+    /// The number of kernels that were compiled, not loaded from the disk cache.
     pub fn num_compiled_kernels(&self) -> usize {
         self.inner.kernels.compiled()
     }
 
-    /// The CUDA C++ text of each kernel of a program, with its name and its grid, for people who want to read it.
+    /// The CUDA C++ source of each kernel of a program, with its name and its grid, for debugging.
     pub fn sources(&self, program: &Program) -> Vec<(String, String)> {
         shown(program)
     }
 
-    /// Runs a kernel that traps, which ruins the device's context: for tests of what comes after.
+    /// Runs a kernel that traps, which breaks the device's context, for tests of error recovery.
     pub fn trigger_trap(&self) -> Result<()> {
         let text = KernelSource {
             entry: "trap_now".into(),
@@ -153,7 +153,7 @@ impl Cuda {
         self.inner.device.context.check(code, || "cuLaunchKernel of trap_now".into())
     }
 
-    /// Whether a collective goes from device to device.
+    /// Whether a collective runs between devices, without the host.
     fn communicates(&self, op: &Op, args: &[Type]) -> bool {
         let Op::Collective(c) = op else { return false };
         let place = BufferSlice::of(BufferId(0));
@@ -166,7 +166,7 @@ impl Cuda {
     }
 }
 
-/// What programs for a GPU look like.
+/// The compiler target for a GPU.
 pub(super) fn target() -> Target {
     Target {
         name: "cuda",
@@ -178,14 +178,14 @@ pub(super) fn target() -> Target {
             max_operands: 24,
             max_results: 24,
             max_binding_bytes: isize::MAX as usize,
-            // Each piece is a launch, but masks keep lanes from wide accesses.
+            // Each part is a kernel launch, but masks prevent wide accesses.
             max_space_splits: 8,
             min_launch_elements: 1 << 18,
-            // A row that the threads of a block can share.
+            // A row that the threads of a block can keep in shared memory.
             row_scratch_bytes: 32 << 10,
         },
         recompute: RecomputePolicy { max_duplicate_cost: 48, max_recompute_cost: 64, min_distance: 6 },
-        // A block is done with fewer before a second launch has begun.
+        // With fewer elements, one block finishes before a second launch starts.
         split_reduction: SplitReduction {
             min_elements: 1 << 13,
             saturating_results: 1 << 10,
@@ -204,12 +204,12 @@ pub(super) fn target() -> Target {
     }
 }
 
-/// What library ops may ask for.
+/// The device capabilities for library ops.
 pub(super) fn device_caps() -> DeviceCaps {
     DeviceCaps { limits: GridLimits::CUDA, matmul_dtypes: target().matmul.dtypes, max_temporary_bytes: 16 << 30 }
 }
 
-/// The text of each kernel of a program, with its loops and its grid.
+/// The source of each kernel of a program, with its loops and its grid.
 pub(super) fn shown(program: &Program) -> Vec<(String, String)> {
     let show = |s: Source<'_>| match s.lowered {
         Ok(g) => (s.kernel.name.clone(), format!("{}\n\n{}\n\n{}", s.kernel, g.grid, g.text.text)),
@@ -218,7 +218,7 @@ pub(super) fn shown(program: &Program) -> Vec<(String, String)> {
     sources(program).into_iter().map(show).collect()
 }
 
-/// A kernel of a program, and what it becomes.
+/// A kernel of a program, and its generated source.
 pub(super) struct Source<'a> {
     pub(super) kernel: &'a Kernel,
     pub(super) lowered: Result<load::LoweredKernel>,
@@ -279,7 +279,7 @@ impl Backend for Cuda {
     fn supports_composite(&self, composite: &Composite, args: &[Type]) -> bool {
         let op = composite.clone().into();
         if let Some(narrow) = Fp8Gemm::of(&op, args) {
-            // Before 8.9 there are no such products.
+            // fp8 matrix products need compute capability 8.9.
             let able = self.inner.device.context.capability >= (8, 9);
             let blas = self.inner.blas.as_ref().filter(|_| able);
             return blas.is_some_and(|blas| blas.plan(&narrow.call()).is_ok_and(|plan| plan.is_some()));
@@ -323,7 +323,7 @@ impl Backend for Cuda {
 }
 
 impl LoadedProgram {
-    /// Addresses of all buffers of the program.
+    /// The addresses of all buffers of the program.
     fn bases(&self, bindings: &Bindings, arena: u64) -> Result<SmallVec<[u64; 32]>> {
         bindings.check(&self.program)?;
         let device = &self.inner.device;
@@ -350,7 +350,7 @@ impl LoadedProgram {
             .steps(steps, &mut LoopPosition::default())
     }
 
-    /// Replays a run over these addresses, recorded now if it wasn't.
+    /// Replays the CUDA graph for these addresses, and captures it first if there is none.
     fn replay_or_capture(&self, bases: &[u64], arena: u64) -> Result<()> {
         let device = &self.inner.device;
         let mut recordings = self.recordings.lock().unwrap_or_else(|e| e.into_inner());
@@ -391,8 +391,8 @@ impl LoadedProgram {
             }
         };
         drop(recordings);
-        // A product of another thread may be two kernels with its sums in the workspace between them: recorded products, which use it
-        // too, must not come there.
+        // A split product of another thread keeps partial sums in the workspace between its two kernels: products in a graph use
+        // the workspace too, so they must not be launched in between.
         let _workspace = self.inner.blas.as_ref().map(CublasLt::workspace);
         graph.replay(device.stream.0)
     }
@@ -410,7 +410,7 @@ impl Executable for LoadedProgram {
     fn submit(&self, bindings: &mut Bindings) -> Result<Fence> {
         let device = &self.inner.device;
         device.context.enter()?;
-        // Given back when this returns: whoever takes it next comes later in the queue.
+        // Freed on return: the next user of the memory is later in the queue.
         let arena = self.arena()?;
         let at = arena.as_ref().map_or(0, CudaBuffer::address);
         let bases = self.bases(bindings, at)?;

@@ -1,7 +1,7 @@
 //! cuBLASLt: matrix products.
 //!
-//! No TF32 for f32 (`CUBLAS_COMPUTE_32F`); f16 and bf16 are summed in f32. Sums that are split are joined in the type they are made
-//! in, never by atomics, so equal calls give equal bits.
+//! f32 does not use TF32 (`CUBLAS_COMPUTE_32F`); f16 and bf16 are accumulated in f32. Split-k sums are combined in the
+//! accumulator dtype, never by atomics, so equal calls give equal bits.
 
 use super::context::{Context, DriverHandle};
 use super::device::Device;
@@ -17,20 +17,20 @@ use rustc_hash::FxHashMap;
 use std::ffi::{CStr, c_void};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-/// What products may use besides their operands: what NVIDIA recommends for Hopper.
+/// The workspace size in bytes, which NVIDIA recommends for Hopper.
 const WORKSPACE: usize = 32 << 20;
-/// Choices kept; the heuristic is asked again beyond.
+/// The maximum number of cached heuristic results.
 const KEPT: usize = 8192;
 
-/// What decides how a product is computed.
+/// The parameters that determine how a product is computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct GemmKey {
     pub(crate) gemm: GemmCall,
     pub(crate) dtype: DType,
-    /// The type of the second matrix: but for fp8 the first one's.
+    /// The dtype of the second matrix: the first one's, except for fp8.
     pub(crate) second: DType,
     pub(crate) out: DType,
-    /// Numbers of bytes that the addresses of first, second and out are multiples of.
+    /// The alignments in bytes of the addresses of first, second and out.
     pub(crate) aligned: [u32; 3],
 }
 
@@ -38,7 +38,7 @@ pub(crate) struct GemmKey {
 pub(crate) struct CublasLt {
     context: Arc<Context>,
     handle: DriverHandle<lt::cublasLtHandle_t>,
-    /// Calls share it, so each call is given to the queue as a whole.
+    /// The workspace. All calls share it, so the kernels of one call are enqueued together.
     workspace: Mutex<CudaBuffer>,
     chosen: Mutex<FxHashMap<GemmKey, Option<Choice>>>,
 }
@@ -50,7 +50,7 @@ struct Choice {
 }
 
 impl CublasLt {
-    /// None where the library is not installed.
+    /// None if the library is not installed.
     pub(crate) fn open(device: &Arc<Device>) -> Result<Option<CublasLt>> {
         if !dynlib::blas() {
             return Ok(None);
@@ -69,7 +69,7 @@ impl CublasLt {
         unsafe { lt::cublasLtGetVersion() }
     }
 
-    /// Prepares a product; none if cuBLASLt has nothing for it.
+    /// Prepares a product; none if cuBLASLt does not support it.
     pub(crate) fn plan(&self, call: &GemmKey) -> Result<Option<CublasLtPlan>> {
         self.context.enter()?;
         let plan = CublasLtPlan::new(call)?;
@@ -89,12 +89,12 @@ impl CublasLt {
         Ok(choice.map(|choice| CublasLtPlan { choice: Some(choice), ..plan }))
     }
 
-    /// The workspace, which whoever gives products to the device's stream holds until all of their kernels are there.
+    /// Locks the workspace; the lock is held until all kernels of a product are enqueued on the device's stream.
     pub(crate) fn workspace(&self) -> MutexGuard<'_, CudaBuffer> {
         self.workspace.lock().unwrap_or_else(|e| e.into_inner())
     }
 
-    /// What the library thinks best.
+    /// The best algorithm according to the library's heuristic.
     fn query_heuristic(&self, call: &GemmKey, plan: &CublasLtPlan) -> Result<Option<Choice>> {
         use lt::cublasLtMatmulPreferenceAttributes_t::*;
         let preference = Preference::new()?;
@@ -136,10 +136,10 @@ impl CublasLt {
         }
     }
 
-    /// Gives a product to a stream.
+    /// Enqueues a product on a stream.
     ///
     /// # Safety
-    /// The addresses are those of matrices as the plan says.
+    /// The addresses are those of matrices with the plan's sizes, on the device.
     pub(crate) unsafe fn run(
         &self,
         plan: &CublasLtPlan,
@@ -148,11 +148,12 @@ impl CublasLt {
         out: u64,
         stream: cu::CUstream,
     ) -> Result<()> {
-        // SAFETY: the caller's promise.
+        // SAFETY: the addresses are those of matrices with the plan's sizes, which is what `scaled` requires; there are
+        // no scales.
         unsafe { self.scaled(plan, first, second, None, out, stream) }
     }
 
-    /// As `run`; `scales` are addresses of an f32 each, which all elements of `first` and of `second` are multiplied with.
+    /// Like `run`; `scales` are the addresses of two f32 factors, for all elements of `first` and of `second`.
     ///
     /// # Safety
     /// As for `run`.
@@ -167,7 +168,7 @@ impl CublasLt {
     ) -> Result<()> {
         let choice = plan.choice.as_ref().ok_or_else(|| Error::Internal("a product without a plan".into()))?;
         let workspace = self.workspace();
-        // Nobody else gives this plan meanwhile: the workspace is ours.
+        // The lock on the workspace also protects this plan.
         if let Some([of_first, of_second]) = scales {
             use lt::cublasLtMatmulDescAttributes_t::*;
             plan.desc.set(CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, &of_first)?;
@@ -180,7 +181,8 @@ impl CublasLt {
             false => ((&raw const one).cast(), (&raw const zero).cast()),
         };
         let c = plan.out.0.0;
-        // SAFETY: the matrices are the caller's; the workspace has the size that the heuristic was told.
+        // SAFETY: the addresses are those of matrices with the plan's sizes, and the workspace has the size that the
+        // heuristic was given.
         let status = unsafe {
             lt::cublasLtMatmul(
                 self.handle.0,
@@ -203,7 +205,7 @@ impl CublasLt {
         };
         drop(workspace);
         if status != Status::CUBLAS_STATUS_SUCCESS {
-            // A fault of earlier work shows up here without its name: the stream has it.
+            // An asynchronous error of earlier work is reported here without its name; query the stream for it.
             // SAFETY: the stream is alive.
             let code = unsafe { cu::cuStreamQuery(stream) };
             if code != cu::CUresult::CUDA_ERROR_NOT_READY {
@@ -223,14 +225,14 @@ impl Drop for CublasLt {
     }
 }
 
-/// A product that is ready to run.
+/// A product that is prepared to run.
 pub(crate) struct CublasLtPlan {
     desc: Desc,
     first: Layout,
     second: Layout,
     out: Layout,
     choice: Option<Choice>,
-    /// Whether factors are f64.
+    /// Whether the scalar factors are f64.
     wide: bool,
     label: String,
 }

@@ -1,5 +1,5 @@
-//! Collectives on the device's own memory: what other ranks are needed for is [`compiler::DeviceCommunicator`]'s, in the order of the queue; cutting
-//! and joining along axes inside of tensors is copies there. Nothing goes through the host.
+//! Collectives on device memory: [`compiler::DeviceCommunicator`] exchanges data with other ranks, in queue order; slices and
+//! concatenations along inner axes are device copies. No data passes through the host.
 
 use super::context::Context;
 use super::device;
@@ -19,14 +19,14 @@ struct AxisPieces {
 }
 
 impl AxisPieces {
-    /// Of a tensor that is cut along `dim`.
+    /// The pieces of a tensor along `dim`.
     fn of(ty: &Type, dim: usize, parts: usize) -> AxisPieces {
         let outer = ty.shape[..dim].iter().product();
         let inner: usize = ty.shape[dim + 1..].iter().product();
         AxisPieces { outer, bytes: ty.shape[dim] / parts * inner * ty.dtype.size(), parts }
     }
 
-    /// Whether the parts lie one behind another.
+    /// Whether each part is contiguous.
     fn dense(&self) -> bool {
         self.outer <= 1 || self.parts == 1
     }
@@ -42,24 +42,24 @@ impl AxisPieces {
         to.rows(from, into, self.bytes, self.outer)
     }
 
-    /// Copies all parts of a whole tensor to lie one behind another, or back.
+    /// Copies all parts of a whole tensor to consecutive dense blocks, or back.
     fn all(&self, to: &Stream<'_>, whole: u64, parts: u64, back: bool) -> Result<()> {
         let part = |i: usize| parts + (i * self.outer * self.bytes) as u64;
         (0..self.parts).try_for_each(|i| self.copy(to, whole, i, part(i), back))
     }
 }
 
-/// A queue that copies are given to.
+/// The stream that copies are enqueued on.
 struct Stream<'a> {
     context: &'a Context,
     raw: cu::CUstream,
 }
 
-/// The longest distance of two rows that the driver takes.
+/// The maximum row pitch that the driver supports.
 const PITCH: usize = i32::MAX as usize;
 
 impl Stream<'_> {
-    /// Copies rows of so many bytes from an address and distance to another.
+    /// Copies rows of `width` bytes between two addresses with row pitches.
     fn rows(&self, from: (u64, usize), to: (u64, usize), width: usize, rows: usize) -> Result<()> {
         if width == 0 || rows == 0 {
             return Ok(());
@@ -89,13 +89,13 @@ impl Stream<'_> {
             WidthInBytes: width,
             Height: rows,
         };
-        // SAFETY: the caller has memory for so many rows on both sides.
+        // SAFETY: both device addresses are valid for that many rows.
         let code = unsafe { cu::cuMemcpy2DAsync_v2(&copy, self.raw) };
         self.context.check(code, || format!("cuMemcpy2DAsync of {rows} rows of {width} bytes"))
     }
 
     fn number(&self, to: u64, n: i32) -> Result<()> {
-        // SAFETY: the caller has memory for one number there.
+        // SAFETY: the device address is valid for one number.
         let code = unsafe { cu::cuMemsetD32Async(to, n as u32, 1, self.raw) };
         self.context.check(code, || "cuMemsetD32Async".into())
     }
@@ -109,18 +109,18 @@ pub(crate) struct CollectiveStep {
     what: DeviceCollective,
 }
 
-/// What a collective is on the device.
+/// The implementation of a collective on the device.
 #[derive(Clone, Debug, PartialEq)]
 enum DeviceCollective {
-    /// The rank's number.
+    /// The rank's index.
     AxisIndex(i32),
-    /// The rank's part of what all have.
+    /// The rank's shard of a replicated value.
     ShardSlice(AxisPieces, usize),
-    /// A collective along the first axis, with operand and result of it put in order before and behind.
+    /// A collective along the first axis; operand and result are rearranged before and after it if necessary.
     Nccl { op: Collective, ty: Type, before: Option<AxisPieces>, behind: Option<AxisPieces>, zeroed: Option<usize> },
 }
 
-/// What NCCL computes with a dtype in; bools are bytes that are 0 or 1. None where it can't.
+/// The dtype that NCCL uses for a dtype; bools are bytes that are 0 or 1. None if NCCL does not support it.
 fn computed(kind: &Kind, dtype: DType) -> Option<DType> {
     match dtype {
         DType::Bool if matches!(kind, Kind::Max | Kind::Min) => Some(DType::U8),
@@ -130,7 +130,8 @@ fn computed(kind: &Kind, dtype: DType) -> Option<DType> {
 }
 
 impl CollectiveStep {
-    /// What a collective of a program is for a rank; none where the device's library lacks the arithmetic, so that the host takes it.
+    /// The implementation of a program's collective for a rank; none if the device's library lacks the arithmetic, so that the
+    /// host runs it.
     pub(crate) fn of(
         op: &Collective,
         arg: Option<(&BufferSlice, &Type)>,
@@ -143,7 +144,7 @@ impl CollectiveStep {
             return Ok(Some(CollectiveStep { from: None, to, what: DeviceCollective::AxisIndex(me as i32) }));
         };
         let out = op.infer(std::slice::from_ref(ty)).map_err(wrong)?.remove(0);
-        // Bytes that only travel need no arithmetic.
+        // Data movement without arithmetic can use bytes.
         let bytes = Type::new(DType::U8, &[ty.bytes()]);
         let with = |kind: Kind| Collective { kind, axes: op.axes.clone() };
         let inside = |p: AxisPieces| (!p.dense()).then_some(p);
@@ -186,7 +187,7 @@ impl CollectiveStep {
         matches!(self.what, DeviceCollective::Nccl { .. })
     }
 
-    /// Bytes of scratch: operand and result in another order.
+    /// The bytes of scratch for a rearranged operand and result.
     pub(crate) fn scratch(&self) -> usize {
         match &self.what {
             DeviceCollective::Nccl { before, behind, .. } => before.iter().chain(behind).map(|p| scratch_for(p)).sum(),
@@ -194,7 +195,7 @@ impl CollectiveStep {
         }
     }
 
-    /// Gives it to the stream of a run.
+    /// Enqueues the collective on the stream of a run.
     pub(crate) fn run(&self, run: &ProgramRun<'_>, at: &LoopPosition) -> Result<()> {
         let inner = &run.loaded.inner;
         let stream = Stream { context: &inner.device.context, raw: run.stream };
@@ -238,7 +239,7 @@ impl CollectiveStep {
     }
 }
 
-/// Scratch for a tensor in another order.
+/// The scratch bytes for a rearranged tensor.
 fn scratch_for(p: &AxisPieces) -> usize {
     p.total().next_multiple_of(super::size_classes::ALIGN)
 }
@@ -248,7 +249,7 @@ mod tests {
     use super::*;
     use compiler::program::BufferId;
 
-    /// Pieces as bytes of the host: what the copies of a stream do.
+    /// Rearranges pieces on the host, like the copies of a stream.
     fn moved(p: &AxisPieces, whole: &[u8]) -> Vec<u8> {
         let mut dense = vec![0; whole.len()];
         for i in 0..p.parts {

@@ -1,10 +1,10 @@
-//! A device's context: who may call the driver, and what happens after a fault.
+//! The context of a device: which threads may call the driver, and error handling after a fault.
 //!
 //! # Faults
 //!
-//! A kernel that traps or touches memory that isn't there ruins its context: the driver answers every later call with the same
-//! error. So such an error is kept, every later call gives it, and nothing of the context is touched any more (its
-//! memory is gone). [`Context::open`] then clears the context away and makes a new one; the process lives on.
+//! A kernel that traps or accesses invalid memory breaks its context: the driver returns the same error for every later
+//! call. So such an error is stored, every later call returns it, and nothing in the context is accessed any more (its
+//! memory is lost). [`Context::open`] then destroys the context and creates a new one; the process continues.
 
 use super::dynlib;
 use compiler::{Error, Result};
@@ -26,20 +26,20 @@ pub(crate) struct Context {
     kind: ContextKind,
     raw: DriverHandle<cu::CUcontext>,
     lost: OnceLock<Error>,
-    /// A lost context that was destroyed to make room for the next one.
+    /// Set when a lost context was destroyed, so that a new one can be created.
     destroyed: AtomicBool,
 }
 
-/// Whose context it is.
+/// The owner of a context.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ContextKind {
-    /// The device's primary one, which other libraries of the process use too.
+    /// The primary context of the device, which other libraries in the process also use.
     Primary,
-    /// One of our own: `TENSORLOOM_CUDA_CONTEXT=own`.
+    /// A private context: `TENSORLOOM_CUDA_CONTEXT=own`.
     Private,
 }
 
-/// A handle of the driver's. The driver may be called from any thread.
+/// A driver handle. The driver may be called from any thread.
 #[derive(Clone, Copy)]
 pub(crate) struct DriverHandle<T>(pub(crate) T);
 // SAFETY: handles are names that the driver looks up; it locks what it must.
@@ -47,11 +47,11 @@ unsafe impl<T> Send for DriverHandle<T> {}
 // SAFETY: as above.
 unsafe impl<T> Sync for DriverHandle<T> {}
 
-/// Contexts by device: all who open a device share one, until it is lost.
+/// The open contexts by device: all users of a device share one, until it is lost.
 static OPEN: Mutex<BTreeMap<usize, Weak<Context>>> = Mutex::new(BTreeMap::new());
 
 impl Context {
-    /// The context of a device: the one that others use, or a new one.
+    /// The context of a device: the open one, or a new one.
     pub(crate) fn open(ordinal: usize) -> Result<Arc<Context>> {
         dynlib::driver()?;
         let mut all = OPEN.lock().unwrap_or_else(|e| e.into_inner());
@@ -118,13 +118,13 @@ impl Context {
         })
     }
 
-    /// Destroys what is left of a lost context, memory included. Whoever still holds it only ever gets its error.
+    /// Destroys a lost context with its memory. Remaining users only get its error.
     fn destroy_lost_context(&self) {
         if self.destroyed.swap(true, Ordering::SeqCst) {
             return;
         }
-        // The context's own error may be what these calls give: what counts is whether the next context works.
-        // SAFETY: nobody touches a lost context.
+        // These calls may return the error of the lost context; only the next context matters.
+        // SAFETY: nothing uses a lost context.
         unsafe {
             match self.kind {
                 ContextKind::Primary => cu::cuDevicePrimaryCtxReset_v2(self.device),
@@ -133,7 +133,7 @@ impl Context {
         }
     }
 
-    /// Makes this thread's calls go to this context, or gives the error that ruined it.
+    /// Makes this context current in the thread, or returns the error that broke it.
     pub(crate) fn enter(&self) -> Result<()> {
         if let Some(e) = self.lost.get() {
             return Err(e.clone());
@@ -143,12 +143,12 @@ impl Context {
         self.check(code, || "cuCtxSetCurrent".into())
     }
 
-    /// Like [`Context::enter`], for those who give things back: whether there is anything to give back to.
+    /// Like [`Context::enter`], for releasing resources: returns whether the context still exists.
     pub(crate) fn enter_for_drop(&self) -> bool {
         self.enter().is_ok()
     }
 
-    /// What a call gave; an error that ruins the context is kept.
+    /// Converts the result of a driver call; an error that breaks the context is stored.
     pub(crate) fn check(&self, code: Code, what: impl FnOnce() -> String) -> Result<()> {
         if code == Code::CUDA_SUCCESS {
             return Ok(());
@@ -179,7 +179,7 @@ impl Drop for Context {
             }
             ContextKind::Private => {
                 if !self.destroyed.load(Ordering::SeqCst) {
-                    // SAFETY: created once, destroyed once, and nobody uses it any more.
+                    // SAFETY: created once, destroyed once, and nothing uses it any more.
                     unsafe { cu::cuCtxDestroy_v2(self.raw.0) };
                 }
             }
@@ -187,7 +187,7 @@ impl Drop for Context {
     }
 }
 
-/// Retains the primary context; one that was ruined by others is cleared away first.
+/// Retains the primary context; a context that other code broke is reset first.
 fn retain(device: cu::CUdevice, ordinal: usize) -> Result<DriverHandle<cu::CUcontext>> {
     let once = || {
         let mut raw = std::ptr::null_mut();
@@ -224,7 +224,7 @@ fn retain(device: cu::CUdevice, ordinal: usize) -> Result<DriverHandle<cu::CUcon
     }
 }
 
-/// A new context.
+/// Creates a context.
 fn create(device: cu::CUdevice, ordinal: usize) -> Result<DriverHandle<cu::CUcontext>> {
     type Create = unsafe extern "C" fn(*mut cu::CUcontext, std::ffi::c_uint, cu::CUdevice) -> Code;
     // SAFETY: the signature is the driver's; this name is in every version, the bindings' newer one is not.
@@ -245,7 +245,7 @@ fn plain(call: &str, code: Code) -> Result<()> {
     }
 }
 
-/// Whether nothing more can be done with a context after this.
+/// Whether the context is unusable after this error.
 fn is_fatal(code: Code) -> bool {
     use cu::cudaError_enum::*;
     matches!(
@@ -269,7 +269,7 @@ fn is_fatal(code: Code) -> bool {
     )
 }
 
-/// `CUDA_ERROR_OUT_OF_MEMORY (out of memory)`.
+/// The name and description of an error: `CUDA_ERROR_OUT_OF_MEMORY (out of memory)`.
 pub(crate) fn describe(code: Code) -> String {
     let text = |f: unsafe fn(Code, *mut *const std::ffi::c_char) -> Code| {
         let mut p = std::ptr::null();

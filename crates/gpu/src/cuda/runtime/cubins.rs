@@ -1,24 +1,24 @@
-//! Compiled kernels on disk.
+//! The disk cache of compiled kernels.
 //!
-//! A source of several kernels gives one cubin, kept in a file under the hash of all that it depends on; for each of its kernels a
-//! small file says in which cubin it is. Files hold the text they are for, so a hash that two texts share gives a miss and
-//! not a wrong kernel; and a checksum, so a damaged file is a miss too. Files are written under another name and then moved. A folder
-//! that has grown too large loses its oldest files.
+//! A source with several kernels is compiled to one cubin, stored in a file under the hash of all its inputs; for each of its
+//! kernels a small file names the cubin. Files contain the source text, so a hash collision is a cache miss and
+//! not a wrong kernel; and a checksum, so a damaged file is a miss too. Files are written under a temporary name and then
+//! renamed. When the folder is too large, its oldest files are deleted.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Bytes that the folder may hold: a training step takes some hundred kilobytes.
+/// The maximum bytes of the folder: the kernels of a training step take some hundred kilobytes.
 const MOST: u64 = 256 << 20;
 
 const MAGIC: &[u8; 16] = b"tensorloom cuda1";
 
-/// The folder.
+/// The cache.
 pub(crate) struct CubinCache {
-    /// None: nothing is kept.
+    /// The folder; none if caching is disabled.
     folder: Option<PathBuf>,
-    /// What every entry depends on: architecture, compiler, options.
+    /// The common part of every key: architecture, compiler, options.
     environment: String,
 }
 
@@ -32,8 +32,8 @@ impl CubinCache {
         CubinCache { folder, environment: world }
     }
 
-    /// The user's folder for such things: `TENSORLOOM_CACHE`, else `XDG_CACHE_HOME`, else `~/.cache`. An empty
-    /// `TENSORLOOM_CACHE` means none.
+    /// The cache folder: `TENSORLOOM_CACHE`, else `XDG_CACHE_HOME`, else `~/.cache`. An empty
+    /// `TENSORLOOM_CACHE` disables the cache.
     pub(crate) fn folder() -> Option<PathBuf> {
         let set = |name: &str| std::env::var_os(name).map(PathBuf::from);
         let root = match set("TENSORLOOM_CACHE") {
@@ -44,19 +44,19 @@ impl CubinCache {
         root.or_else(|| set("HOME").map(|h| h.join(".cache"))).map(|r| r.join("tensorloom/cuda"))
     }
 
-    /// The cubin that holds a kernel, and the kernel's name there.
+    /// The cubin that contains a kernel, and the kernel's name in it.
     pub(crate) fn kernel(&self, text: &str) -> Option<(String, String)> {
         let found = self.read(&self.key("kernel", text), text)?;
         let (cubin, entry) = std::str::from_utf8(&found).ok()?.split_once('\n')?;
         Some((cubin.to_string(), entry.to_string()))
     }
 
-    /// A cubin by its name.
+    /// Reads a cubin by name.
     pub(crate) fn cubin(&self, name: &str) -> Option<Vec<u8>> {
         self.read(name, "cubin")
     }
 
-    /// Keeps a cubin and where its kernels (texts and names) are. What can't be written is not kept.
+    /// Stores a cubin and the index of its kernels (source and name). Write errors are ignored.
     pub(crate) fn store(&self, source: &str, cubin: &[u8], kernels: &[(&str, &str)]) -> String {
         let name = self.key("source", source);
         if self.write(&name, "cubin", cubin) {
@@ -102,8 +102,8 @@ impl CubinCache {
     }
 }
 
-/// Takes the oldest files away until those that stay are half of what is allowed, if they were more. Whoever opens the folder does
-/// this, so it may grow beyond while a process runs.
+/// If the folder exceeds its limit, deletes the oldest files until half of the limit remains. It runs when the folder is
+/// opened, so the folder may exceed the limit while a process runs.
 fn evict_oldest(folder: &Path, most: u64) {
     let Ok(entries) = fs::read_dir(folder) else { return };
     let ours = |p: &Path| p.extension().is_some_and(|e| e == "source" || e == "kernel" || e == "part");
@@ -127,7 +127,7 @@ fn evict_oldest(folder: &Path, most: u64) {
     }
 }
 
-/// What follows a section that must be equal to `want`.
+/// The bytes after a section, which must equal `want`.
 fn section<'a>(bytes: &'a [u8], want: &[u8]) -> Option<&'a [u8]> {
     let (n, rest) = bytes.split_first_chunk::<8>()?;
     let n = usize::try_from(u64::from_le_bytes(*n)).ok()?;
@@ -135,7 +135,7 @@ fn section<'a>(bytes: &'a [u8], want: &[u8]) -> Option<&'a [u8]> {
     (text == want).then_some(rest)
 }
 
-/// Writes a file so that nobody ever sees a part of it.
+/// Writes a file atomically.
 fn write_atomically(folder: &Path, name: &str, bytes: &[u8]) -> bool {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let unique = format!(".{}.{}.part", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
@@ -147,7 +147,7 @@ fn write_atomically(folder: &Path, name: &str, bytes: &[u8]) -> bool {
     done
 }
 
-/// FNV-1a with a start of our own, over words where there are whole ones.
+/// FNV-1a with a custom initial value, processing 8-byte words where possible.
 pub(crate) fn fnv(bytes: &[u8], start: u64) -> u64 {
     let mut h = start ^ bytes.len() as u64;
     let mut step = |x: u64| {

@@ -1,7 +1,7 @@
-//! Recordings: the launches of a program as one CUDA graph, for each set of addresses that comes again.
+//! CUDA graphs: captures the launches of a program as one graph, for each set of addresses that occurs repeatedly.
 //!
-//! A recording is what was given to a stream, addresses included. It is good for runs with the same addresses: those of training,
-//! where each step's results take the place of the last one's.
+//! A graph contains the addresses of its launches. It is valid for runs with the same addresses: in training,
+//! the results of each step replace the previous ones in place.
 
 use super::context::{Context, DriverHandle};
 use super::load::LoadedProgram;
@@ -10,14 +10,14 @@ use cudarc::driver::sys as cu;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// Sets of addresses remembered for each program.
+/// The maximum number of address sets per program.
 const KEPT: usize = 16;
-/// A program of fewer launches gains nothing.
+/// The minimum number of launches of a captured program.
 const LEAST: usize = 3;
-/// More launches than this take too long to record.
+/// The maximum number of launches; longer programs take too long to capture.
 const MOST: usize = 20_000;
 
-/// What is known of the sets of addresses of a program, the last used first.
+/// The state of the address sets of a program, most recently used first.
 #[derive(Default)]
 pub(crate) struct CudaGraphCache {
     known: VecDeque<(Vec<u64>, State)>,
@@ -27,21 +27,21 @@ pub(crate) struct CudaGraphCache {
 enum State {
     Seen,
     Recorded(Arc<CudaGraph>),
-    /// It could not be recorded.
+    /// The capture failed.
     Uncapturable,
 }
 
-/// What to do with a run.
+/// The decision for a run.
 pub(crate) enum CaptureDecision {
-    /// Give its steps to the stream.
+    /// Enqueue its steps.
     Launch,
-    /// Record it, then replay that.
+    /// Capture it, then replay the graph.
     Record,
     Replay(Arc<CudaGraph>),
 }
 
 impl CudaGraphCache {
-    /// What to do with a run over these addresses.
+    /// Decides how to execute a run with these addresses.
     pub(crate) fn next(&mut self, key: &[u64]) -> CaptureDecision {
         let Some(i) = self.known.iter().position(|(k, _)| k == key) else {
             self.known.push_front((key.to_vec(), State::Seen));
@@ -58,7 +58,7 @@ impl CudaGraphCache {
         todo
     }
 
-    /// What came of recording a run over these addresses.
+    /// Stores the result of capturing a run with these addresses.
     pub(crate) fn put(&mut self, key: &[u64], graph: Option<Arc<CudaGraph>>) {
         if let Some(entry) = self.known.iter_mut().find(|(k, _)| k == key) {
             entry.1 = graph.map_or(State::Uncapturable, State::Recorded);
@@ -67,20 +67,20 @@ impl CudaGraphCache {
 }
 
 impl LoadedProgram {
-    /// Whether recordings are worth while, and possible.
+    /// Whether capturing is possible and useful.
     pub(crate) fn should_capture(&self) -> bool {
         self.inner.capture_graphs && self.launches.is_some_and(|n| (LEAST..=MOST).contains(&n))
     }
 }
 
-/// A recording that can be replayed.
+/// A captured graph.
 pub(crate) struct CudaGraph {
     context: Arc<Context>,
     raw: DriverHandle<cu::CUgraphExec>,
 }
 
 impl CudaGraph {
-    /// Records what `work` gives to the stream.
+    /// Captures the operations that `work` enqueues.
     pub(crate) fn capture(
         context: &Arc<Context>,
         stream: cu::CUstream,

@@ -1,4 +1,4 @@
-//! One device as its users share it: the queue, the pools, the staging memory.
+//! The shared state of one device: the queue, the memory pools, the staging memory.
 
 use super::context::{Context, DriverHandle};
 use super::event::{Event, EventWaiter};
@@ -11,20 +11,20 @@ use std::collections::VecDeque;
 use std::ffi::c_void;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-/// Staging memory for writes.
+/// The bytes of staging memory for writes.
 const RING: usize = 32 << 20;
-/// Of which one write takes so much at a time.
+/// The maximum bytes of it that one write uses at a time.
 const PIECE: usize = 8 << 20;
 
-/// A device with one queue: what is given to it is done in order.
+/// A device with one queue, which executes operations in order.
 pub(crate) struct Device {
     pub(crate) context: Arc<Context>,
     /// The queue.
     pub(crate) stream: DriverHandle<cu::CUstream>,
-    /// Where graphs are recorded; nothing runs on it.
+    /// The stream on which graphs are captured; nothing runs on it.
     pub(crate) recorder: Mutex<DriverHandle<cu::CUstream>>,
     memory: Pool,
-    /// Pinned memory of the host that the device copies results to.
+    /// Pinned host memory for device-to-host copies.
     pinned: Pool,
     staging: Mutex<Staging>,
     pub(super) events: Mutex<Vec<DriverHandle<cu::CUevent>>>,
@@ -33,7 +33,7 @@ pub(crate) struct Device {
 
 #[derive(Default)]
 struct Staging {
-    /// Pinned memory, made when it is first needed.
+    /// Pinned memory, allocated at the first use.
     ring: Option<(*mut u8, StagingRing<Event>)>,
 }
 
@@ -66,13 +66,13 @@ impl Device {
         }))
     }
 
-    /// Memory of the device.
+    /// Allocates device memory.
     pub(crate) fn alloc(&self, bytes: usize) -> Result<Block> {
         self.context.enter()?;
         self.memory.take(bytes, &DeviceMemorySource(self))
     }
 
-    /// Gives memory back; work that uses it may still be under way.
+    /// Frees memory; work that uses it may still be in progress.
     pub(crate) fn free(&self, block: Block) {
         self.memory.give(block);
     }
@@ -81,13 +81,13 @@ impl Device {
         self.memory.usage()
     }
 
-    /// Gives memory that nobody uses back to the driver.
+    /// Returns unused cached memory to the driver.
     pub(crate) fn empty_cache(&self) -> Result<usize> {
         self.context.enter()?;
         self.memory.release(&DeviceMemorySource(self))
     }
 
-    /// Waits for everything that was given to the device.
+    /// Waits for all work on the device.
     pub(crate) fn synchronize(&self) -> Result<()> {
         self.context.enter()?;
         // SAFETY: the stream lives as long as the device.
@@ -99,7 +99,7 @@ impl Device {
         self.staging.lock().unwrap_or_else(|e| e.into_inner())
     }
 
-    /// Copies from the host, in the queue. The bytes are free when this returns.
+    /// Enqueues a copy from the host. The bytes may be changed when this returns.
     pub(crate) fn write(self: &Arc<Device>, to: u64, from: &[u8]) -> Result<()> {
         if from.is_empty() {
             return Ok(());
@@ -135,7 +135,8 @@ impl Device {
                 std::ptr::copy_nonoverlapping(piece.as_ptr(), staged, piece.len());
                 staged
             };
-            // SAFETY: the caller has memory of so many bytes at this address; the part stays untouched until the event.
+            // SAFETY: the device address is valid for that many bytes, and the part of the ring is not used again until
+            // the event.
             let code = unsafe { cu::cuMemcpyHtoDAsync_v2(at, staged.cast::<c_void>(), piece.len(), self.stream.0) };
             self.context.check(code, || format!("cuMemcpyHtoDAsync of {} bytes", piece.len()))?;
             ring.reserve(start, piece.len(), Event::record(self)?);
@@ -144,7 +145,7 @@ impl Device {
         Ok(())
     }
 
-    /// Copies to the host; waits for it.
+    /// Copies to the host, and waits for the copy.
     pub(crate) fn read(self: &Arc<Device>, from: u64, to: &mut [u8]) -> Result<()> {
         let mut under_way: VecDeque<(Readback, &mut [u8])> = VecDeque::new();
         let mut at = from;
@@ -161,7 +162,7 @@ impl Device {
         under_way.into_iter().try_for_each(|(arrival, to)| arrival.into_slice(to))
     }
 
-    /// Begins a copy to pinned memory of the host.
+    /// Starts a copy to pinned host memory.
     pub(crate) fn start_readback(self: &Arc<Device>, from: u64, bytes: usize) -> Result<Readback> {
         self.context.enter()?;
         let block = self.pinned.take(bytes, &PinnedMemorySource(self))?;
@@ -181,7 +182,7 @@ impl Device {
         }
     }
 
-    /// Copies inside of the device, in the queue. The ranges may overlap only if they are equal.
+    /// Enqueues a copy on the device. The ranges may overlap only if they are equal.
     pub(crate) fn copy(&self, from: u64, to: u64, bytes: usize) -> Result<()> {
         self.context.enter()?;
         copy(&self.context, self.stream.0, from, to, bytes)
@@ -198,27 +199,27 @@ impl Device {
     }
 }
 
-/// Copies inside of the device, on a stream.
+/// Enqueues a device copy on a stream.
 pub(crate) fn copy(context: &Context, stream: cu::CUstream, from: u64, to: u64, bytes: usize) -> Result<()> {
     if bytes == 0 || from == to {
         return Ok(());
     }
-    // SAFETY: the caller has memory of so many bytes at both addresses.
+    // SAFETY: both device addresses are valid for that many bytes.
     let code = unsafe { cu::cuMemcpyDtoDAsync_v2(to, from, bytes, stream) };
     context.check(code, || format!("cuMemcpyDtoDAsync of {bytes} bytes"))
 }
 
-/// Writes zeros, on a stream.
+/// Enqueues a fill with zeros on a stream.
 pub(crate) fn zero(context: &Context, stream: cu::CUstream, to: u64, bytes: usize) -> Result<()> {
     if bytes == 0 {
         return Ok(());
     }
-    // SAFETY: the caller has memory of so many bytes at this address.
+    // SAFETY: the device address is valid for that many bytes.
     let code = unsafe { cu::cuMemsetD8Async(to, 0, bytes, stream) };
     context.check(code, || format!("cuMemsetD8Async of {bytes} bytes"))
 }
 
-/// Bytes on their way to the host.
+/// Bytes that are being copied to the host.
 pub(crate) struct Readback {
     device: Arc<Device>,
     block: Block,
@@ -249,12 +250,12 @@ impl Readback {
 
 impl Drop for Readback {
     fn drop(&mut self) {
-        // The device writes to the next taker's block after it wrote to this one: by the queue's order.
+        // By queue order, the device writes to the block for its next user after this copy.
         self.device.pinned.give(self.block);
     }
 }
 
-/// Memory of the device, for its pool.
+/// The device memory source of a pool.
 struct DeviceMemorySource<'a>(&'a Device);
 
 impl MemorySource for DeviceMemorySource<'_> {
@@ -271,7 +272,7 @@ impl MemorySource for DeviceMemorySource<'_> {
     fn give(&self, address: u64) {
         // SAFETY: it came from `take`, and nothing uses it any more.
         let code = unsafe { cu::cuMemFree_v2(address) };
-        // A fault is kept by the context; there is nobody here who could be told.
+        // The context stores a fault; no error can be returned here.
         let _ = self.0.context.check(code, || "cuMemFree".into());
     }
 
@@ -280,7 +281,7 @@ impl MemorySource for DeviceMemorySource<'_> {
     }
 }
 
-/// Pinned memory of the host, for its pool.
+/// The pinned host memory source of a pool.
 struct PinnedMemorySource<'a>(&'a Device);
 
 impl MemorySource for PinnedMemorySource<'_> {
@@ -301,7 +302,7 @@ impl MemorySource for PinnedMemorySource<'_> {
 
 impl Drop for Device {
     fn drop(&mut self) {
-        // With the context everything else is gone.
+        // A destroyed context has freed everything else.
         if self.synchronize().is_err() || !self.context.enter_for_drop() {
             return;
         }

@@ -1,10 +1,10 @@
-//! cuDNN, where it is installed: attention by its graph interface, for the classes in which it was quicker than our templates on an H200
-//! ([`suits`]). Without it, or where it has no plan for a shape, the templates run. `TENSORLOOM_CUDNN=off` leaves it alone.
+//! cuDNN, if it is installed: attention with its graph API, for the shapes where it was faster than the own templates on an H200
+//! ([`is_faster`]). Without it, or if it has no plan for a shape, the templates run. `TENSORLOOM_CUDNN=off` disables it.
 //!
-//! An attention is a graph of small operations that cuDNN knows as a whole: `q·kᵀ`, a factor, the causal mask by row and column
-//! numbers, the softmax as maximum, exponential, sum and quotient, and the product with `v`. The order and the types of what stands between
-//! are those that its patterns expect. Backward is the variant that gives the same bits in every run: it keeps scores in memory, where
-//! the other one adds up by atomics. A cotangent of the log-sum-exp has no place in it, so it must be known to be zero.
+//! An attention is a graph of small operations, which cuDNN matches as a whole: `q·kᵀ`, a factor, the causal mask from row and
+//! column indices, the softmax as maximum, exponential, sum and quotient, and the product with `v`. Its patterns require this
+//! order and these intermediate types. Backward is the deterministic variant: it stores scores in memory, where the other one
+//! accumulates with atomics. It does not support a cotangent of the log-sum-exp, which must therefore be known to be zero.
 
 use super::context::{Context, DriverHandle};
 use super::dynlib;
@@ -17,9 +17,9 @@ use rustc_hash::FxHashMap;
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::{Arc, Mutex};
 
-/// The first version without known faults in attention.
+/// The first version without known bugs in attention.
 const OLDEST: usize = 91_002;
-/// Plans that want more memory than this are left to the templates.
+/// The maximum workspace in bytes; larger problems use the templates.
 const WORKSPACE: usize = 3 << 30;
 
 type Descriptor = *mut c_void;
@@ -77,7 +77,7 @@ mod mode {
     pub(super) const SELECT: i32 = 601;
 }
 
-/// The calls in use.
+/// The functions of the library.
 struct Calls {
     create: unsafe extern "C" fn(*mut *mut c_void) -> Status,
     set_stream: unsafe extern "C" fn(*mut c_void, *mut c_void) -> Status,
@@ -104,14 +104,14 @@ impl Calls {
 /// cuDNN on a device.
 pub(crate) struct Cudnn {
     calls: Arc<Calls>,
-    /// Whoever gives work sets the stream first.
+    /// The handle, locked because a call sets its stream first.
     handle: Mutex<DriverHandle<*mut c_void>>,
-    /// By call: making one takes most of a second, and layers are alike.
+    /// The plans by call: creating one takes most of a second, and layers are often equal.
     plans: Mutex<FxHashMap<String, Option<Arc<CudnnPlan>>>>,
 }
 
 impl Cudnn {
-    /// None where it is not installed, too old, or not wanted.
+    /// None if it is not installed, too old, or disabled.
     pub(crate) fn open(context: &Context) -> Option<Cudnn> {
         if std::env::var("TENSORLOOM_CUDNN").is_ok_and(|v| v == "off") {
             return None;
@@ -134,7 +134,7 @@ impl Cudnn {
             };
             (calls, version())
         };
-        // It stays open: nothing may unload it while descriptors live.
+        // The library stays open, because it must not be unloaded while descriptors exist.
         std::mem::forget::<Library>(library);
         if version < OLDEST {
             return None;
@@ -145,7 +145,7 @@ impl Cudnn {
         Some(Cudnn { calls: Arc::new(calls), handle: Mutex::new(DriverHandle(handle)), plans: Mutex::default() })
     }
 
-    /// A plan for an attention or its backward; none if cuDNN has nothing for it.
+    /// A plan for an attention or its backward; none if cuDNN does not support it.
     pub(crate) fn plan(&self, a: &AttentionCall) -> Option<Arc<CudnnPlan>> {
         let mut plans = self.plans.lock().unwrap_or_else(|e| e.into_inner());
         let make = || {
@@ -156,10 +156,10 @@ impl Cudnn {
         plans.entry(format!("{a:?}")).or_insert_with(make).clone()
     }
 
-    /// Gives an attention to a stream: addresses of the plan's tensors (see [`ReadyDnn`]), and of as much memory as it wants.
+    /// Enqueues an attention: addresses of the plan's tensors (see [`LoadedCudnnAttention`]), and of its workspace.
     ///
     /// # Safety
-    /// The addresses are those of tensors as the plan's call says, and of as many bytes as it wants.
+    /// The addresses are those of the tensors of the plan's call, and of as much workspace as it needs.
     pub(crate) unsafe fn run(
         &self,
         plan: &CudnnPlan,
@@ -173,44 +173,45 @@ impl Cudnn {
         c.check("cudnnSetStream", unsafe { (c.set_stream)(handle.0, stream) })?;
         let pack = Owned::new(&self.calls, kind::PACK)?;
         let numbers = plan.numbers.iter().map(|(_, bytes)| (&raw const *bytes) as u64);
-        // What each row's scores lose lies behind the workspace.
+        // The row sums of backward are at the end of the workspace.
         let own = (plan.rows > 0).then_some(workspace + (plan.workspace - plan.rows) as u64);
         let pointers: Vec<u64> = tensors.iter().copied().chain(own).chain(numbers).collect();
         pack.set(1000, of::INT64, &plan.uids)?;
         pack.set(1001, of::POINTER, &pointers)?;
         pack.set(1003, of::POINTER, &[workspace])?;
         pack.finalize()?;
-        // SAFETY: the caller's promise; the pack names every tensor of the plan.
+        // SAFETY: the addresses are those of tensors of the plan's call and of as much workspace as it needs, and the
+        // pack names every tensor of the plan.
         c.check("cudnnBackendExecute", unsafe { (c.execute)(handle.0, plan.raw(), pack.raw) })
     }
 }
 
-/// Whether cuDNN was quicker than the templates for such an attention, and computes the same: every query sees a key, and
-/// nothing else bounds what it sees. At heads of 64 and 96 elements it was not, and its plans take half a second to make.
+/// Whether cuDNN was faster than the templates for such an attention, and computes the same: every query sees a key, and
+/// there are no other masks. With heads of 64 and 96 elements it was slower, and its plans take half a second to create.
 pub(crate) fn is_faster(a: &AttentionCall) -> bool {
     let plain = a.cap.is_none() && a.window.is_none() && a.offset.is_none() && a.lengths.is_none();
     let wide = a.d.min(a.dv) > 96;
-    // Scores of backward, in memory.
+    // The scores of backward, in memory.
     let fits = !a.backward || a.batch * a.heads * a.tq * a.tk * 2 <= WORKSPACE;
     plain && wide && fits && a.tq <= a.tk && a.tq >= 128
 }
 
-/// An attention with its plan: queries, keys, values, result and log-sum-exp; or in backward queries, keys, values, result, its
-/// cotangent, log-sum-exp, and the cotangents of queries, keys, values.
+/// An attention with its plan and tensors: queries, keys, values, result and log-sum-exp; in backward queries, keys, values,
+/// result, its cotangent, log-sum-exp, and the cotangents of queries, keys, values.
 pub(crate) struct LoadedCudnnAttention {
     pub(crate) plan: Arc<CudnnPlan>,
     pub(crate) tensors: Vec<BufferSlice>,
 }
 
-/// How an attention is computed.
+/// The execution plan of an attention.
 pub(crate) struct CudnnPlan {
-    /// The plan is the last; those before it are what it was made of.
+    /// The descriptors; the plan is the last, and depends on the others.
     owned: Vec<Owned>,
     uids: Vec<i64>,
-    /// Scalars that are given by value, on the host.
+    /// Scalars that are passed by value, on the host.
     numbers: Box<[(i64, [u8; 4])]>,
     pub(crate) workspace: usize,
-    /// So many bytes of it, the last ones, are a tensor of the graph.
+    /// The last bytes of the workspace that are a tensor of the graph.
     rows: usize,
 }
 
@@ -274,7 +275,7 @@ struct Graph<'a> {
     numbers: Vec<(i64, [u8; 4])>,
 }
 
-/// Strides of a dense tensor.
+/// The strides of a dense tensor.
 fn dense(d: [i64; 4]) -> [i64; 4] {
     [d[1] * d[2] * d[3], d[2] * d[3], d[3], 1]
 }
@@ -301,7 +302,7 @@ impl Graph<'_> {
         Ok(Tensor { raw: self.keep(t)?, uid: self.uid, dims, data })
     }
 
-    /// A scalar by value.
+    /// A scalar that is passed by value.
     fn number(&mut self, data: i32, bytes: [u8; 4]) -> Result<Tensor> {
         self.uid += 1;
         let t = Owned::new(self.calls, kind::TENSOR)?;
@@ -315,7 +316,7 @@ impl Graph<'_> {
         Ok(Tensor { raw: self.keep(t)?, uid: self.uid, dims: [1; 4], data })
     }
 
-    /// `y = mode(x, b)`, or a choice by `t`; all else of `how` is the type it computes in, and an axis for row and column numbers.
+    /// `y = mode(x, b)`, or a selection by `t`; `how` is the computation dtype, and an axis for row and column indices.
     fn pointwise(&mut self, mode: i32, how: (i32, Option<i64>), xs: [Option<Tensor>; 3], y: Tensor) -> Result<Tensor> {
         let p = Owned::new(self.calls, kind::POINTWISE)?;
         p.set(0, of::POINTWISE_MODE, &[mode])?;
@@ -337,7 +338,7 @@ impl Graph<'_> {
         Ok(y)
     }
 
-    /// As `pointwise`, to a tensor between operations.
+    /// Like `pointwise`, with an intermediate tensor as the result.
     fn map(&mut self, mode: i32, data: i32, x: Tensor, b: Option<Tensor>) -> Result<Tensor> {
         let y = self.tensor(x.dims, dense(x.dims), data, true)?;
         let computes = if data == data::INT32 || data == data::BOOLEAN { data } else { data::FLOAT };
@@ -371,7 +372,7 @@ impl Graph<'_> {
         Ok(y)
     }
 
-    /// Scores as far as queries see, the rest −∞.
+    /// The scores with masked elements set to −∞.
     fn masked(&mut self, a: &AttentionCall, s: Tensor) -> Result<Tensor> {
         let all = s.dims;
         let places = |g: &mut Self, axis: i64| {
@@ -416,7 +417,7 @@ impl Graph<'_> {
         let (rows, row_strides) = ([batch, heads, tq, 1], [heads * tq, tq, 1, 1]);
         let lse = self.tensor(rows, row_strides, data::FLOAT, false)?;
         let (dq, dk, dv_) = (outside(&mut self, of_q)?, outside(&mut self, of_k)?, outside(&mut self, of_v)?);
-        // What each row's scores lose: Σ dout·out.
+        // The row sums of backward: Σ dout·out.
         let both = self.tensor(of_out, [heads * tq * dv, tq * dv, heads * dv, 1], data::FLOAT, true)?;
         self.pointwise(mode::MUL, (data::FLOAT, None), [Some(dout), Some(out), None], both)?;
         let sum = self.tensor(rows, row_strides, data::FLOAT, true)?;
@@ -424,7 +425,7 @@ impl Graph<'_> {
         let one = self.number(data::FLOAT, 1f32.to_le_bytes())?;
         let less = self.tensor(rows, row_strides, data::FLOAT, false)?;
         self.pointwise(mode::MUL, (data::FLOAT, None), [Some(sum), Some(one), None], less)?;
-        // Weights, and what values get.
+        // The probabilities, and the cotangents of values.
         let all = [batch, heads, tq, tk];
         let scale = self.number(data::FLOAT, a.scale.to_le_bytes())?;
         let product = self.tensor(all, dense(all), data::FLOAT, true)?;
@@ -439,7 +440,7 @@ impl Graph<'_> {
         let to = turned(&mut self)?;
         let weights_t = self.reshape(weights, to)?;
         self.by_heads(weights_t, dout, dv_)?;
-        // Cotangents of scores, and what keys and queries get.
+        // The cotangents of scores, keys and queries.
         let product = self.tensor(all, dense(all), data::FLOAT, true)?;
         self.matmul(dout, v, product)?;
         let ds = self.map(mode::SUB, data::FLOAT, product, Some(less))?;
@@ -456,14 +457,14 @@ impl Graph<'_> {
         self.planned(uids, handle, a.batch * a.heads * a.tq * 4)
     }
 
-    /// `a·b`, heads that share a key added up.
+    /// `a·b`, summed over the heads that share a key head.
     fn by_heads(&mut self, a: Tensor, b: Tensor, to: Tensor) -> Result<()> {
         let (mut dims, heads) = (to.dims, a.dims[1]);
         if dims[1] == heads {
             return self.matmul(a, b, to);
         }
         dims[1] = heads;
-        // Its type is the result's, which its readers have too.
+        // Its dtype is that of the result, which its consumers have too.
         let all = self.tensor(dims, dense(dims), to.data, true)?;
         self.matmul(a, b, all)?;
         self.reduction(0, all, to).map(|_| ())
@@ -512,7 +513,8 @@ impl Graph<'_> {
         self.planned(uids, handle, 0)
     }
 
-    /// The first of the configurations that cuDNN proposes which becomes a plan; `rows` bytes more are a tensor of the graph.
+    /// The first configuration that cuDNN proposes for which a plan can be created; `rows` additional bytes are a tensor of the
+    /// graph.
     fn planned(mut self, uids: Vec<i64>, handle: *mut c_void, rows: usize) -> Result<Option<CudnnPlan>> {
         let graph = Owned::new(self.calls, kind::GRAPH)?;
         graph.set(801, of::DESCRIPTOR, &self.ops)?;

@@ -1,13 +1,13 @@
-//! Finding CUDA's shared libraries. Nothing of CUDA is needed to build; what is missing at run time is named with its remedy.
+//! Finds CUDA's shared libraries. The build needs nothing of CUDA; an error at run time names the missing library and the remedy.
 
 use compiler::{Error, Result};
 use cudarc::{cublaslt, driver, nvrtc};
 use std::path::{Path, PathBuf};
 
-/// The oldest driver that has every call in use: that of CUDA 12.0.
+/// The oldest supported driver: that of CUDA 12.0.
 const OLDEST: i32 = 12_000;
 
-/// Makes sure that there is a driver that is new enough, and starts it.
+/// Checks that a sufficiently new driver is installed, and initializes it.
 pub(crate) fn driver() -> Result<()> {
     // SAFETY: opening the library runs its initialisers, which is what a driver is for.
     if !unsafe { driver::sys::is_culib_present() } {
@@ -51,7 +51,7 @@ pub(crate) fn no_device() -> Error {
     Error::Backend(format!("the CUDA driver finds no GPU{hidden}; `nvidia-smi` lists those that there are"))
 }
 
-/// Makes sure that NVRTC can be called.
+/// Checks that NVRTC is available.
 pub(crate) fn nvrtc() -> Result<()> {
     // SAFETY: as above.
     if can_load("nvrtc", || unsafe { nvrtc::sys::is_culib_present() }) {
@@ -65,7 +65,7 @@ pub(crate) fn nvrtc() -> Result<()> {
     ))
 }
 
-/// Whether cuBLASLt can be called.
+/// Whether cuBLASLt is available.
 pub(crate) fn blas() -> bool {
     // SAFETY: as above.
     can_load("cublasLt", || unsafe { cublaslt::sys::is_culib_present() })
@@ -80,8 +80,8 @@ pub(crate) fn dnn() -> Option<libloading::Library> {
     files.into_iter().find_map(|file| unsafe { libloading::Library::new(&file) }.ok())
 }
 
-/// Whether the loader finds a library by itself, or finds it after it was opened from one of the usual folders: a library
-/// that is open is found by its name.
+/// Whether the loader finds a library by itself, or after it was opened from one of the usual folders: an open
+/// library is found by its name.
 fn can_load(name: &str, present: impl Fn() -> bool) -> bool {
     if present() {
         return true;
@@ -100,12 +100,12 @@ fn can_load(name: &str, present: impl Fn() -> bool) -> bool {
     false
 }
 
-/// A library of NVIDIA's by its file's name, in the usual folders.
+/// Finds a library of NVIDIA by its file name, in the usual folders.
 pub fn find_library(file: &str) -> Option<PathBuf> {
     library_dirs().into_iter().map(|f| f.join(file)).find(|f| f.exists())
 }
 
-/// Where toolkits, Python's packages and conda put CUDA's libraries.
+/// The folders where toolkits, Python packages and conda install CUDA's libraries.
 fn library_dirs() -> Vec<PathBuf> {
     let mut all = Vec::new();
     let variable = |name: &str| std::env::var_os(name).map(PathBuf::from);
@@ -126,14 +126,14 @@ fn library_dirs() -> Vec<PathBuf> {
     all
 }
 
-/// The environment of the `python3` that the shell would run.
+/// The environment prefix of the `python3` in the path.
 fn python_prefix() -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
     let bin = std::env::split_paths(&path).find(|d| d.join("python3").exists())?;
     bin.parent().map(Path::to_path_buf)
 }
 
-/// Folders whose names begin so, in order.
+/// The subfolders with a name prefix, in order.
 fn dirs_with_prefix(folder: &Path, prefix: &str) -> Vec<PathBuf> {
     let Ok(entries) = std::fs::read_dir(folder) else { return Vec::new() };
     let begins = |p: &PathBuf| p.file_name().is_some_and(|n| n.to_string_lossy().starts_with(prefix));
@@ -143,7 +143,7 @@ fn dirs_with_prefix(folder: &Path, prefix: &str) -> Vec<PathBuf> {
     all
 }
 
-/// `13000` as `13.0`.
+/// Formats a version, for example `13000` as `13.0`.
 pub(crate) fn format_version(version: i32) -> String {
     format!("{}.{}", version / 1000, version % 1000 / 10)
 }

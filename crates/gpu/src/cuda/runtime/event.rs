@@ -1,4 +1,4 @@
-//! Events: points in a device's queue that can be waited for.
+//! Events: points in a device's queue that a thread can wait for.
 
 use super::context::DriverHandle;
 use super::device::Device;
@@ -11,7 +11,7 @@ use std::task::Waker;
 
 /// A point in the queue of a device.
 ///
-/// What holds an event inside of the device itself (the staging ring) must not keep the device alive.
+/// An event inside the device itself (in the staging ring) must not keep the device alive.
 pub(crate) struct Event {
     device: Weak<Device>,
     context: Arc<super::context::Context>,
@@ -19,7 +19,7 @@ pub(crate) struct Event {
 }
 
 impl Event {
-    /// The point that the queue has come to.
+    /// Records an event at the current end of the queue.
     pub(crate) fn record(device: &Arc<Device>) -> Result<Event> {
         let spare = device.events.lock().unwrap_or_else(|e| e.into_inner()).pop();
         let raw = match spare {
@@ -33,7 +33,7 @@ impl Event {
         Ok(event)
     }
 
-    /// Whether the device has come there, or never will.
+    /// Whether the device has reached the event, or is lost.
     pub(crate) fn is_done(&self) -> bool {
         if self.context.enter().is_err() {
             return true;
@@ -43,7 +43,7 @@ impl Event {
         code != Code::CUDA_ERROR_NOT_READY
     }
 
-    /// Waits until the device has come there.
+    /// Waits until the device has reached the event.
     pub(crate) fn wait(&self) -> Result<()> {
         self.context.enter()?;
         // SAFETY: the event is alive.
@@ -51,7 +51,7 @@ impl Event {
         self.context.check(code, || "cuEventSynchronize".into())
     }
 
-    /// A fence that passes here.
+    /// A fence that completes with the event.
     pub(crate) fn fence(self) -> Fence {
         Fence::from_completion(Arc::new(EventCompletion(Arc::new(self))))
     }
@@ -60,7 +60,7 @@ impl Event {
 impl Drop for Event {
     fn drop(&mut self) {
         match self.device.upgrade() {
-            // It may be recorded anew even before it was reached.
+            // It may be recorded again even before it was reached.
             Some(device) => device.events.lock().unwrap_or_else(|e| e.into_inner()).push(self.raw),
             None if self.context.enter_for_drop() => {
                 // SAFETY: it was created and is used no more.
@@ -78,7 +78,7 @@ pub(crate) fn create(context: &super::context::Context, flags: u32) -> Result<Dr
     context.check(code, || "cuEventCreate".into()).map(|()| DriverHandle(raw))
 }
 
-/// Work up to an event, for those who wait or poll.
+/// The completion of the work before an event.
 pub(crate) struct EventCompletion(pub(crate) Arc<Event>);
 
 impl Completion for EventCompletion {
@@ -98,7 +98,7 @@ impl Completion for EventCompletion {
     }
 }
 
-/// A thread that waits for events so that no one else has to; started when it is first needed.
+/// A thread that waits for events on behalf of wakers; started at the first use.
 #[derive(Default)]
 pub(crate) struct EventWaiter(Mutex<Option<Sender<(Arc<Event>, Waker)>>>);
 
@@ -108,7 +108,7 @@ impl EventWaiter {
         if sender.is_none() {
             let (to, from) = channel::<(Arc<Event>, Waker)>();
             let wait = move || {
-                // One after the other: the queue comes to them in the order in which they were recorded.
+                // In order: the queue reaches events in the order in which they were recorded.
                 for (event, waker) in from {
                     let _ = event.wait();
                     drop(event);
@@ -119,7 +119,7 @@ impl EventWaiter {
                 *sender = Some(to);
             }
         }
-        // Without the thread the poller asks again and again.
+        // Without the thread, the waker is called at once, so that the future is polled repeatedly.
         let unsent = match sender.as_ref() {
             Some(to) => to.send((event, waker)).err().map(|e| e.0.1),
             None => Some(waker),
@@ -130,7 +130,7 @@ impl EventWaiter {
     }
 }
 
-/// Two events between which time is measured.
+/// Measures the time between two events.
 pub(crate) struct Stopwatch {
     context: Arc<super::context::Context>,
     start: DriverHandle<cu::CUevent>,
@@ -159,7 +159,7 @@ impl Stopwatch {
         self.context.check(code, || "cuEventRecord".into())
     }
 
-    /// Waits for what was given to the stream since the start, and says how long it took there.
+    /// Waits for the work that was enqueued since the start, and returns its duration on the stream.
     pub(crate) fn stop(&self, stream: cu::CUstream) -> Result<std::time::Duration> {
         let mut ms = 0f32;
         // SAFETY: all are alive.

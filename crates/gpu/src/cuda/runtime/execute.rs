@@ -1,4 +1,4 @@
-//! Giving the steps of a program to a stream.
+//! Enqueues the steps of a program on a stream.
 
 use super::device;
 use super::dnn::LoadedCudnnAttention;
@@ -20,30 +20,30 @@ use std::cell::{Cell, RefCell};
 use std::ffi::c_void;
 use std::time::Duration;
 
-/// Where the loops around a step are.
+/// The current iterations of the enclosing loops.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct LoopPosition {
-    /// The index that strides multiply.
+    /// The index that strides are multiplied by.
     index: [i64; MAX_LEVELS],
-    /// How many iterations have run, which alternating slots follow.
+    /// The number of completed iterations, which selects the current double buffer.
     iterations: [usize; MAX_LEVELS],
 }
 
 /// One run of a program.
 pub(crate) struct ProgramRun<'a> {
     pub(crate) loaded: &'a LoadedProgram,
-    /// Address of every buffer.
+    /// The address of every buffer.
     pub(crate) bases: &'a [u64],
-    /// Address of the run's scratch.
+    /// The address of the run's scratch.
     pub(crate) scratch: u64,
     pub(crate) stream: cu::CUstream,
     pub(crate) timer: Option<&'a Timer>,
-    /// Whether what was given to the stream last is a kernel of ours: the next one may come while that one still runs, since each
-    /// waits for those before it (`wait_turn` in the prelude).
+    /// Whether the last operation on the stream is a kernel of this crate: the next one may be launched while it still runs,
+    /// since each waits for its predecessors (`wait_turn` in the prelude).
     pub(crate) overlap_with_previous: Cell<bool>,
 }
 
-/// How often each step ran and for how long, by its address; each launch of a step that has several by its own.
+/// The number and the duration of the executions of each step, by its address; a step with several launches has an entry for each.
 pub(crate) struct Timer {
     watch: Stopwatch,
     spent: RefCell<FxHashMap<*const (), (usize, Duration)>>,
@@ -54,7 +54,7 @@ impl Timer {
         Timer { watch, spent: RefCell::default() }
     }
 
-    /// Times of all steps that ran, equal labels together, the longest first.
+    /// The times of all executed steps, merged by label, longest first.
     pub(crate) fn timings(&self, loaded: &LoadedProgram) -> Vec<Timing> {
         let mut found: Vec<Timing> = Vec::new();
         for (number, (step, ready)) in loaded.program.steps.iter().zip(&loaded.steps).enumerate() {
@@ -107,7 +107,7 @@ impl Timer {
         }
     }
 
-    /// Notes how long some work took.
+    /// Measures the duration of some work.
     fn time(&self, of: *const (), stream: cu::CUstream, work: impl FnOnce() -> Result<()>) -> Result<()> {
         self.watch.start(stream)?;
         work()?;
@@ -121,7 +121,7 @@ impl Timer {
 }
 
 impl ProgramRun<'_> {
-    /// Gives steps to the stream.
+    /// Enqueues steps on the stream.
     pub(crate) fn steps(&self, steps: &[LoadedStep], at: &mut LoopPosition) -> Result<()> {
         let Some(timer) = self.timer else {
             return steps.iter().try_for_each(|s| self.step(s, at));
@@ -155,7 +155,7 @@ impl ProgramRun<'_> {
         self.bases[buffer.0 as usize].wrapping_add_signed(offset)
     }
 
-    /// Waits for what was given to the stream and reads a few bytes.
+    /// Waits for the stream and reads a few bytes.
     fn read_back<const N: usize>(&self, p: &BufferSlice, at: &LoopPosition) -> Result<[u8; N]> {
         self.overlap_with_previous.set(false);
         let mut bytes = [0; N];
@@ -279,8 +279,8 @@ impl ProgramRun<'_> {
             attrs: &raw mut early,
             numAttrs: overlaps as u32,
         };
-        // SAFETY: the kernel was compiled for these arguments, and the addresses are of live memory of the right sizes: the
-        // compiler's promise, kept by the checks of bindings.
+        // SAFETY: the kernel was compiled for these arguments, and the addresses are those of live memory of the right
+        // sizes, which the checks of bindings ensure.
         let code = unsafe { cu::cuLaunchKernelEx(&config, f.raw.0, pointers.as_mut_ptr(), std::ptr::null_mut()) };
         context.check(code, || format!("cuLaunchKernel of {name} ({}), {blocks} blocks of {threads} threads", f.entry))
     }
@@ -373,7 +373,7 @@ impl ProgramRun<'_> {
         }
         self.overlap_with_previous.set(false);
         let [of_a, of_b] = [&p.scales[0], &p.scales[1]].map(|place| self.address(place, at));
-        // Rows of the result are columns of what cuBLASLt computes: B is its first matrix.
+        // Rows of the result are columns of cuBLASLt's column-major result: B is its first matrix.
         // SAFETY: the plan was made for these sizes and alignments.
         unsafe { blas.scaled(&p.plan, used[1], used[0], Some([of_b, of_a]), used[2], self.stream)? };
         match p.copies[2] {
@@ -394,7 +394,7 @@ impl ProgramRun<'_> {
     }
 }
 
-/// Lets a kernel come while the one before it still runs.
+/// The launch attribute that lets a kernel start while its predecessor still runs.
 fn launch_with_overlap() -> cu::CUlaunchAttribute {
     cu::CUlaunchAttribute {
         id: cu::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,

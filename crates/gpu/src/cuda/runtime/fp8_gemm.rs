@@ -1,5 +1,5 @@
-//! Products of fp8 codes, `fp8_dot` of the compiler, as cuBLASLt takes them: both matrices with the summed axis inside. What lies across
-//! is transposed first.
+//! fp8 matrix products (the compiler's `fp8_dot`) with cuBLASLt, which needs both matrices with the contracted axis last. Other
+//! operands are transposed first.
 
 use super::blas::{CublasLtPlan, GemmKey};
 use super::gemm::{GemmCall, Matrix};
@@ -8,7 +8,7 @@ use compiler::passes::fp8_matmul::FP8_DOT;
 use compiler::program::BufferSlice;
 use ir::{DType, Op, Type};
 
-/// `[m, k]` times `[n, k]`, transposed.
+/// The product of `[m, k]` and the transpose of `[n, k]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Fp8Gemm {
     m: usize,
@@ -17,12 +17,12 @@ pub(crate) struct Fp8Gemm {
     a: DType,
     b: DType,
     out: DType,
-    /// Whether A and B have the summed axis outside.
+    /// Whether the contracted axis of A and B is first.
     pub(crate) across: [bool; 2],
 }
 
 impl Fp8Gemm {
-    /// What an op is, if it is one of those and cuBLASLt may have it.
+    /// The fp8 product of an op, if it is one that cuBLASLt may support.
     pub(crate) fn of(op: &Op, args: &[Type]) -> Option<Fp8Gemm> {
         let Op::Composite(c) = op else { return None };
         let (FP8_DOT, [a, b, _, _]) = (c.name.as_str(), args) else { return None };
@@ -40,17 +40,17 @@ impl Fp8Gemm {
         (types && wide && lines).then_some(Fp8Gemm { m, n, k, a: a.dtype, b: b.dtype, out, across })
     }
 
-    /// Rows and columns of an operand that lies across.
+    /// The rows and columns of an operand that must be transposed.
     pub(crate) fn sizes(&self, side: usize) -> (usize, usize) {
         (self.k, if side == 0 { self.m } else { self.n })
     }
 
-    /// Bytes of both operands and of the result.
+    /// The bytes of both operands and of the result.
     pub(crate) fn bytes(&self) -> [usize; 3] {
         [self.m * self.k, self.n * self.k, self.m * self.n * self.out.size()]
     }
 
-    /// Rows of the result are columns of what is computed: B is the first matrix.
+    /// The cuBLASLt call. Rows of the result are columns of the computed matrix: B is the first matrix.
     pub(crate) fn call(&self) -> GemmKey {
         let (m, n, k) = (self.m as u64, self.n as u64, self.k as u64);
         let lies = |rows: u64, cols: u64, transposed| Matrix { rows, cols, ld: rows as i64, batch: 0, transposed };
@@ -65,7 +65,7 @@ impl Fp8Gemm {
     }
 }
 
-/// Such a product, ready to run.
+/// An fp8 product that is prepared to run.
 pub(crate) struct LoadedFp8Gemm {
     pub(crate) plan: CublasLtPlan,
     pub(crate) a: BufferSlice,
@@ -73,13 +73,13 @@ pub(crate) struct LoadedFp8Gemm {
     pub(crate) scales: [BufferSlice; 2],
     pub(crate) out: BufferSlice,
     pub(crate) bytes: [usize; 3],
-    /// Where in the run's scratch A, B and the result are instead, if they are not aligned.
+    /// The scratch offsets of copies of A, B and the result, if they are not aligned.
     pub(crate) copies: [Option<usize>; 3],
-    /// Where in the scratch transposes are, and the launch that makes each.
+    /// The scratch offsets of transposed operands, and the launches that compute them.
     pub(crate) transposes: [Option<(usize, TransposeLaunch)>; 2],
 }
 
-/// A launch that transposes.
+/// A launch that transposes an operand.
 pub(crate) struct TransposeLaunch {
     pub(crate) function: usize,
     pub(crate) blocks: u32,

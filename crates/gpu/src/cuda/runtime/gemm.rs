@@ -1,18 +1,18 @@
-//! Products as cuBLASLt takes them: column-major matrices, each perhaps transposed.
+//! Maps matrix products to cuBLASLt: column-major matrices, optionally transposed.
 //!
-//! A matrix that lies row by row is the transpose of one that lies column by column, so a row-major `C = A·B` is asked for as
-//! `Cᵀ = Bᵀ·Aᵀ`. Operands whose strides can't be said this way are copied to dense memory first.
+//! A row-major matrix is the transpose of a column-major one, so a row-major `C = A·B` is computed as
+//! `Cᵀ = Bᵀ·Aᵀ`. Operands with other strides are copied to dense memory first.
 
 use compiler::program::Matmul;
 
-/// A matrix for cuBLASLt: column-major, `rows` × `cols` as it lies in memory.
+/// A matrix for cuBLASLt: column-major, `rows` × `cols` in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Matrix {
     pub(crate) rows: u64,
     pub(crate) cols: u64,
-    /// Elements from one column to the next.
+    /// The leading dimension: elements between columns.
     pub(crate) ld: i64,
-    /// Elements from one matrix to the next.
+    /// The batch stride: elements between matrices.
     pub(crate) batch: i64,
     /// Whether the operand is its transpose.
     pub(crate) transposed: bool,
@@ -29,11 +29,11 @@ pub(crate) struct GemmCall {
     pub(crate) swapped: bool,
 }
 
-/// How a product is computed.
+/// The mapping of a product.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct GemmMapping {
     pub(crate) gemm: GemmCall,
-    /// Strides of A, B and C in dense memory, for those that can't stay where they are.
+    /// The strides of dense copies of A, B and C, for those whose strides are not supported.
     pub(crate) dense: [Option<[isize; 3]>; 3],
 }
 
@@ -44,19 +44,19 @@ pub(crate) fn map(s: &Matmul) -> GemmMapping {
     let (c, dense_c) = operand(s.batch, s.m, s.n, s.c, true);
     let flip = |m: Matrix| Matrix { transposed: !m.transposed, ..m };
     let gemm = match c.transposed {
-        // C lies row by row: its transpose is what is computed.
+        // C is row-major: its transpose is computed.
         true => GemmCall { count: s.batch, first: flip(b), second: flip(a), out: flip(c), swapped: true },
         false => GemmCall { count: s.batch, first: a, second: b, out: c, swapped: false },
     };
     GemmMapping { gemm, dense: [dense_a, dense_b, dense_c] }
 }
 
-/// A matrix with its strides, or dense ones if those can't be said. A result's matrices must be disjoint.
+/// A matrix with its strides, or with dense ones if they are not supported. A result's matrices must be disjoint.
 fn operand(count: usize, rows: usize, cols: usize, strides: [isize; 3], result: bool) -> (Matrix, Option<[isize; 3]>) {
     if let Some(m) = column_major(count, rows, cols, strides, result) {
         return (m, None);
     }
-    // One matrix that serves all stays one.
+    // A matrix that is broadcast over the batch is copied once.
     let batch = if strides[0] == 0 && !result { 0 } else { (rows * cols) as isize };
     let dense = [batch, cols as isize, 1];
     let ld = cols.max(1) as i64;
@@ -71,14 +71,14 @@ fn column_major(count: usize, rows: usize, cols: usize, strides: [isize; 3], res
         return None;
     }
     let disjoint = |span: usize| !result || count <= 1 || batch as usize >= span;
-    // Lines of `len` elements, `n` of them; a stride that is never used may be anything.
+    // `n` lines of `len` elements; a stride that is never used may have any value.
     let lies = |len: usize, n: usize, within: isize, between: isize| {
         let ld = if n <= 1 { len as isize } else { between };
         let fits = (len <= 1 || within == 1) && ld >= len as isize && ld >= 1;
         (fits && disjoint(ld as usize * (n - 1) + len)).then_some(ld as i64)
     };
     let batch = batch as i64;
-    // A row-major matrix is named as such even where both would do: a vector's strides then stay what they were.
+    // If both orders fit, row-major is used, so that the strides of vectors do not change.
     if let Some(ld) = lies(cols, rows, col, row) {
         return Some(Matrix { rows: cols as u64, cols: rows as u64, ld, batch, transposed: true });
     }
@@ -91,7 +91,7 @@ mod tests {
     use super::*;
     use ir::DType;
 
-    /// What cuBLASLt computes, by its documentation.
+    /// The computation of cuBLASLt, according to its documentation.
     fn call(g: &GemmCall, first: &[i64], second: &[i64], out: &mut [i64], (m, n, k): (usize, usize, usize)) {
         let check = |x: &Matrix, rows: usize, cols: usize| {
             let seen = if x.transposed { (x.cols, x.rows) } else { (x.rows, x.cols) };
@@ -121,7 +121,7 @@ mod tests {
         (base as isize + (0..3).map(|d| s[d] * at[d] as isize).sum::<isize>()) as usize
     }
 
-    /// The strided copy that packs and unpacks.
+    /// The strided copy to and from dense memory.
     fn copied(from: &[i64], base: usize, s: [isize; 3], to: &mut [i64], base_to: usize, t: [isize; 3], n: [usize; 3]) {
         for b in 0..n[0] {
             for i in 0..n[1] {
@@ -236,7 +236,7 @@ mod tests {
         assert_eq!(check(&Matmul { a: [42, 1, 6], ..plain.clone() }).dense, in_place);
         assert_eq!(check(&Matmul { b: [35, 1, 7], ..plain.clone() }).dense, in_place);
         assert_eq!(check(&Matmul { b: [0, 5, 1], ..plain.clone() }).dense, in_place);
-        // Heads of attention: rows of one head are rows of all heads apart.
+        // Attention heads: the rows of one head are interleaved with those of the others.
         assert_eq!(check(&Matmul { a: [7, 28, 1], ..plain.clone() }).dense, in_place);
         assert_eq!(check(&Matmul { a: [42, 0, 1], ..plain.clone() }).dense[0], Some([42, 7, 1]));
         assert_eq!(check(&Matmul { a: [0, 14, 2], ..plain }).dense[0], Some([0, 7, 1]));

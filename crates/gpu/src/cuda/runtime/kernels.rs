@@ -1,4 +1,4 @@
-//! Kernels by their text: compiled once, kept while there is room.
+//! The cache of kernels by source: each is compiled once, and kept up to a limit.
 
 use super::context::{Context, DriverHandle};
 use super::cubins::CubinCache;
@@ -11,23 +11,23 @@ use std::ffi::{CString, c_void};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
-/// Kernels of one source at most: a source is compiled by one thread.
+/// The maximum number of kernels in a source; one thread compiles a source.
 const PER_SOURCE: usize = 24;
-/// Threads that compile at once.
+/// The maximum number of compiling threads.
 const COMPILING: usize = 16;
-/// Kernels kept, besides those in use.
+/// The maximum number of cached kernels, besides those in use.
 const KEPT: usize = 4096;
 
 /// A kernel on the device.
 pub(crate) struct CudaFunction {
     pub(crate) raw: DriverHandle<cu::CUfunction>,
     pub(crate) entry: String,
-    /// Keeps the code there.
+    /// Keeps the module loaded.
     _module: Arc<CudaModule>,
 }
 
 impl CudaFunction {
-    /// Lets launches ask for more shared memory than every kernel gets.
+    /// Allows launches with more shared memory than the default limit.
     pub(crate) fn allow_shared(&self, context: &Context, bytes: u32) -> Result<()> {
         let attribute = cu::CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
         // SAFETY: the function is loaded.
@@ -36,7 +36,7 @@ impl CudaFunction {
     }
 }
 
-/// Code on the device.
+/// A loaded module.
 struct CudaModule {
     context: Arc<Context>,
     raw: DriverHandle<cu::CUmodule>,
@@ -67,7 +67,7 @@ impl Drop for CudaModule {
         if !self.context.enter_for_drop() {
             return;
         }
-        // SAFETY: nobody launches its kernels any more; those that still run are waited for.
+        // SAFETY: nothing launches its kernels any more; those that still run are waited for.
         unsafe {
             cu::cuCtxSynchronize();
             cu::cuModuleUnload(self.raw.0);
@@ -75,11 +75,11 @@ impl Drop for CudaModule {
     }
 }
 
-/// All kernels of a device.
+/// The cache of a device's kernels.
 pub(crate) struct Kernels {
     context: Arc<Context>,
     pub(crate) compiler: Compiler,
-    /// Stands before the kernels of every source.
+    /// The source text before the kernels of every source.
     prelude: &'static str,
     disk: CubinCache,
     state: Mutex<State>,
@@ -88,7 +88,7 @@ pub(crate) struct Kernels {
 #[derive(Default)]
 struct State {
     known: FxHashMap<String, Arc<CudaFunction>>,
-    /// Cubins that were read from disk, while kernels use them.
+    /// Cubins that were read from disk, as long as kernels use them.
     modules: FxHashMap<String, Weak<CudaModule>>,
     compiled: usize,
 }
@@ -97,19 +97,19 @@ impl Kernels {
     pub(crate) fn new(context: &Arc<Context>, prelude: &'static str) -> Result<Kernels> {
         let compiler = Compiler::open(context.capability)?;
         let (major, minor) = compiler.version;
-        // What stands before a kernel is a part of it.
+        // The hash of a kernel includes the prelude.
         let before = super::cubins::fnv(prelude.as_bytes(), 2);
         let world = format!("nvrtc {major}.{minor} {} {before:016x}", compiler.options().join(" "));
         let disk = CubinCache::new(CubinCache::folder(), world);
         Ok(Kernels { context: context.clone(), compiler, prelude, disk, state: Mutex::default() })
     }
 
-    /// How many are kept.
+    /// The number of cached kernels.
     pub(crate) fn len(&self) -> usize {
         self.lock().known.len()
     }
 
-    /// How many were compiled, rather than found on disk.
+    /// The number of kernels that were compiled, not loaded from disk.
     pub(crate) fn compiled(&self) -> usize {
         self.lock().compiled
     }
@@ -118,7 +118,7 @@ impl Kernels {
         self.state.lock().unwrap_or_else(|e| e.into_inner())
     }
 
-    /// The kernels of these texts, compiled if they must be. Equal texts are one kernel.
+    /// The kernels with these sources, compiled if necessary. Equal sources are one kernel.
     pub(crate) fn get(&self, texts: &[KernelSource]) -> Result<Vec<Arc<CudaFunction>>> {
         let mut s = self.lock();
         self.evict_unused(&mut s, texts);
@@ -149,7 +149,7 @@ impl Kernels {
         found.collect::<Option<Vec<_>>>().ok_or_else(|| Error::Internal("a kernel that was just compiled".into()))
     }
 
-    /// The sources of these kernels and what they are on the device, compiled side by side.
+    /// Compiles these groups of kernels in parallel; returns names and cubins.
     fn compile(&self, parts: &[Vec<&KernelSource>]) -> Vec<Result<(String, Vec<u8>)>> {
         let one = |part: &Vec<&KernelSource>| {
             let mut source = self.prelude.to_string();
@@ -193,7 +193,7 @@ impl Kernels {
         module.function(&entry).ok()
     }
 
-    /// Lets kernels go that no program uses, where there are too many.
+    /// Evicts kernels that no program uses, if there are too many.
     fn evict_unused(&self, s: &mut State, texts: &[KernelSource]) {
         if s.known.len() + texts.len() <= KEPT {
             return;
@@ -203,14 +203,14 @@ impl Kernels {
     }
 }
 
-/// Kernels as sources: one for each thread that can compile, about equally long, and none of too many kernels.
+/// Distributes kernels over sources: one for each compiling thread, of similar length, with a limited number of kernels.
 fn partition_for_compile<'a>(texts: &[&'a KernelSource], threads: usize) -> Vec<Vec<&'a KernelSource>> {
     let count = threads.clamp(1, COMPILING).max(texts.len().div_ceil(PER_SOURCE)).min(texts.len());
     let mut parts: Vec<(usize, Vec<&KernelSource>)> = vec![(0, Vec::new()); count];
     let mut order: Vec<&KernelSource> = texts.to_vec();
     order.sort_by_key(|t| std::cmp::Reverse(t.text.len()));
     for t in order {
-        // The longest ones first, each to who has the least.
+        // Longest first, each to the shortest source.
         let room = parts.iter_mut().filter(|(_, p)| p.len() < PER_SOURCE);
         if let Some((length, part)) = room.min_by_key(|(length, _)| *length) {
             *length += t.text.len();

@@ -1,4 +1,4 @@
-//! Program → something that runs on the device: kernels compiled, products planned, constants in memory.
+//! Loads a program on the device: compiles kernels, plans matrix products, uploads constants.
 
 use super::CudaState;
 use super::backend::device_caps;
@@ -27,21 +27,21 @@ use compiler::{DeviceBuffer, Error, Result};
 use ir::{Op, Type};
 use std::sync::{Arc, Mutex};
 
-/// The most loops inside each other.
+/// The maximum nesting of loops.
 pub(crate) const MAX_LEVELS: usize = 8;
 
-/// A step ready to run.
+/// A loaded step.
 pub(crate) enum LoadedStep {
     Kernel(Launch),
-    /// One after another.
+    /// Kernel launches in order.
     Kernels(Vec<Launch>),
     Product(Box<LoadedMatmul>),
-    /// An attention by cuDNN.
+    /// An attention with cuDNN.
     CudnnAttention(Box<LoadedCudnnAttention>),
     /// A product of fp8 codes.
     Fp8Matmul(Box<LoadedFp8Gemm>),
     Host(Box<HostFallback>),
-    /// With other ranks.
+    /// A collective with other ranks.
     Collective(Box<CollectiveStep>),
     Copy {
         from: BufferSlice,
@@ -65,7 +65,7 @@ pub(crate) enum LoadedStep {
     },
 }
 
-/// How often a loop runs.
+/// The trip count of a loop.
 pub(crate) enum LoadedTripCount {
     Exact(usize),
     Bounded { bound: usize, count: BufferSlice },
@@ -74,15 +74,15 @@ pub(crate) enum LoadedTripCount {
 
 /// A launch of a kernel.
 pub(crate) struct Launch {
-    /// Which of the program's functions.
+    /// The index of the function in the program.
     pub(crate) function: usize,
     pub(crate) blocks: u32,
     pub(crate) threads: u32,
-    /// Bytes of shared memory beyond what the kernel declares.
+    /// Dynamic shared memory in bytes.
     pub(crate) shared: u32,
     pub(crate) args: Vec<LaunchArgument>,
     pub(crate) sizes: Vec<i64>,
-    /// Results that must hold what operands hold, with their bytes: they are the same memory, or become equal first.
+    /// Operands and results that must share memory, with their bytes; if they do not, the operand is copied first.
     pub(crate) in_place_pairs: Vec<(BufferSlice, BufferSlice, usize)>,
     pub(crate) name: String,
 }
@@ -103,50 +103,50 @@ pub(crate) struct LoadedMatmul {
     pub(crate) how: MatmulStrategy,
 }
 
-/// How a product is computed.
+/// The implementation of a matrix product.
 pub(crate) enum MatmulStrategy {
-    /// There are no results.
+    /// The result has no elements.
     Empty,
-    /// The sum of nothing, over dense memory of so many bytes.
+    /// The contracted axis is empty: fills this many bytes of dense memory with zeros.
     ZeroFill(usize),
-    /// By cuBLASLt; with copies of A, B and C as needed, by their offsets in the run's scratch.
+    /// cuBLASLt; with copies of A, B and C where necessary, at offsets of the run's scratch.
     CublasLt { plan: Box<CublasLtPlan>, mapped: GemmMapping, copies: [Option<DenseCopy>; 3] },
-    /// By a kernel of ours for few rows.
+    /// A kernel of this crate for few rows.
     SkinnyMatmul {
         function: usize,
         few: SkinnyMatmul,
-        /// Nobody writes the large matrix while the program runs.
+        /// Whether the program does not write the large matrix.
         read_only: bool,
     },
-    /// By a kernel of ours.
+    /// A kernel of this crate.
     CustomKernel { function: usize },
 }
 
-/// Dense memory that stands for an operand of a product.
+/// A dense copy of an operand of a product.
 #[derive(Clone, Copy)]
 pub(crate) struct DenseCopy {
     pub(crate) offset: usize,
-    /// The strided copy.
+    /// The function of the strided copy.
     pub(crate) function: usize,
     pub(crate) sizes: [usize; 3],
     pub(crate) own: [isize; 3],
     pub(crate) dense: [isize; 3],
 }
 
-/// A program ready to run.
+/// A loaded program.
 pub(crate) struct LoadedProgram {
-    /// Before what they refer to, so that they go first.
+    /// Declared before the objects that it refers to, so that it is dropped first.
     pub(crate) recordings: Mutex<CudaGraphCache>,
     pub(crate) inner: Arc<CudaState>,
     pub(crate) program: Program,
     pub(crate) steps: Vec<LoadedStep>,
     pub(crate) functions: Vec<Arc<CudaFunction>>,
-    /// All constants in one buffer, and where in it each buffer of the program is.
+    /// All constants in one buffer, and the offset of each buffer of the program in it.
     pub(crate) constants: Option<CudaBuffer>,
     pub(crate) constant_at: Vec<usize>,
     pub(crate) arena_bytes: usize,
     pub(crate) scratch_at: usize,
-    /// How many launches a run is, where that is known before it runs and nothing is read back.
+    /// The number of launches of a run, if it is known in advance and nothing is read back.
     pub(crate) launches: Option<usize>,
 }
 
@@ -204,7 +204,7 @@ impl LoadedProgram {
     }
 }
 
-/// What kernels want of shared memory.
+/// The dynamic shared memory of kernels.
 fn shared_memory_limit(steps: &[LoadedStep]) -> Vec<(usize, u32)> {
     let one = |l: &Launch| (l.shared > 0).then_some((l.function, l.shared));
     let each = |s: &LoadedStep| match s {
@@ -223,7 +223,7 @@ fn shared_memory_limit(steps: &[LoadedStep]) -> Vec<(usize, u32)> {
     steps.iter().flat_map(each).collect()
 }
 
-/// How many launches steps are; none if that depends on data, or the host takes part.
+/// The number of launches of some steps; none if it depends on data, or steps run on the host.
 fn launches(steps: &[LoadedStep]) -> Option<usize> {
     let mut sum = 0usize;
     for s in steps {
@@ -241,33 +241,33 @@ fn launches(steps: &[LoadedStep]) -> Option<usize> {
     Some(sum)
 }
 
-/// The launches of an op that has templates on devices of a compute capability.
+/// The launches of an op that has templates for devices of a compute capability.
 pub(crate) fn claimed(capability: (i32, i32), op: &Op, args: &[Type]) -> Option<LaunchSequence> {
     let Op::Composite(c) = op else {
         let sorted = RadixSort::of(op, args).map(|r| r.routine());
         return sorted.or_else(|| CumulativeSum::of(op, args).map(|r| r.routine()));
     };
-    // Hopper's matrix instructions are no other's.
+    // The attention templates use matrix instructions that only Hopper has.
     if capability != (9, 0) {
         return None;
     }
     Some(CudaAttention::of(c, args)?.routine())
 }
 
-/// Whether the device has something of its own for an op, better than the kernels that it would become.
+/// Whether the device has a custom kernel for an op that is faster than the generated kernels.
 pub(crate) fn has_custom_kernel(capability: (i32, i32), op: &Op, args: &[Type]) -> bool {
     RowScatter::of(op, args).is_some() || Fp8Gemm::of(op, args).is_some() || claimed(capability, op, args).is_some()
 }
 
-/// What a kernel step becomes.
+/// The lowered form of a kernel step.
 pub(crate) struct LoweredKernel {
     pub(crate) grid: grid::GridKernel,
     pub(crate) text: KernelSource,
-    /// Operands, and results that must hold what they hold, with their bytes.
+    /// Operands and results that must share memory, with their bytes.
     pub(crate) over: Vec<(BufferSlice, BufferSlice, usize)>,
 }
 
-/// The grid of a kernel step and its text.
+/// The grid of a kernel step and its source.
 pub(crate) fn lowered(program: &Program, kernel: &Kernel, args: &[KernelArg]) -> Result<LoweredKernel> {
     if args.len() != kernel.buffers.len() {
         return Err(Error::Internal(format!(
@@ -304,7 +304,7 @@ fn is_full_buffer_pair(
     (ty == other).then(|| (from, to, ty.bytes()))
 }
 
-/// Whether nothing writes a place while its program runs.
+/// Whether no step writes a slice while its program runs.
 fn steady(program: &Program, p: &BufferSlice) -> bool {
     p.buffers().all(|b| match &program.buffers[b.0 as usize].kind {
         BufferKind::Constant(_) => true,
@@ -313,7 +313,7 @@ fn steady(program: &Program, p: &BufferSlice) -> bool {
     })
 }
 
-/// Whether a place is known to hold zeros and nothing else: one step writes its buffer, and writes zeros.
+/// Whether a slice is known to contain only zeros: one step writes its buffer, and writes zeros.
 fn is_known_zero(program: &Program, p: &BufferSlice) -> bool {
     let BufferRef::Fixed(id) = p.buffer else { return false };
     match &program.buffers[id.0 as usize].kind {
@@ -357,7 +357,7 @@ struct Loader<'a> {
     inner: &'a Arc<CudaState>,
     program: &'a Program,
     texts: Vec<KernelSource>,
-    /// Bytes of scratch that the neediest step wants: steps follow each other.
+    /// The maximum scratch bytes of a step; steps reuse the same scratch.
     scratch: usize,
 }
 
@@ -424,7 +424,7 @@ impl Loader<'_> {
         })
     }
 
-    /// A collective on the device, where it has a way to the others.
+    /// A collective on the device, if it has a device communicator.
     fn load_collective(
         &mut self,
         op: &Op,
@@ -470,7 +470,7 @@ impl Loader<'_> {
         LoadedStep::Kernels(routine.calls.into_iter().map(launch).collect())
     }
 
-    /// An attention by cuDNN, where that is quicker than the template and has a plan.
+    /// An attention with cuDNN, if that is faster than the template and has a plan.
     fn load_cudnn_attention(
         &mut self,
         op: &Op,
@@ -499,7 +499,7 @@ impl Loader<'_> {
         let none = || Error::Internal(format!("cuBLASLt has nothing for {narrow:?}, which was claimed"));
         let blas = self.inner.blas.as_ref().ok_or_else(none)?;
         let places = [&args[0].0, &args[1].0, out];
-        // What doesn't lie as cuBLASLt wants it goes through memory that does.
+        // Operands with strides that cuBLASLt does not support are copied to dense memory.
         let (mut copies, mut scratch) = ([None; 3], 0);
         for ((copy, place), bytes) in copies.iter_mut().zip(places).zip(narrow.bytes()) {
             if aligned(self.program, place, ALIGN) < transpose::TRANSPOSE_MULTIPLE {

@@ -7,7 +7,7 @@ use compiler::{DeviceBuffer, Error, Fence, ReadFuture, Result};
 use std::any::Any;
 use std::sync::Arc;
 
-/// Reads of more than this are done piece by piece, at once.
+/// The maximum bytes of an asynchronous read; larger ones are synchronous, in pieces.
 const LATER: usize = 256 << 20;
 
 /// Memory on a GPU, from its pool.

@@ -1,4 +1,4 @@
-//! Programs on NVIDIA GPUs.
+//! The runtime for programs on NVIDIA GPUs.
 
 mod aot;
 mod backend;
@@ -33,12 +33,12 @@ pub use pool::MemoryStats;
 
 use crate::grid;
 
-/// What stands before the kernels of every source.
+/// The source text before the kernels of every source.
 fn prelude() -> &'static str {
     super::PRELUDE
 }
 
-/// The text of a kernel. Its name follows from the text, so equal kernels are one, whatever the programs call them.
+/// The source of a kernel. Its name is derived from the source, so equal kernels of different programs are shared.
 fn text(grid: &grid::GridKernel) -> strided_copy::KernelSource {
     const NAME: &str = "name_of_the_kernel";
     let nameless = grid::GridKernel { name: String::new(), ..grid.clone() };

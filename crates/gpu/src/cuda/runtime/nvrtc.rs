@@ -8,7 +8,7 @@ use std::ffi::{CStr, CString, c_char};
 
 /// The compiler, for one kind of device.
 pub(crate) struct Compiler {
-    /// `sm_90a`.
+    /// The architecture, such as `sm_90a`.
     pub(crate) arch: String,
     pub(crate) version: (i32, i32),
 }
@@ -30,19 +30,19 @@ impl Compiler {
                 version.0, version.1
             )));
         }
-        // What only Hopper has is asked for by this name.
+        // The suffix enables instructions that only Hopper has.
         let feature = if own == 90 { "a" } else { "" };
         Ok(Compiler { arch: format!("sm_{own}{feature}"), version })
     }
 
-    /// What kernels are compiled with.
+    /// The compiler options.
     pub(crate) fn options(&self) -> Vec<String> {
         let mut all: Vec<String> = crate::cuda::FLAGS.iter().map(ToString::to_string).collect();
         all.extend(["--minimal".into(), format!("--gpu-architecture={}", self.arch)]);
         all
     }
 
-    /// Compiles a source; an error shows what the compiler said, with the lines it means.
+    /// Compiles a source; an error contains the compiler's log, with the source lines that it refers to.
     pub(crate) fn compile(&self, source: &str) -> Result<Vec<u8>> {
         let text = CString::new(source).map_err(|_| Error::Internal("a kernel's text with a NUL".into()))?;
         let mut program = std::ptr::null_mut();
@@ -139,7 +139,7 @@ fn describe(code: Code) -> String {
     unsafe { CStr::from_ptr(text) }.to_string_lossy().to_string()
 }
 
-/// The lines that a log names, as `kernels.cu(12)`.
+/// The source lines that a log refers to, as in `kernels.cu(12)`.
 fn quoted(source: &str, log: &str) -> String {
     let lines: Vec<&str> = source.lines().collect();
     let mut named: Vec<usize> = log

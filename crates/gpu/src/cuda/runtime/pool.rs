@@ -1,38 +1,38 @@
-//! Memory that is taken and given back often.
+//! A caching memory allocator.
 //!
-//! A block that is given back may still be in use by work that is under way. It goes to whoever asks next, and that one's
-//! work comes later in the device's one queue: order is all the care that reuse needs.
+//! Work in progress may still use a block that was freed. The block is reused for the next allocation, whose
+//! work is later in the device's only queue: this order makes reuse safe.
 
 use super::size_classes::{ALIGN, size_class};
 use compiler::{Error, Result};
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 
-/// Blocks up to this size are cut from slabs.
+/// Blocks up to this size are parts of slabs.
 const SMALL: usize = 64 << 10;
 const SLAB: usize = 2 << 20;
 
-/// Where a pool gets memory.
+/// The memory source of a pool.
 pub(crate) trait MemorySource {
-    /// Memory at a multiple of [`ALIGN`]; none if there is no more.
+    /// Allocates memory at a multiple of [`ALIGN`]; none if the device is out of memory.
     fn take(&self, bytes: usize) -> Result<Option<u64>>;
 
-    /// Gives memory back that nothing uses any more.
+    /// Frees memory that nothing uses any more.
     fn give(&self, address: u64);
 
-    /// Waits until nothing uses what was given back to the pool.
+    /// Waits until nothing uses the blocks that were freed to the pool.
     fn synchronize(&self) -> Result<()>;
 }
 
-/// Memory from a pool, to be given back to it.
+/// Memory from a pool, which must be freed to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Block {
     pub(crate) address: u64,
-    /// Its whole size.
+    /// The size in bytes.
     pub(crate) bytes: usize,
 }
 
-/// The pool.
+/// The allocator.
 pub(crate) struct Pool {
     state: Mutex<State>,
     hint: &'static str,
@@ -40,25 +40,25 @@ pub(crate) struct Pool {
 
 #[derive(Default)]
 struct State {
-    /// By size, the last one given back on top.
+    /// The free blocks by size, the most recently freed one last.
     free: BTreeMap<usize, Vec<u64>>,
     slabs: Vec<u64>,
     usage: MemoryStats,
 }
 
-/// How much memory there is.
+/// The memory statistics of a pool.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MemoryStats {
-    /// Bytes in use.
+    /// Allocated bytes.
     pub allocated_bytes: usize,
-    /// Bytes taken from the driver.
+    /// Bytes reserved from the driver.
     pub reserved_bytes: usize,
-    /// The most that was in use at once.
+    /// The maximum of the allocated bytes.
     pub peak_allocated_bytes: usize,
 }
 
 impl Pool {
-    /// `hint` is what to do when there is no more.
+    /// `hint` is the remedy in out-of-memory errors.
     pub(crate) fn new(hint: &'static str) -> Pool {
         Pool { state: Mutex::default(), hint }
     }
@@ -67,11 +67,11 @@ impl Pool {
         self.state.lock().unwrap_or_else(|e| e.into_inner())
     }
 
-    /// A block of at least so many bytes.
+    /// Allocates a block of at least this many bytes.
     pub(crate) fn take(&self, bytes: usize, source: &dyn MemorySource) -> Result<Block> {
         let size = size_class(bytes);
         let mut s = self.state();
-        // A somewhat larger block that is there beats a new one.
+        // A slightly larger free block is better than a new one.
         let most = if size <= SMALL { size } else { size.saturating_add(size / 4) };
         let there = s.free.range(size..=most).next().map(|(size, _)| *size);
         if let Some(bytes) = there
@@ -96,7 +96,7 @@ impl Pool {
         Ok(s.lent(Block { address, bytes: size }))
     }
 
-    /// New memory; where there is none, what is free is given back to the driver first.
+    /// Allocates new memory; if there is none, returns free blocks to the driver first.
     fn from_source(&self, s: &mut State, bytes: usize, asked: usize, source: &dyn MemorySource) -> Result<u64> {
         let fail = || Error::OutOfMemory { bytes: asked, hint: self.hint };
         if bytes > isize::MAX as usize {
@@ -112,19 +112,19 @@ impl Pool {
         Ok(address)
     }
 
-    /// Takes a block back.
+    /// Frees a block.
     pub(crate) fn give(&self, block: Block) {
         let mut s = self.state();
         s.usage.allocated_bytes -= block.bytes;
         s.free.entry(block.bytes).or_default().push(block.address);
     }
 
-    /// Gives what is free back to the driver, and says how many bytes.
+    /// Returns free blocks to the driver, and returns their bytes.
     pub(crate) fn release(&self, source: &dyn MemorySource) -> Result<usize> {
         self.state().release(source)
     }
 
-    /// Gives everything back; nothing may be lent any more, or it is gone.
+    /// Returns all memory; no block may be in use, unless the context is lost.
     pub(crate) fn clear(&self, source: &dyn MemorySource) {
         let mut s = self.state();
         for (size, list) in std::mem::take(&mut s.free) {
@@ -148,7 +148,7 @@ impl State {
         block
     }
 
-    /// Small blocks stay: their slabs are seldom free as a whole.
+    /// Small blocks are kept, because their slabs are seldom completely free.
     fn release(&mut self, source: &dyn MemorySource) -> Result<usize> {
         if !self.free.keys().any(|size| *size > SMALL) {
             return Ok(0);
@@ -170,7 +170,7 @@ mod tests {
     use super::*;
     use std::cell::{Cell, RefCell};
 
-    /// Memory of a fixed size, handed out from one end.
+    /// Memory of a fixed size, allocated linearly.
     struct Card {
         left: Cell<usize>,
         next: Cell<u64>,

@@ -1,8 +1,9 @@
-//! `scatter_add` of rows: the gradient of an embedding. On the device, and in the order of the updates: two runs give the same
-//! bits, and those are the reference's.
+//! `scatter_add` of rows: the gradient of an embedding. It is deterministic and adds updates in order: two runs give the same
+//! bits, which are those of the reference.
 //!
-//! The updates of each row are counted, and where each row's list begins is a running sum; then every update goes into its row's
-//! list, in any order. Whoever adds up a row first puts its list in order: a short one by counting, a long one as bits of a map.
+//! The updates of each row are counted, and a prefix sum gives the start of each row's list; then every update is appended to
+//! its row's list, in any order. The block that sums a row first sorts its list: a short list by counting, a long one with a
+//! bitmap.
 
 use super::load::{Launch, LaunchArgument};
 use super::strided_copy::{KernelSource, conversion, storage};
@@ -11,18 +12,18 @@ use ir::ops::scatter::ScatterMode;
 use ir::ops::{Scatter, ScatterKind};
 use ir::{DType, Op, Type};
 
-/// Threads of a block that counts or places.
+/// The threads of a block that counts or places updates.
 const PLACING: u32 = 256;
-/// Threads of the block that sums up the counts.
+/// The threads of the block that computes the prefix sum.
 const SUMMING: u32 = 1024;
-/// Threads that add up a row.
+/// The threads that sum a row.
 const ADDING: u32 = 256;
-/// Updates of a row that are put in order by counting.
+/// The maximum number of updates of a row that are sorted by counting.
 const SHORT: u32 = 1024;
-/// Updates that the bits of a map stand for.
+/// The number of updates that a bitmap covers.
 const MAP: u32 = 1 << 17;
 
-/// Rows of `width` elements added to a table of `rows`, by `count` ids.
+/// Rows of `width` elements, added to a table of `rows` at `count` indices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct RowScatter {
     rows: usize,
@@ -34,7 +35,7 @@ pub(super) struct RowScatter {
 }
 
 impl RowScatter {
-    /// What a scatter is, if it is one of rows.
+    /// The row scatter of an op, if it is one.
     pub(super) fn of(op: &Op, args: &[Type]) -> Option<RowScatter> {
         let Op::Scatter(Scatter { kind: ScatterKind::Add, dims, mode }) = op else { return None };
         let [table, ids, updates] = args else { return None };
@@ -63,7 +64,7 @@ impl RowScatter {
         })
     }
 
-    /// Bytes of scratch: where each row's list ends, and the lists.
+    /// The bytes of scratch: the end of each row's list, and the lists.
     pub(super) fn scratch(&self) -> usize {
         4 * (self.rows + self.count)
     }
@@ -105,7 +106,8 @@ impl RowScatter {
         ]
     }
 
-    /// Counts the updates of each row, or puts each one into its row's list. Arguments: ids, ends, lists, then i64: rows, count.
+    /// Counts the updates of each row, or appends each update to its row's list. Arguments: indices, ends, lists, then i64:
+    /// rows, count.
     fn counting(&self, place: bool) -> KernelSource {
         let id = if self.ids == DType::I64 { "long long" } else { "int" };
         let mode = if self.clip { "clip" } else { "drop" };
@@ -132,8 +134,8 @@ impl RowScatter {
         KernelSource { entry, text }
     }
 
-    /// Arguments: table, updates, out, ends, lists, then i64: rows, width. Sums are rounded after each addition, as the
-    /// reference's are.
+    /// Arguments: table, updates, out, ends, lists, then i64: rows, width. Sums are rounded after each addition, like
+    /// the reference's.
     fn adding(&self) -> KernelSource {
         let entry = format!("rows_add_{}", self.dtype);
         let (load, store) = conversion(self.dtype);
@@ -208,7 +210,7 @@ extern "C" __global__ void __launch_bounds__({ADDING}) {entry}(const {kept}* tab
     }
 }
 
-/// Arguments: ends, then i64: rows, nothing.
+/// Arguments: ends, then i64: rows, unused.
 fn clearing() -> KernelSource {
     let entry = String::from("rows_clear");
     let text = format!(
@@ -221,7 +223,7 @@ fn clearing() -> KernelSource {
     KernelSource { entry, text }
 }
 
-/// Counts become where lists begin, and grow to where they end as updates are placed. Arguments: ends, then i64: rows, nothing.
+/// Turns counts into the starts of lists, which become their ends as updates are placed. Arguments: ends, then i64: rows, unused.
 fn summing() -> KernelSource {
     let entry = String::from("rows_sum");
     let text = format!(

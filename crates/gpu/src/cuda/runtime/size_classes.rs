@@ -1,9 +1,9 @@
 //! Size classes of pooled memory.
 
-/// Every block starts at a multiple of this, and has a multiple of it: what the driver's own allocations give.
+/// The alignment of every block and its size, which equals that of the driver's allocations.
 pub(crate) const ALIGN: usize = 256;
 
-/// The size that a block of this many bytes is given: at most an eighth more, or [`ALIGN`].
+/// The size of a block for this many bytes: at most an eighth more, or [`ALIGN`].
 pub(crate) fn size_class(bytes: usize) -> usize {
     let bytes = bytes.max(1);
     let step = match bytes.ilog2() {

@@ -1,16 +1,16 @@
-//! A ring of staging memory: parts are handed out in order and come free in order.
+//! A ring buffer of staging memory: parts are allocated and freed in order.
 
 use std::collections::VecDeque;
 
-/// Parts start at multiples of this.
+/// The alignment of parts.
 const ALIGN: usize = 64;
 
-/// Which bytes of a ring are in use, each part until its ticket has passed.
+/// The used ranges of a ring buffer, each with a ticket that tells when it may be reused.
 pub(crate) struct StagingRing<T> {
     capacity: usize,
-    /// Where the next part starts.
+    /// The start of the next part.
     head: usize,
-    /// In order; each reaches from its start up to its end.
+    /// The parts in order, as (start, end, ticket).
     parts: VecDeque<(usize, usize, T)>,
 }
 
@@ -19,11 +19,11 @@ impl<T> StagingRing<T> {
         StagingRing { capacity, head: 0, parts: VecDeque::new() }
     }
 
-    /// Where a part of this size can start; none if the oldest parts are in its way.
+    /// The start of a new part of this size; none if older parts occupy the space.
     pub(crate) fn find_space(&self, bytes: usize) -> Option<usize> {
         debug_assert!(bytes <= self.capacity);
         let Some(&(tail, ..)) = self.parts.front() else { return Some(0) };
-        // Behind the last part, up to the ring's end or to the oldest part; else from the ring's start.
+        // After the last part, up to the ring's end or to the oldest part; else from the ring's start.
         let wrapped = self.head <= tail;
         let end = if wrapped { tail } else { self.capacity };
         if self.head + bytes <= end {
@@ -32,10 +32,10 @@ impl<T> StagingRing<T> {
         (!wrapped && bytes <= tail).then_some(0)
     }
 
-    /// Marks a part that [`Ring::fit`] gave as in use.
+    /// Marks the part that [`StagingRing::find_space`] returned as used.
     pub(crate) fn reserve(&mut self, start: usize, bytes: usize, ticket: T) {
         let end = (start + bytes).next_multiple_of(ALIGN).min(self.capacity);
-        // An empty ring has its head at its tail: a part that fills it must not look like that.
+        // An empty ring has its head at its tail; a part that fills the ring must be distinguishable from that.
         self.head = end;
         self.parts.push_back((start, end, ticket));
     }

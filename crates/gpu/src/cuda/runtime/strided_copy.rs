@@ -1,20 +1,20 @@
-//! Kernels of our own that no program brings: strided copies, and products that cuBLASLt doesn't take.
+//! Kernels that are not generated from programs: strided copies, and products that cuBLASLt does not support.
 
 use ir::DType;
 
-/// A kernel as text.
+/// The source of a kernel.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct KernelSource {
-    /// Its name in the text.
+    /// Its name in the source.
     pub(crate) entry: String,
     pub(crate) text: String,
 }
 
-/// Threads of a block of these kernels.
+/// The threads of a block of these kernels.
 pub(crate) const THREADS: u32 = 256;
 
 /// `to[b, i, j] = from[b, i, j]` for elements of 1, 2, 4 or 8 bytes. Arguments: to, from, then i64: the sizes, the strides of
-/// `to`, the strides of `from`. Threads of a block take neighbours along `j`.
+/// `to`, the strides of `from`. Threads of a block process adjacent elements along `j`.
 pub(crate) fn strided_copy(size: usize) -> KernelSource {
     let ty = match size {
         1 => "unsigned char",
@@ -43,7 +43,7 @@ pub(crate) fn strided_copy(size: usize) -> KernelSource {
 }
 
 /// `c[b, i, j] = Σ a[b, i, l]·b[b, l, j]`, summed in order. Arguments: a, b, c, then i64: batch, m, n, k and the strides of
-/// a, b and c. One thread an element: for what cuBLASLt refuses, not for speed.
+/// a, b and c. It uses one thread per element and is not optimized; it is the fallback for cuBLASLt.
 pub(crate) fn product(dtype: DType, out: DType) -> KernelSource {
     let entry = format!("product_{dtype}_{out}");
     let sum = if dtype == DType::F64 { "double" } else { "float" };
@@ -86,14 +86,14 @@ pub(super) fn storage(d: DType) -> &'static str {
     }
 }
 
-/// From and to what sums are made in.
+/// The conversions from a dtype to the accumulator type and back.
 pub(super) fn conversion(d: DType) -> (&'static str, &'static str) {
     match d {
         DType::F16 => (
             r#"float y; asm("cvt.f32.f16 %0, %1;" : "=f"(y) : "h"(x)); return y;"#,
             r#"unsigned short y; asm("cvt.rn.f16.f32 %0, %1;" : "=h"(y) : "f"(x)); return y;"#,
         ),
-        // To the nearest, ties to even; a NaN stays one.
+        // To nearest, ties to even; NaN stays NaN.
         DType::BF16 => (
             r#"float y; asm("mov.b32 %0, %1;" : "=f"(y) : "r"((unsigned int)x << 16)); return y;"#,
             r#"unsigned int y; asm("mov.b32 %0, %1;" : "=r"(y) : "f"(x));
@@ -104,7 +104,7 @@ pub(super) fn conversion(d: DType) -> (&'static str, &'static str) {
     }
 }
 
-/// Blocks for so many elements.
+/// The number of blocks for this many elements.
 pub(crate) fn blocks(elements: usize) -> u32 {
     elements.div_ceil(THREADS as usize).min(1 << 16) as u32
 }

@@ -1,4 +1,5 @@
-//! What a lane does by itself: loads, stores and arithmetic, several elements at a time, in 32 bits where ranges prove that they fit.
+//! Emits the statements of a lane: loads, stores and arithmetic, several elements at a time, in 32 bits if ranges prove that
+//! they fit.
 
 use super::{Copies, Emit};
 use crate::grid::{AddressSpace, Index, Op, Stmt};
@@ -20,7 +21,7 @@ impl Emit<'_, '_> {
 
     pub(super) fn let_op(&mut self, dst: Reg, op: &loops::Op) {
         let mut copies = self.needed(op);
-        // A test that neighbours share is made once.
+        // A test that is equal for adjacent elements is computed once.
         let test = copies > 1 && self.facts.kernel.regs[dst.0 as usize] == DType::Bool;
         if test && self.along.is_some_and(|v| self.facts.uniform(dst, v, self.copies as i64)) {
             copies = 1;
@@ -31,7 +32,7 @@ impl Emit<'_, '_> {
         self.values[dst.0 as usize] = (0..copies).map(|j| self.op(dst, op, j)).collect();
     }
 
-    /// How many registers the value of an op takes: one where all elements of a lane have the same.
+    /// The number of registers for the value of an op: one if all elements of a lane have the same value.
     fn needed(&self, op: &loops::Op) -> usize {
         let mut most = op.operands().map(|r| self.values[r.0 as usize].len()).max().unwrap_or(1);
         if let loops::Op::Index(i) | loops::Op::Load { index: i, .. } = op {
@@ -61,7 +62,7 @@ impl Emit<'_, '_> {
         let d = self.memory[buf.0 as usize].dtype;
         let regs: Copies = (0..copies).map(|_| self.reg(d)).collect();
         let other = mask.map_or(Scalar::zero(d), |m| m.1);
-        // Copies of a load are neighbours: the shape takes several elements at a time only where they are.
+        // The copies of a load are adjacent elements: the shape has several elements per lane only in that case.
         let one = mask.is_none_or(|(m, _)| self.values[m.0 as usize].len() == 1);
         let wide = copies > 1 && one && self.neighbours(index);
         let each = if wide { copies } else { 1 };
@@ -100,7 +101,7 @@ impl Emit<'_, '_> {
         }
     }
 
-    /// Whether elements of a lane are neighbours at this index.
+    /// Whether the elements of a lane are adjacent at this index.
     fn neighbours(&self, index: &loops::Index) -> bool {
         let form = self.facts.index_form(index);
         let along = |v: &(compiler::loops::index_analysis::IndexVar, i64)| match v.0 {
@@ -110,7 +111,7 @@ impl Emit<'_, '_> {
         form.is_some_and(|f| f.terms.into_iter().filter(along).map(|(_, s)| s).eq([1]))
     }
 
-    /// Memory of all teams is touched by those that have a row.
+    /// The mask of an access: memory that all teams share is accessed only by teams that have a row.
     pub(super) fn live_mask(&mut self, buf: Buf, own: Option<Reg>) -> Option<Reg> {
         let global = matches!(self.memory[buf.0 as usize].space, AddressSpace::Global(_));
         let live = self.live.filter(|_| global);
@@ -162,12 +163,12 @@ impl Emit<'_, '_> {
         out
     }
 
-    /// Whether an i64 register of the kernel is an i32 here.
+    /// Whether an i64 register of the kernel is emitted as an i32.
     fn narrow(&self, r: Reg) -> bool {
         self.facts.kernel.regs[r.0 as usize] == DType::I64 && self.facts.regs[r.0 as usize].range.fits_i32()
     }
 
-    /// One copy of a value that is not a load.
+    /// Emits one copy of a value that is not a load.
     fn op(&mut self, dst: Reg, op: &loops::Op, j: usize) -> Reg {
         let d = self.facts.kernel.regs[dst.0 as usize];
         let narrow = self.narrow(dst);
@@ -187,7 +188,7 @@ impl Emit<'_, '_> {
         if !of_wide && d != DType::I64 {
             return self.arith(d, with_operands(op, &args));
         }
-        // Integers of 64 bits that fit into 32 are computed there.
+        // 64-bit integers that fit in 32 bits are computed in 32 bits.
         let small = args.iter().all(|r| self.dtype(*r) != DType::I64);
         let exact = match op {
             loops::Op::Compare(..) => true,
@@ -222,7 +223,7 @@ impl Emit<'_, '_> {
     }
 }
 
-/// The same op on other registers.
+/// The same op with other registers.
 fn with_operands(op: &loops::Op, args: &[Reg]) -> loops::Op {
     match (op, args) {
         (loops::Op::Unary(op, _), &[x]) => loops::Op::Unary(*op, x),

@@ -1,17 +1,17 @@
-//! The statements of a grid as a list with jumps, so that a thread can stop anywhere and go on later.
+//! The statements of a grid as a list with jumps, so that a thread can be suspended and resumed anywhere.
 
 use crate::grid::{Loop, Reg, Scope, Stmt};
 
 pub(super) enum Code<'a> {
-    /// A statement without others inside.
+    /// A statement without nested statements.
     Run(&'a Stmt),
     Enter(&'a Loop),
-    /// Leaves the loop when it is done.
+    /// Leaves the loop when it is finished.
     Test {
         of: &'a Loop,
         exit: usize,
     },
-    /// Goes back to the test.
+    /// Jumps back to the test.
     Next {
         of: &'a Loop,
         test: usize,

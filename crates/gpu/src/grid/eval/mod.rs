@@ -1,8 +1,8 @@
-//! The evaluator of grids: every thread of every block, in an order drawn by lot, with a record of who touched what.
+//! The interpreter of grids: runs every thread of every block, in a random order, and records all memory accesses.
 //!
-//! It finds races (between threads of a block that no barrier separates, and between blocks), accesses out of bounds or across
-//! alignment, reads of private memory that nothing wrote, indices that don't fit into their width, and threads that wait
-//! where others never come.
+//! It finds races (between threads of a block without a barrier in between, and between blocks), accesses that are out of bounds or
+//! misaligned, reads of uninitialized private memory, indices that overflow their width, and barriers that not all threads
+//! reach.
 
 mod code;
 mod shadow;
@@ -12,7 +12,7 @@ use code::{Code, flatten};
 use ir::{DType, Scalar};
 use shadow::{Shadow, ThreadEpoch};
 
-/// Why a grid could not be evaluated, or must not run.
+/// The error of an evaluation.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[expect(missing_docs, reason = "the messages are the documentation")]
 pub enum EvalError {
@@ -44,11 +44,11 @@ fn verb(write: bool) -> &'static str {
 /// What a pointer argument points to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct View {
-    /// Which of the regions.
+    /// The index of the region.
     pub region: usize,
-    /// First byte.
+    /// The first byte.
     pub offset: usize,
-    /// How many bytes.
+    /// The number of bytes.
     pub bytes: usize,
 }
 
@@ -59,17 +59,17 @@ impl View {
     }
 }
 
-/// How a grid is launched.
+/// The parameters of a launch.
 #[derive(Clone, Copy, Debug)]
 pub struct Launch<'a> {
-    /// Size arguments.
+    /// The size arguments.
     pub sizes: &'a [i64],
-    /// Draws the order of blocks and threads.
+    /// The seed of the random order of blocks and threads.
     pub seed: u64,
 }
 
-/// Runs a grid over regions of memory. `args` says where each `Global` argument is, in order; memory for `Spill` arguments is made
-/// here.
+/// Runs a grid over regions of memory. `args` has the view of each `Global` argument, in order; memory for `Spill` arguments is
+/// allocated here.
 pub fn eval(k: &GridKernel, regions: &mut [&mut [u8]], args: &[View], launch: Launch<'_>) -> Result<(), EvalError> {
     let arguments = |what, expected, found| {
         if expected == found { Ok(()) } else { Err(EvalError::Arguments { what, expected, found }) }
@@ -88,7 +88,7 @@ pub fn eval(k: &GridKernel, regions: &mut [&mut [u8]], args: &[View], launch: La
     Ok(())
 }
 
-/// Numbers drawn by lot (SplitMix64).
+/// A pseudo-random generator (SplitMix64).
 struct SplitMix64(u64);
 
 impl SplitMix64 {
@@ -109,7 +109,7 @@ impl SplitMix64 {
     }
 }
 
-/// Where an element is: a region of the caller's, or one made here.
+/// All memory: regions of the caller, and those allocated here.
 struct Memories<'a, 'b> {
     k: &'a GridKernel,
     outer: &'a mut [&'b mut [u8]],
@@ -146,7 +146,7 @@ impl<'a, 'b> Memories<'a, 'b> {
                 AddressSpace::Shared(n) => n * m.dtype.size(),
             };
             views.push(View::whole_region(outer.len() + own.len(), bytes));
-            // What it holds at first is anything.
+            // Its initial contents are undefined.
             own.push(vec![0xA5; bytes]);
             units.push(m.dtype.size());
         }
@@ -155,7 +155,7 @@ impl<'a, 'b> Memories<'a, 'b> {
         Ok(Memories { k, outer, own, shadows, views })
     }
 
-    /// Shared arrays are new for each block.
+    /// Resets the shared arrays for a new block.
     fn start_block(&mut self) {
         for (m, v) in self.k.memory.iter().zip(&self.views) {
             if let AddressSpace::Shared(_) = m.space {
@@ -170,7 +170,7 @@ impl<'a, 'b> Memories<'a, 'b> {
         if region < n { &mut *self.outer[region] } else { &mut self.own[region - n] }
     }
 
-    /// The bytes of some elements, after checking that this thread may touch them.
+    /// The bytes of some elements, after checking that this thread may access them.
     fn at(
         &mut self,
         buf: Buf,
@@ -209,7 +209,7 @@ impl<'a, 'b> Memories<'a, 'b> {
 struct Thread {
     pc: usize,
     regs: Vec<Scalar>,
-    /// How many barriers of its subgroup it has passed.
+    /// The number of barriers of its subgroup that it has passed.
     passed: u32,
 }
 
@@ -219,7 +219,7 @@ struct Block<'a> {
     sizes: &'a [i64],
     block: u32,
     blocks: u32,
-    /// How many barriers of the block were passed.
+    /// The number of barriers of the block that were passed.
     epoch: u32,
     threads: Vec<Thread>,
 }
@@ -248,7 +248,7 @@ impl<'a> Block<'a> {
         }
     }
 
-    /// Lets those go on who have all come to one place; says whether there were any.
+    /// Resumes the threads of a barrier that all of them have reached; returns whether there were any.
     fn release_barrier(&mut self) -> Result<bool, EvalError> {
         let group = self.k.subgroup_size as usize;
         let mut moved = false;
@@ -258,7 +258,7 @@ impl<'a> Block<'a> {
             let together = self.threads[own.clone()].iter().position(|t| t.pc != pc);
             let waits = |c: &Code<'_>| matches!(c, Code::Exchange { .. } | Code::Barrier(Scope::Subgroup));
             if let Some(other) = together {
-                // A subgroup whose threads stand at several places can't go on if one of these is its own.
+                // A subgroup whose threads are at different positions cannot continue if one of these is a subgroup barrier.
                 if self.threads[own].iter().any(|t| waits(&self.code[t.pc])) {
                     let (first, second) = (start as u32, (start + other) as u32);
                     return Err(EvalError::Diverged { block: self.block, first, second });
@@ -342,7 +342,7 @@ impl<'a> Block<'a> {
                     }
                 }
                 Code::Next { of, test } => {
-                    // All at once: a `next` may be another value's `phi`.
+                    // All are read before any is written: a `next` may be the `phi` of another value.
                     let next: Vec<Scalar> = of.carried.iter().map(|c| th.regs[reg(&c.next)]).collect();
                     of.carried.iter().zip(next).for_each(|(c, v)| th.regs[reg(&c.phi)] = v);
                     let (var, step) = (th.regs[reg(&of.var)], th.regs[reg(&of.step)].to_i64());

@@ -1,20 +1,20 @@
-//! Who touched each byte of a region.
+//! Shadow memory: records which threads accessed each byte of a region.
 
 use std::ops::Range;
 
-/// A thread at a time between barriers.
+/// A thread in the interval between two barriers.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct ThreadEpoch {
     pub(super) block: u32,
     pub(super) thread: u32,
-    /// Barriers of the block before.
+    /// The number of block barriers before it.
     pub(super) epoch: u32,
-    /// Barriers of the subgroup before.
+    /// The number of subgroup barriers before it.
     pub(super) passed: u32,
 }
 
 impl ThreadEpoch {
-    /// Whether this comes before `next` for sure.
+    /// Whether this access is ordered before `next` by a barrier.
     fn before(self, next: ThreadEpoch, subgroup: u32) -> bool {
         let same_group = self.thread / subgroup == next.thread / subgroup;
         self.block == next.block
@@ -25,7 +25,7 @@ impl ThreadEpoch {
 #[derive(Clone, Default)]
 struct Cell {
     writer: Option<ThreadEpoch>,
-    /// Two readers tell as much as all: from two subgroups, so that no writer is safe from both; or else the two latest.
+    /// Two readers are sufficient: from two subgroups, so that every later writer races with one of them; otherwise the two latest.
     readers: [Option<ThreadEpoch>; 2],
     /// A block that read it, and whether another one did.
     read_by: Option<ThreadEpoch>,
@@ -47,8 +47,8 @@ impl Cell {
         let fresh = |r: &Option<ThreadEpoch>| r.is_some_and(|r| r.block == who.block && r.epoch == who.epoch);
         let group = |r: &Option<ThreadEpoch>| r.map(|r| r.thread / subgroup);
         let own = Some(who.thread / subgroup);
-        // Its own place, an outdated one, one of its subgroup from before the last barrier, or that of one of two from one
-        // other subgroup.
+        // Reuse the thread's own slot, an outdated one, one of its subgroup from before the last barrier, or one of two slots of
+        // the same other subgroup.
         let slot = self.readers.iter().position(|r| r.is_some_and(|r| r.thread == who.thread)).or_else(|| {
             self.readers.iter().position(|r| !fresh(r)).or_else(|| {
                 let old = |r: &Option<ThreadEpoch>| group(r) == own && r.is_some_and(|r| r.passed < who.passed);
@@ -86,14 +86,14 @@ impl Cell {
     }
 }
 
-/// Who touched what of a region.
+/// The shadow memory of a region.
 pub(super) struct Shadow {
     unit: usize,
     cells: Vec<Cell>,
 }
 
 impl Shadow {
-    /// For so many bytes, which are touched in multiples of `unit`.
+    /// Shadow memory for this many bytes, which are accessed in multiples of `unit`.
     pub(super) fn new(bytes: usize, unit: usize) -> Shadow {
         Shadow { unit, cells: vec![Cell::default(); bytes.div_ceil(unit)] }
     }
@@ -102,7 +102,7 @@ impl Shadow {
         self.cells.fill(Cell::default());
     }
 
-    /// Notes an access. Gives whether all of it was written before, or who it races with and whether that was a write.
+    /// Records an access. Returns whether all of it was written before, or the racing access and whether that was a write.
     pub(super) fn touch(
         &mut self,
         at: Range<usize>,

@@ -1,4 +1,4 @@
-//! Which adapters there are, and what they can do.
+//! Lists adapters and their capabilities.
 
 use super::coop_matrix::CoopMatrixSize;
 use compiler::{Error, Result};
@@ -7,16 +7,16 @@ use wgpu::{
     Adapter, Backends, CooperativeScalarType, DeviceType, Features, Instance, InstanceDescriptor, InstanceFlags, Limits,
 };
 
-/// Which adapter to open, and how.
+/// The adapter to open, and the options.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WgpuOptions {
-    /// Its number among [`adapters`].
+    /// Its index in [`adapters`].
     pub index: usize,
-    /// Whether to ask for no more than every page gets: default limits, no features, a browser's rules.
+    /// Whether to use only what every browser guarantees: default limits, no features, the rules of browsers.
     pub default_limits_only: bool,
 }
 
-/// The adapters of this machine by name, those that are likely fastest first: `wgpu:0`, `wgpu:1`, ..
+/// The names of this machine's adapters, probably fastest first: `wgpu:0`, `wgpu:1`, ..
 pub fn adapters() -> Vec<String> {
     let instance = instance(false);
     list(&instance).iter().map(name).collect()
@@ -44,7 +44,7 @@ pub(super) fn instance(strict: bool) -> Instance {
 
 fn list(instance: &Instance) -> Vec<Adapter> {
     let mut all = now(instance.enumerate_adapters(Backends::PRIMARY)).unwrap_or_default();
-    // The order of equals is the driver's.
+    // Adapters of the same type keep the driver's order.
     all.sort_by_key(|a| match a.get_info().device_type {
         DeviceType::DiscreteGpu => 0,
         DeviceType::IntegratedGpu => 1,
@@ -55,7 +55,7 @@ fn list(instance: &Instance) -> Vec<Adapter> {
     all
 }
 
-/// What a future gives that natively is ready at once.
+/// The result of a future that is immediately ready on native targets.
 pub(super) fn now<T>(f: impl Future<Output = T>) -> Option<T> {
     let mut f = std::pin::pin!(f);
     match f.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
@@ -78,7 +78,7 @@ pub(super) fn choose(choice: WgpuOptions) -> Result<Adapter> {
     })
 }
 
-/// Features and limits to ask for.
+/// The features and limits to request.
 pub(super) fn wants(adapter: &Adapter, strict: bool) -> (Features, Limits) {
     if strict {
         return (Features::empty(), Limits::defaults());
@@ -90,10 +90,10 @@ pub(super) fn wants(adapter: &Adapter, strict: bool) -> (Features, Limits) {
     (adapter.features() & wanted, adapter.limits())
 }
 
-/// What products on matrix units need.
+/// The features that products with cooperative matrices need.
 const ON_UNITS: Features = Features::SHADER_F16.union(Features::EXPERIMENTAL_COOPERATIVE_MATRIX);
 
-/// What matrix units multiply of f16 with sums in f32, on an adapter with these features whose subgroups are all of one size.
+/// The cooperative matrix size for f16 with f32 sums, on an adapter with these features and a fixed subgroup size.
 pub(super) fn squares(adapter: &Adapter, features: Features) -> Option<CoopMatrixSize> {
     let info = adapter.get_info();
     let lanes = info.subgroup_min_size as usize;

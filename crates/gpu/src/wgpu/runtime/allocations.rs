@@ -1,31 +1,31 @@
-//! What a program's memory is made of: the arena, its constants, and each input and output. A kernel binds each of them once.
+//! The memory allocations of a program: the arena, its constants, and each input and output. A kernel binds each of them once.
 
 use compiler::program::{BufferId, BufferKind, BufferRef, BufferSlice, Program};
 
-/// One memory of a program.
+/// One allocation of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Allocation {
     Arena,
     Constants,
-    /// An input that nothing is written to.
+    /// An input that is not written.
     Input(usize),
-    /// An output; if the input of this number is donated to it, that is the same memory.
+    /// An output; with the index of an input that is donated to it, which is the same memory.
     Output(usize, Option<usize>),
 }
 
-/// The memories of a program.
+/// The allocations of a program.
 pub(super) struct Allocations {
     pub(super) all: Vec<Allocation>,
-    /// For each buffer its memory, where in it it starts, and how many bytes it has.
+    /// For each buffer its allocation, the offset in it, and the size in bytes.
     homes: Vec<(usize, usize, usize)>,
 }
 
-/// Where the arena is among them.
+/// The index of the arena.
 pub(super) const ARENA: usize = 0;
-/// And where the constants are.
+/// The index of the constants.
 pub(super) const CONSTANTS: usize = 1;
 
-/// Which iterations loops are in, for places that change with them.
+/// The current iterations of loops, which select the buffers of slices.
 pub(super) trait Iteration {
     /// Whether the loop at this level has run an odd number of iterations.
     fn odd(&self, level: usize) -> bool;
@@ -34,7 +34,7 @@ pub(super) trait Iteration {
 }
 
 impl Allocations {
-    /// `constant_at` says where in the constants each buffer is.
+    /// `constant_at` has the offset of each buffer in the constants.
     pub(super) fn new(program: &Program, constant_at: &[usize]) -> Allocations {
         let mut all = vec![Allocation::Arena, Allocation::Constants];
         let donor = |o: usize| program.donated.iter().find(|(_, to)| *to == o).map(|(from, _)| *from);
@@ -70,14 +70,14 @@ impl Allocations {
         }
     }
 
-    /// The memory that a place is in, and the byte of it.
+    /// The allocation of a slice, and the byte offset in it.
     pub(super) fn find(&self, p: &BufferSlice, at: &dyn Iteration) -> (usize, usize) {
         let (root, base, _) = self.homes[Allocations::buffer(p, at).0 as usize];
         let offset = p.strides.iter().fold(p.offset, |o, (level, stride)| o + at.index(*level) * stride);
         (root, base.wrapping_add_signed(offset as isize))
     }
 
-    /// The memory that a place is in, and the bytes of its buffer there.
+    /// The allocation of a slice, and the byte range of its buffer in it.
     pub(super) fn extent(&self, p: &BufferSlice, at: &dyn Iteration) -> (usize, usize, usize) {
         let (root, base, bytes) = self.homes[Allocations::buffer(p, at).0 as usize];
         (root, base, base + bytes)

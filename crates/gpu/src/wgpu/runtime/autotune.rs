@@ -1,8 +1,9 @@
-//! How products are computed best on an adapter: measured when somebody asks for it, never while a program is loaded; kept on disk by
+//! Autotuning of matrix products on an adapter: runs on request, never while a program is loaded; results are stored on disk by
 //! adapter, driver and shape.
 //!
-//! Each way is first compared with the plain one on the shape itself: one that gives other numbers is never chosen. The best ones are then
-//! timed in turn, many times, and one is kept only if it is clearly better than the plain one.
+//! The results of each variant are first compared with those of the default one on the shape itself: a variant with other
+//! results is rejected. The best ones are then timed in turn, many times, and one is selected only if it is clearly faster than
+//! the default.
 
 use super::backend::Wgpu;
 use super::load::LoadedProgram;
@@ -18,16 +19,16 @@ use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
-/// What was measured of one way to compute a product.
+/// The measurement of one variant.
 #[derive(Clone, Debug)]
 pub struct Trial {
-    /// The way, for people.
+    /// A description of the variant.
     pub way: String,
-    /// Time of a run on the device; none if it gave other numbers.
+    /// The time of a run on the device; none if it gave other results.
     pub time: Option<Duration>,
 }
 
-/// A shape, as far as ways differ by it.
+/// The properties of a shape that affect the choice.
 type Key = String;
 
 fn key(s: &Matmul) -> Key {
@@ -36,11 +37,11 @@ fn key(s: &Matmul) -> Key {
     format!("{} {} {} {} {} {} {a}{b}", s.dtype, s.out, s.batch, s.m, s.n, s.k)
 }
 
-/// The best ways that are known.
+/// The cache of the best variants.
 pub(super) struct AutotuneCache {
     ways: Mutex<FxHashMap<Key, MatmulTiling>>,
     path: Option<PathBuf>,
-    /// Tried now, whatever is known; the usual way if none.
+    /// The variant that is being measured, regardless of the cache; the default one if none.
     forced: Mutex<Option<Option<MatmulTiling>>>,
 }
 
@@ -49,7 +50,7 @@ fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl AutotuneCache {
-    /// What is known of an adapter.
+    /// Reads the cache of an adapter.
     pub(super) fn read(info: &wgpu::AdapterInfo) -> AutotuneCache {
         let name: String = format!("{} {} {}", info.name, info.driver, info.driver_info);
         let name: String = name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
@@ -58,13 +59,13 @@ impl AutotuneCache {
         AutotuneCache { ways: Mutex::new(text.lines().filter_map(parse).collect()), path, forced: Mutex::new(None) }
     }
 
-    /// The best way that is known.
+    /// The best known variant.
     pub(super) fn way(&self, shape: &Matmul) -> Option<MatmulTiling> {
         let forced = *lock(&self.forced);
         forced.unwrap_or_else(|| lock(&self.ways).get(&key(shape)).copied())
     }
 
-    /// Remembers the best way, the usual one if none.
+    /// Stores the best variant, the default one if none.
     fn keep(&self, shape: &Matmul, way: Option<MatmulTiling>) {
         let mut ways = lock(&self.ways);
         match way {
@@ -74,7 +75,7 @@ impl AutotuneCache {
         let Some(path) = &self.path else { return };
         let mut lines: Vec<String> = ways.iter().map(|(k, w)| line(k, w)).collect();
         lines.sort();
-        // Failing that costs time, nothing else.
+        // A failure only costs time in the next process.
         let folder = path.parent().map(std::fs::create_dir_all);
         let own = path.with_extension(format!("{}.new", std::process::id()));
         if matches!(folder, Some(Ok(()))) && std::fs::write(&own, lines.concat()).is_ok() {
@@ -91,7 +92,7 @@ fn line(key: &str, w: &MatmulTiling) -> String {
     )
 }
 
-/// A line of the file; what makes no sense is as good as not there.
+/// Parses a line of the file; invalid lines are ignored.
 fn parse(line: &str) -> Option<(Key, MatmulTiling)> {
     let (key, rest) = line.split_once(" = ")?;
     let n: Vec<usize> = rest.split_whitespace().map(str::parse).collect::<std::result::Result<_, _>>().ok()?;
@@ -111,7 +112,7 @@ fn parse(line: &str) -> Option<(Key, MatmulTiling)> {
     known.then(|| (key.to_string(), way))
 }
 
-/// A program that is one product, over dense memory of the operands' extents.
+/// A program with a single product, over dense memory of the operands' extents.
 fn program(s: &Matmul) -> Program {
     let extent = |strides: [isize; 3], sizes: [usize; 3]| {
         let far: usize = (0..3).map(|d| strides[d].unsigned_abs() * sizes[d].saturating_sub(1)).sum();
@@ -145,7 +146,7 @@ fn program(s: &Matmul) -> Program {
     unsafe { UncheckedProgram::new(parts).assume_verified() }
 }
 
-/// Numbers of ±1, in steps so that products are nearly exact.
+/// Numbers of ±1, quantized so that products are nearly exact.
 fn numbers(ty: &Type) -> Vec<u8> {
     let mut state = 1u32;
     let mut all = Vec::with_capacity(ty.bytes());
@@ -167,15 +168,15 @@ fn results(ty: &Type, bytes: &[u8]) -> Vec<f64> {
     bytes.chunks_exact(size).map(one).collect()
 }
 
-/// How often the first look at a way is timed, and how often each of the best ones is compared with the others.
+/// The number of measurements of each variant, and of the comparisons between the best ones.
 const LOOKS: usize = 3;
 const ROUNDS: usize = 9;
-/// How many of the best ways are compared again.
+/// The number of best variants that are compared again.
 const FINALISTS: usize = 4;
-/// A way must take so much less than the usual one: smaller differences are the machine's.
+/// The required ratio to the default's time; smaller differences are measurement noise.
 const GAIN: f64 = 0.97;
 
-/// One way on its shape: what it gave, ready to be timed.
+/// A variant on its shape: its results, ready to be timed.
 struct Candidate {
     way: Option<MatmulTiling>,
     loaded: LoadedProgram,
@@ -183,7 +184,7 @@ struct Candidate {
 }
 
 impl Candidate {
-    /// Times it once; a device without timestamps says nothing.
+    /// Times it once; without timestamps there is no measurement.
     fn time_once(&mut self, bindings: &mut Bindings) -> Result<()> {
         let total: Duration = self.loaded.run_timed(bindings)?.iter().map(|t| t.time).sum();
         self.time = self.time.min(if total.is_zero() { Duration::MAX } else { total });
@@ -236,7 +237,7 @@ pub(super) fn tune(device: &Wgpu, shape: &Matmul) -> Result<Vec<Trial>> {
             finalists.truncate(FINALISTS);
         }
     }
-    // The best ones in turn, the usual one among them: whatever else the machine does meets all of them.
+    // The best ones in turn, including the default, so that other load on the machine affects all of them.
     finalists.insert(0, usual);
     finalists.iter_mut().for_each(|c| c.time = Duration::MAX);
     for _ in 0..ROUNDS {
@@ -244,7 +245,7 @@ pub(super) fn tune(device: &Wgpu, shape: &Matmul) -> Result<Vec<Trial>> {
     }
     trials.retain(|t| t.time.is_none() || finalists.iter().all(|c| name(c.way) != t.way));
     trials.extend(finalists.iter().map(|c| Trial { way: name(c.way), time: Some(c.time) }));
-    // Where there are no timestamps nothing is known.
+    // Without timestamps no variant is selected.
     let best = finalists.iter().min_by_key(|c| c.time);
     match best.map(|c| (c.way, c.time)) {
         Some((Some(way), time)) if time < finalists[0].time.mul_f64(GAIN) => inner.tuned.keep(shape, Some(way)),

@@ -1,4 +1,4 @@
-//! `Wgpu`: the backend.
+//! `Wgpu`: the WebGPU backend.
 
 use super::adapter::{WgpuOptions, now};
 use super::attention::Attention;
@@ -29,19 +29,19 @@ pub struct Wgpu {
     target: Target,
 }
 
-/// What a device's programs share.
+/// The state that a device's programs share.
 pub(super) struct Inner {
     pub(super) device: Arc<Device>,
-    /// What its kernels may be.
+    /// The limits of its kernels.
     pub(super) limits: GridLimits,
-    /// Runs what the device lacks.
+    /// The host backend, which runs ops that the device does not support.
     pub(super) host: Arc<dyn Backend>,
-    /// How products are computed best, as far as that was measured.
+    /// The autotuned variants of products.
     pub(super) tuned: AutotuneCache,
 }
 
 impl Inner {
-    /// What library ops may ask for.
+    /// The device capabilities for library ops.
     pub(super) fn means(&self) -> DeviceCaps {
         let binding = self.device.binding();
         DeviceCaps {
@@ -53,7 +53,7 @@ impl Inner {
 }
 
 impl Wgpu {
-    /// Opens an adapter; `host` runs the ops that it lacks.
+    /// Opens an adapter; `host` runs the ops that it does not support.
     pub fn open(choice: WgpuOptions, host: Arc<dyn Backend>) -> Result<Wgpu> {
         Ok(Wgpu::with(Device::open(choice)?, host))
     }
@@ -75,8 +75,8 @@ impl Wgpu {
         Wgpu { inner: Arc::new(Inner { device, limits, host, tuned }), target }
     }
 
-    /// Measures the ways to compute a product, keeps the best one, here and on disk, and tells all times. A way whose results are not
-    /// those of the plain one is never chosen.
+    /// Autotunes a product: measures all variants, stores the best one in memory and on disk, and returns all times. A variant
+    /// whose results differ from the default's is never selected.
     pub fn tune(&self, shape: &Matmul) -> Result<Vec<Trial>> {
         autotune::tune(self, shape)
     }
@@ -85,27 +85,27 @@ impl Wgpu {
         &self.inner
     }
 
-    /// Memory in use.
+    /// The memory statistics.
     pub fn usage(&self) -> Usage {
         self.inner.device.usage()
     }
 
-    /// Gives memory that nobody uses back to the driver, and says how many bytes.
+    /// Returns unused cached memory to the driver, and returns the number of bytes.
     pub fn release(&self) -> usize {
         self.inner.device.release()
     }
 
-    /// Submissions and dispatches since the device was opened.
+    /// The number of submissions and of dispatches since the device was opened.
     pub fn work(&self) -> (usize, usize) {
         (self.inner.device.submits.load(Relaxed), self.inner.device.dispatches.load(Relaxed))
     }
 
-    /// Whether the adapter is a program on the CPU.
+    /// Whether the adapter is a software implementation on the CPU.
     pub fn is_software(&self) -> bool {
         self.inner.device.info.device_type == wgpu::DeviceType::Cpu
     }
 
-    /// Destroys the device, as a driver does when it fails: for tests of what comes after.
+    /// Destroys the device, as a driver failure does, for tests of error handling.
     pub fn lose(&self) {
         self.inner.device.raw.destroy();
         self.inner.device.poll();
@@ -187,7 +187,7 @@ impl LoadedProgram {
         Ok(Submission { index, timer: run.encoder.timer.take() })
     }
 
-    /// Times of all steps that ran, equal labels together, the longest first.
+    /// The times of all executed steps, merged by label, longest first.
     fn timings(&self, timer: &Timer) -> Vec<Timing> {
         let mut found = Vec::new();
         for (number, (step, ready)) in self.program.steps.iter().zip(&self.steps).enumerate() {
@@ -198,7 +198,7 @@ impl LoadedProgram {
     }
 }
 
-/// What was submitted.
+/// A submission.
 struct Submission {
     index: wgpu::SubmissionIndex,
     timer: Option<Timer>,
@@ -240,7 +240,7 @@ impl Executable for LoadedProgram {
     }
 
     fn submit(&self, bindings: &mut Bindings) -> Result<Fence> {
-        // Given back when this returns: whoever takes it next comes later in the queue.
+        // Freed on return: the next user of the memory is later in the queue.
         let arena = self.arena()?;
         let given = self.give(bindings, arena.as_ref().map(WgpuBuffer::block), &self.steps, None)?;
         Ok(self.inner.device.fence(given.index))

@@ -1,4 +1,4 @@
-//! The buffers of a run: what the caller bound, constants, the arena.
+//! The buffers of a run: those that the caller bound, constants, the arena.
 
 use super::allocations::Allocation;
 use super::copy_fill;
@@ -9,7 +9,7 @@ use super::pool::Block;
 use compiler::{Bindings, DeviceBuffer, Result};
 
 impl LoadedProgram {
-    /// The buffers of all memories, and those that go when the run has been submitted.
+    /// The buffers of all allocations, and those that are freed when the run has been submitted.
     pub(super) fn blocks(
         &self,
         bindings: &Bindings,
@@ -28,7 +28,7 @@ impl LoadedProgram {
                 Allocation::Constants => self.constants.as_ref().map(|c| c.block().clone()),
                 Allocation::Input(i) => {
                     let from = input(i)?;
-                    // A buffer can't be read and written under two names at once.
+                    // WebGPU does not allow one buffer to be bound as read-only and as writable at once.
                     let written =
                         (0..bindings.outputs.len()).any(|o| output(o).is_ok_and(|b| b.block().id == from.block().id));
                     match written {

@@ -1,9 +1,9 @@
-//! What a kernel binds.
+//! The bindings of a kernel.
 
 use super::pool::Block;
 use crate::wgpu::Binding;
 
-/// Which bindings a kernel has: how many, and a bit for each that is written.
+/// The layout of a kernel's bindings: their number, and a bit for each that is written.
 pub(super) type Layout = (u8, u64);
 
 pub(super) fn layout(bindings: &[Binding]) -> Layout {
@@ -11,17 +11,17 @@ pub(super) fn layout(bindings: &[Binding]) -> Layout {
     (bindings.len() as u8, mask)
 }
 
-/// Memory that a kernel binds.
+/// A memory range that a kernel binds.
 #[derive(Clone, Copy)]
 pub(super) struct Bound<'a> {
     pub(super) block: &'a Block,
     pub(super) start: usize,
-    /// To the end of the block if there is none.
+    /// Up to the end of the block if none.
     pub(super) bytes: Option<usize>,
 }
 
 impl<'a> Bound<'a> {
-    /// A block as a whole.
+    /// The range of a whole block.
     pub(super) fn whole(block: &'a Block) -> Bound<'a> {
         Bound { block, start: 0, bytes: None }
     }

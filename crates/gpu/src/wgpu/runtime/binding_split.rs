@@ -1,14 +1,14 @@
-//! Memory that is larger than a binding may be: bound in several parts, and the text finds the part of each word.
+//! Splits memory that exceeds the binding size limit into several bindings; the shader selects the part of each word.
 
 use crate::wgpu::{Binding, ShaderSource};
 use std::collections::BTreeSet;
 
-/// The text of a kernel whose binding i is bound in `parts[i]` parts one after another, each but the last of so many words.
+/// Rewrites a shader whose binding i is bound in `parts[i]` consecutive parts, each of `words` words except the last.
 pub(super) fn split(text: ShaderSource, parts: &[usize], words: usize) -> ShaderSource {
     if parts.iter().all(|n| *n <= 1) {
         return text;
     }
-    // Where each binding's parts begin.
+    // The first binding of each binding's parts.
     let mut first = Vec::with_capacity(parts.len());
     let mut count = 0;
     for n in parts {
@@ -33,7 +33,7 @@ pub(super) fn split(text: ShaderSource, parts: &[usize], words: usize) -> Shader
             }
         }
     }
-    // From the back, so that a new name is never taken for an old one.
+    // From the last to the first, so that a new name is never mistaken for an old one.
     let mut helpers = BTreeSet::new();
     for i in (0..parts.len()).rev() {
         source = accesses(&source, i, first[i], parts[i].max(1), &mut helpers);
@@ -49,7 +49,7 @@ fn declaration(k: usize, b: Binding, words: &str) -> String {
     format!("@group(0) @binding({k}) var<storage, {access}> g{k}: array<{words}>;\n")
 }
 
-/// The number of the binding that a line declares, and its type of words.
+/// The index of the binding that a line declares, and its word type.
 fn declared(line: &str) -> Option<(usize, &str)> {
     let rest = line.strip_prefix("@group(0) @binding(")?;
     let (number, rest) = rest.split_once(')')?;
@@ -57,7 +57,7 @@ fn declared(line: &str) -> Option<(usize, &str)> {
     Some((number.parse().ok()?, words))
 }
 
-/// A function that reaches a word wherever it is.
+/// A function that accesses a word in any part.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct WordHelper {
     first: usize,
@@ -69,7 +69,7 @@ struct WordHelper {
 enum AccessMethod {
     Read,
     Write,
-    /// By an atomic function, which gives what was there.
+    /// An atomic function, which returns the old value.
     Atomic(String),
 }
 
@@ -109,7 +109,7 @@ impl WordHelper {
     }
 }
 
-/// A text in which accesses to binding `i` are accesses to `first`, or calls of a function where that is in parts.
+/// Rewrites accesses to binding `i` as accesses to `first`, or as calls of a function if it is split.
 fn accesses(text: &str, i: usize, first: usize, parts: usize, helpers: &mut BTreeSet<WordHelper>) -> String {
     let name = format!("g{i}[");
     let mut out = String::with_capacity(text.len());
@@ -134,7 +134,7 @@ fn accesses(text: &str, i: usize, first: usize, parts: usize, helpers: &mut BTre
             helpers.insert(helper);
             name
         };
-        // `atomicXor(&` stands before it, and `, value)` or `)` behind.
+        // `atomicXor(&` is before it, and `, value)` or `)` after it.
         let function = out.strip_suffix("(&").and_then(|t| {
             let start = t.rfind(|c: char| !c.is_ascii_alphanumeric()).map_or(0, |k| k + 1);
             t[start..].starts_with("atomic").then(|| t[start..].to_string())
@@ -160,7 +160,7 @@ fn accesses(text: &str, i: usize, first: usize, parts: usize, helpers: &mut BTre
     out + rest
 }
 
-/// What is inside of a bracket that was opened, and what is behind it.
+/// The text inside an opened bracket, and the text after it.
 fn matching_bracket(text: &str) -> (&str, &str) {
     let mut depth = 1;
     for (k, c) in text.char_indices() {
@@ -205,7 +205,7 @@ mod tests {
         ] {
             assert!(t.contains(want), "{want} is not in\n{t}");
         }
-        // Others are only numbered anew.
+        // Other bindings are only renumbered.
         let t = source(&["g1[i] = g0[i];"], &[false, true], &[2, 1]);
         assert!(t.contains("g2[i] = part_read0(i);"), "{t}");
     }

@@ -1,7 +1,7 @@
-//! What ends later: points in the queue that can be waited for, or awaited.
+//! Asynchronous completion: points in the queue that a caller can wait for or await.
 //!
-//! Natively somebody must poll the device for its callbacks to run: whoever waits does, and a thread of its own for those who
-//! await. (In a page callbacks come by themselves, and nobody may wait: `page/later.rs`.)
+//! On native targets the device must be polled for its callbacks to run: a waiting thread does so, and a helper thread for
+//! futures. (In the browser callbacks need no polling, and waiting is not possible: `browser/later.rs`.)
 
 use super::device::Device;
 use compiler::{Completion, Error, Fence, Result};
@@ -9,10 +9,10 @@ use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::task::Waker;
 use wgpu::SubmissionIndex;
 
-/// Something that a callback says is done.
+/// A completion that a callback signals.
 pub(super) struct Signal {
     device: Weak<Device>,
-    /// Up to where the queue has to come.
+    /// The submission that must be complete.
     index: Option<SubmissionIndex>,
     state: Mutex<State>,
 }
@@ -32,7 +32,7 @@ impl Signal {
         self.state.lock().unwrap_or_else(|e| e.into_inner())
     }
 
-    /// Says that it is done, and how it went.
+    /// Marks it as complete, with its result.
     pub(super) fn set(&self, how: std::result::Result<(), String>) {
         let mut s = self.state();
         s.done.get_or_insert(how);
@@ -45,13 +45,13 @@ impl Signal {
         self.state().done.clone().map(|r| r.map_err(Error::Backend))
     }
 
-    /// A fence that passes here.
+    /// A fence that completes with the signal.
     pub(super) fn fence(self: Arc<Self>) -> Fence {
         Fence::from_completion(Arc::new(Mark(self)))
     }
 }
 
-/// A signal, for those who wait or poll.
+/// The completion of a signal, for waiting and polling.
 struct Mark(Arc<Signal>);
 
 impl Completion for Mark {
@@ -64,7 +64,7 @@ impl Completion for Mark {
                 device.poll();
                 self.0.done().is_some() || device.lost().is_some()
             }
-            // Nobody is left who could do the work.
+            // The device no longer exists.
             None => true,
         }
     }
@@ -81,7 +81,7 @@ impl Completion for Mark {
                 return how.and_then(|()| device.check());
             }
             device.wait(self.0.index.clone())?;
-            // The callbacks may be running in another thread.
+            // Another thread may be running the callbacks.
             std::thread::yield_now();
         }
     }
@@ -101,7 +101,7 @@ impl Completion for Mark {
     }
 }
 
-/// A thread that waits so that no one else has to; started when it is first needed.
+/// A thread that polls on behalf of futures; started at the first use.
 #[derive(Default)]
 pub(super) struct Waiting(Mutex<Option<std::sync::mpsc::Sender<Arc<Signal>>>>);
 
@@ -121,7 +121,7 @@ impl Waiting {
                 *sender = Some(to);
             }
         }
-        // Without the thread the poller asks again and again.
+        // Without the thread, the waker is called at once, so that the future is polled repeatedly.
         let unsent = match sender.as_ref() {
             Some(to) => to.send(signal).err().map(|e| e.0),
             None => Some(signal),

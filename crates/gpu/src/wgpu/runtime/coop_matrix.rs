@@ -1,39 +1,39 @@
-//! The text of products of f16 on matrix units: cooperative matrices, which wgpu has as an experiment and adapters have by sizes. A
-//! workgroup computes a tile of C from strips of A and B in shared memory, a subgroup some squares of it. Sums are in f32.
+//! The WGSL source of f16 products with cooperative matrices, an experimental feature of wgpu; adapters support certain sizes. A
+//! workgroup computes a tile of C from strips of A and B in shared memory, a subgroup some matrices of it. Sums are in f32.
 //!
-//! Parameters as those of tiles. Neighbours in memory are loaded in twos, so strides, offsets and sizes along them are even.
+//! Parameters are those of `tiles`. Adjacent elements are loaded in pairs, so strides, offsets and sizes along them are even.
 
 use super::tiles::{PARAMS, Store, bindings, storer};
 use crate::wgpu::ShaderSource;
 use crate::wgpu::functions::needed;
 use ir::DType;
 
-/// What an adapter's matrix units multiply: squares of f16, by the threads of a subgroup.
+/// The size of an adapter's cooperative matrices of f16, which the threads of a subgroup multiply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct CoopMatrixSize {
-    /// Rows and columns.
+    /// The number of rows and columns.
     pub(super) size: usize,
-    /// Threads of a subgroup.
+    /// The threads of a subgroup.
     pub(super) lanes: usize,
 }
 
-/// A kind of product.
+/// The parameters of a product kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct CoopMatmul {
     pub(super) squares: CoopMatrixSize,
-    /// Results.
+    /// The dtype of the results.
     pub(super) out: DType,
-    /// Rows and columns of a tile.
+    /// The rows and columns of a workgroup's tile.
     pub(super) tile: (usize, usize),
-    /// Of which a subgroup has so many.
+    /// The rows and columns of a subgroup's tile.
     pub(super) subgroup_tile: (usize, usize),
-    /// How much of k is in shared memory at a time.
+    /// The part of k in shared memory at a time.
     pub(super) k_tile: usize,
-    /// Whether the next strips are on their way while one is multiplied.
+    /// Whether the next strips are prefetched during the multiplication.
     pub(super) prefetch: bool,
-    /// Whether A is contiguous along k, rather than along its rows.
+    /// Whether A is contiguous along k, instead of along its rows.
     pub(super) a_along_k: bool,
-    /// Whether B is contiguous along k, rather than along its columns.
+    /// Whether B is contiguous along k, instead of along its columns.
     pub(super) b_along_k: bool,
     /// Whether sizes are multiples of the tile's.
     pub(super) exact_tiles: bool,
@@ -41,17 +41,17 @@ pub(super) struct CoopMatmul {
     pub(super) store: Store,
 }
 
-/// A strip of an operand in shared memory, as it lies in memory: lines of neighbours.
+/// A strip of an operand in shared memory, in memory order: lines of adjacent elements.
 struct Strip {
     name: &'static str,
-    /// Lines, and pairs of each.
+    /// The number of lines, and of pairs in each.
     lines: usize,
     pairs: usize,
     along_k: bool,
 }
 
 impl Strip {
-    /// Pairs from one line to the next: others than a power of two, so that lines begin in different banks.
+    /// The distance between lines in pairs: not a power of two, so that lines start in different banks.
     fn pitch(&self) -> usize {
         self.pairs + 4
     }
@@ -74,13 +74,13 @@ impl CoopMatmul {
         [strip("a", self.tile.0, self.a_along_k), strip("b", self.tile.1, self.b_along_k)]
     }
 
-    /// Bytes of shared memory.
+    /// The bytes of shared memory.
     pub(super) fn shared(&self) -> usize {
         let strips: usize = self.strips().iter().map(|s| 4 * s.lines * s.pitch()).sum();
         strips + 4 * self.subgroups() * self.squares.size * self.squares.size
     }
 
-    /// The text, with A, B and C in these bindings.
+    /// The source, with A, B and C in these bindings.
     pub(super) fn text(&self, homes: &[usize]) -> ShaderSource {
         let (bm, bn) = self.tile;
         let CoopMatrixSize { size: side, lanes } = self.squares;
@@ -155,7 +155,7 @@ impl CoopMatmul {
         }
         for q in 0..depth / side {
             for (s, count, base) in [(&strips[0], rows, "sy"), (&strips[1], columns, "sx")] {
-                // A is row by row where it is along k, B where it isn't.
+                // A is row-major if it is contiguous along k, B if it is not.
                 let by_rows = s.along_k == (s.name == "a");
                 let load = if by_rows { "coopLoadT" } else { "coopLoad" };
                 let (role, pitch) = (s.name.to_uppercase(), s.pitch());
@@ -188,7 +188,7 @@ impl CoopMatmul {
         ShaderSource { source, bindings: all, params: PARAMS, shared: self.shared() }
     }
 
-    /// Stores a square of results by way of shared memory: nobody knows which thread has which of them.
+    /// Stores a matrix of results through shared memory, because the mapping of its elements to threads is not specified.
     fn put(&self, i: usize, j: usize) -> String {
         let CoopMatrixSize { size: side, lanes } = self.squares;
         let mut t =
@@ -216,12 +216,12 @@ impl CoopMatmul {
         t + "    }\n    workgroupBarrier();\n"
     }
 
-    /// How many pairs of a strip a thread fetches.
+    /// The number of pairs of a strip that a thread loads.
     fn pairs_per_thread(&self, s: &Strip) -> usize {
         (s.lines * s.pairs).div_ceil(self.threads())
     }
 
-    /// Which pair of a strip a thread has, and whether it has one.
+    /// The pair of a strip for a thread, and whether it exists.
     fn pair(&self, s: &Strip, round: usize) -> (String, String, String) {
         let id = format!("(t + {}u)", round * self.threads());
         let guard = match (s.lines * s.pairs) % self.threads() {
@@ -231,7 +231,7 @@ impl CoopMatmul {
         (guard, format!("{id} / {}u", s.pairs), format!("{id} % {}u", s.pairs))
     }
 
-    /// Fetches a strip into registers.
+    /// Loads a strip into registers.
     fn load_strip(&self, s: &Strip, at: &str) -> String {
         let name = s.name;
         let (first, most, across, along) = match name {
@@ -255,7 +255,7 @@ impl CoopMatmul {
         t
     }
 
-    /// Puts what was fetched into shared memory. The crate `naga` has no bit cast to two numbers of 16 bits; by way of f32 they stay what they are.
+    /// Stores loaded pairs in shared memory. `naga` has no bitcast to two 16-bit numbers; the conversion through f32 is exact.
     fn store_shared(&self, s: &Strip) -> String {
         let mut t = String::new();
         for round in 0..self.pairs_per_thread(s) {

@@ -1,4 +1,4 @@
-//! Copies and zeros of any bytes. A thread has a word of the destination; bytes that are not asked for stay.
+//! Copies and fills of byte ranges. A thread has a word of the destination; bytes outside the range are preserved.
 
 use super::binding::Bound;
 use super::encode::Encoder;
@@ -9,17 +9,17 @@ use compiler::Result;
 
 const THREADS: usize = 256;
 
-/// How many workgroups move so many bytes.
+/// The number of workgroups for this many bytes.
 pub(super) fn grid(bytes: usize) -> [u32; 3] {
     [blocks(bytes / 4 + 2, THREADS), 1, 1]
 }
 
-/// Parameters: destination, source, each in bytes, and how many.
+/// Parameters: destination and source in bytes, and the number of bytes.
 pub(super) fn copy_text(homes: &[usize]) -> ShaderSource {
     text(homes, true)
 }
 
-/// Parameters: destination in bytes, and how many.
+/// Parameters: destination in bytes, and the number of bytes.
 pub(super) fn zero_text(homes: &[usize]) -> ShaderSource {
     text(homes, false)
 }
@@ -85,7 +85,7 @@ pub(super) fn copy(
     if bytes == 0 || (to.id == from.id && to_byte == from_byte) {
         return Ok(());
     }
-    // A kernel copies faster than some drivers' own copies, and needs no pass of its own; but it can't reach everything.
+    // A kernel is faster than the copies of some drivers, and needs no separate pass; but it cannot bind all buffers.
     let words = [to_byte, from_byte, bytes].iter().all(|n| n.is_multiple_of(4));
     let large = to.size.max(from.size) > encoder.device.binding();
     if words && large && to.id != from.id {

@@ -1,4 +1,4 @@
-//! One device as its users share it: the queue, the pools, what went wrong.
+//! The shared state of one device: the queue, the memory pools, the errors.
 
 use super::adapter::{self, WgpuOptions, now};
 use super::completion::{Signal, Waiting};
@@ -13,11 +13,11 @@ use std::sync::{Arc, Mutex, MutexGuard};
 pub(super) use wgpu::Buffer;
 use wgpu::{BufferDescriptor, BufferUsages, DeviceDescriptor, ErrorFilter, PollType, SubmissionIndex};
 
-/// Bytes of the parameters of one submission.
+/// The bytes of the parameters of one submission.
 pub(super) const PARAMS: usize = 1 << 20;
-/// Bytes that the parameters of one dispatch may have.
+/// The maximum bytes of the parameters of one dispatch.
 pub(super) const RECORD: usize = 256;
-/// A larger read is done in pieces.
+/// Larger reads are split into pieces.
 const PIECE: usize = 64 << 20;
 
 const FULL: &str = "; the GPU has no more memory, with everything that was kept for later given up: smaller shapes or a smaller \
@@ -25,7 +25,7 @@ const FULL: &str = "; the GPU has no more memory, with everything that was kept 
 const LARGE: &str =
     "; that is more than this adapter allows a buffer to have: smaller shapes or a smaller batch need less";
 
-/// A device with one queue: what is given to it is done in order.
+/// A device with one queue, which executes operations in order.
 pub(super) struct Device {
     pub(super) raw: wgpu::Device,
     pub(super) queue: wgpu::Queue,
@@ -36,7 +36,7 @@ pub(super) struct Device {
     pub(super) groups: Groups,
     pub(super) pipelines: Pipelines,
     memory: Pool,
-    /// Buffers of the host that results are copied to.
+    /// Host-visible buffers that results are copied to.
     staging: Pool,
     params: Mutex<Vec<Params>>,
     faults: Arc<Faults>,
@@ -45,14 +45,14 @@ pub(super) struct Device {
     pub(super) waiting: Waiting,
 }
 
-/// Parameters of the dispatches of a submission, and the group that binds one of them.
+/// The parameters of a submission's dispatches, and the bind group of one of them.
 #[derive(Clone)]
 pub(super) struct Params {
     pub(super) buffer: wgpu::Buffer,
     pub(super) group: wgpu::BindGroup,
 }
 
-/// What went wrong behind the calls.
+/// Asynchronous errors.
 #[derive(Default)]
 struct Faults {
     lost: Mutex<Option<String>>,
@@ -123,12 +123,12 @@ impl Device {
         })
     }
 
-    /// What its matrix units multiply, if it has them.
+    /// The size of its cooperative matrices, if it supports them.
     pub(super) fn squares(&self) -> Option<CoopMatrixSize> {
         self.squares
     }
 
-    /// The error of a device that is gone.
+    /// The error of a lost device.
     pub(super) fn lost(&self) -> Option<Error> {
         let lost = lock(&self.faults.lost);
         lost.as_ref().map(|why| {
@@ -139,7 +139,7 @@ impl Device {
         })
     }
 
-    /// Whatever went wrong since it was last asked.
+    /// Returns the errors since the last check.
     pub(super) fn check(&self) -> Result<()> {
         if let Some(lost) = self.lost() {
             return Err(lost);
@@ -151,13 +151,13 @@ impl Device {
         }
     }
 
-    /// Lets callbacks of what is done run.
+    /// Runs the callbacks of completed work.
     pub(super) fn poll(&self) {
-        // A failure is a lost device, which has a callback of its own.
+        // A failure means that the device is lost, which has a separate callback.
         let _ = self.raw.poll(PollType::Poll);
     }
 
-    /// Waits until the queue has come there, or to the end of what was submitted.
+    /// Waits for a submission, or for all submitted work.
     pub(super) fn wait(&self, submission_index: Option<SubmissionIndex>) -> Result<()> {
         match self.raw.poll(PollType::Wait { submission_index, timeout: None }) {
             Ok(_) => Ok(()),
@@ -165,9 +165,9 @@ impl Device {
         }
     }
 
-    /// Waits for everything that was submitted.
+    /// Waits for all submitted work.
     pub(super) fn synchronize(&self) -> Result<()> {
-        // Writes wait for a submission.
+        // Pending writes are executed by the next submission.
         self.queue.submit([]);
         self.wait(None)?;
         self.check()
@@ -177,14 +177,14 @@ impl Device {
         self.memory.usage()
     }
 
-    /// Gives memory that nobody uses back to the driver.
+    /// Returns unused cached memory to the driver.
     pub(super) fn release(&self) -> usize {
         self.groups.clear();
         self.staging.release();
         self.memory.release()
     }
 
-    /// The kernel that copies bytes.
+    /// The copy kernel.
     pub(super) fn moves(&self, homes: &[usize]) -> Result<Arc<Pipeline>> {
         let mut made = self.pipelines.get(self, &[copy_fill::copy_text(homes)])?;
         Ok(made.remove(0))
@@ -200,7 +200,7 @@ impl Device {
         }
     }
 
-    /// Bytes that a kernel can bind of one buffer.
+    /// The maximum bytes of a binding.
     pub(super) fn binding(&self) -> usize {
         self.limits.max_storage_buffer_binding_size.min(isize::MAX as u64) as usize / 256 * 256
     }
@@ -232,23 +232,23 @@ impl Device {
         Ok(Block::new(buffer, size))
     }
 
-    /// Memory of the device.
+    /// Allocates device memory.
     pub(super) fn take(&self, bytes: usize) -> Result<Block> {
         let usage = BufferUsages::STORAGE | BufferUsages::COPY_SRC | BufferUsages::COPY_DST;
         self.block(&self.memory, bytes, usage)
     }
 
-    /// Gives memory back; work that uses it may still be under way.
+    /// Frees memory; work that uses it may still be in progress.
     pub(super) fn give(&self, block: Block) {
         self.memory.give(block);
     }
 
-    /// Writes whole words, in order with what is submitted.
+    /// Writes whole words, in submission order.
     pub(super) fn write(&self, to: &Block, byte: usize, from: &[u8]) {
         self.queue.write_buffer(&to.buffer, byte as u64, from);
     }
 
-    /// Memory for the parameters of a submission.
+    /// Allocates memory for the parameters of a submission.
     pub(super) fn params(&self) -> Params {
         if let Some(p) = lock(&self.params).pop() {
             return p;
@@ -260,7 +260,7 @@ impl Device {
         Params { buffer, group }
     }
 
-    /// Gives it back after the submission: the next one's parameters are written later in the queue.
+    /// Frees it after the submission: the next parameters are written later in the queue.
     pub(super) fn give_params(&self, p: Params) {
         lock(&self.params).push(p);
     }
@@ -272,7 +272,7 @@ impl Device {
         Ok(index)
     }
 
-    /// A fence behind what was submitted last.
+    /// A fence after the last submission.
     pub(super) fn fence(self: &Arc<Device>, index: SubmissionIndex) -> Fence {
         let signal = Signal::new(self, Some(index));
         let done = signal.clone();
@@ -280,7 +280,7 @@ impl Device {
         signal.fence()
     }
 
-    /// Copies whole words to a buffer of the host; the range is widened to words.
+    /// Copies whole words to a host-visible buffer; the range is extended to words.
     fn arrive(self: &Arc<Device>, from: &Block, offset: usize, bytes: usize) -> Result<ReadFuture> {
         let start = offset / 4 * 4;
         let padded = (offset + bytes - start).next_multiple_of(4);
@@ -311,7 +311,7 @@ impl Device {
         }))
     }
 
-    /// Begins a copy to the host.
+    /// Starts a copy to the host.
     pub(super) fn read_later(self: &Arc<Device>, from: &Block, offset: usize, bytes: usize) -> Result<ReadFuture> {
         if bytes == 0 {
             return Ok(ReadFuture::ready(Vec::new()));
@@ -319,7 +319,7 @@ impl Device {
         if bytes <= PIECE {
             return self.arrive(from, offset, bytes);
         }
-        // Piece by piece: the fence of the last one is behind all others.
+        // In pieces: the fence of the last one follows all others.
         let mut pieces = Vec::new();
         let mut at = 0;
         while at < bytes {

@@ -1,4 +1,4 @@
-//! Work on its way to the queue: one command buffer with one compute pass, as far as that goes.
+//! Encodes work for the queue: one command buffer with one compute pass, as far as possible.
 
 use super::binding::Bound;
 use super::device::{Device, PARAMS, Params, RECORD};
@@ -10,10 +10,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use wgpu::{CommandEncoder, CommandEncoderDescriptor, ComputePass, ComputePassDescriptor, SubmissionIndex};
 
-/// Dispatches of one submission at most: a driver may kill what runs for seconds.
+/// The maximum number of dispatches in a submission: a driver may reset the device if work takes seconds.
 const MOST: usize = 4096;
 
-/// What was recorded since the last submission.
+/// The commands since the last submission.
 pub(super) struct Encoder<'a> {
     pub(super) device: &'a Arc<Device>,
     commands: Option<CommandEncoder>,
@@ -22,7 +22,7 @@ pub(super) struct Encoder<'a> {
     words: Vec<u8>,
     dispatches: usize,
     last: Option<SubmissionIndex>,
-    /// Measures each pass; then a pass is one dispatch.
+    /// Measures each pass; each dispatch is then a separate pass.
     pub(super) timer: Option<Timer>,
 }
 
@@ -45,7 +45,7 @@ impl<'a> Encoder<'a> {
         self.commands.get_or_insert_with(|| raw.create_command_encoder(&CommandEncoderDescriptor::default()))
     }
 
-    /// Runs a kernel over these buffers.
+    /// Dispatches a kernel with these buffers.
     pub(super) fn dispatch(
         &mut self,
         pipeline: &Pipeline,
@@ -100,7 +100,7 @@ impl<'a> Encoder<'a> {
         commands.copy_buffer_to_buffer(&from.buffer, from_byte as u64, &to.buffer, to_byte as u64, Some(bytes as u64));
     }
 
-    /// Gives the queue what was recorded, and says how far it then has come.
+    /// Submits the recorded commands and returns the index of the submission.
     pub(super) fn submit(&mut self) -> Result<SubmissionIndex> {
         self.pass = None;
         let device = self.device;

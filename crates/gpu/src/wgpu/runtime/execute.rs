@@ -1,7 +1,7 @@
-//! Giving the steps of a program to the queue.
+//! Enqueues the steps of a program.
 //!
-//! Steps are futures because some of them need what the device has computed: trip counts, choices, operands of ops on the host. Natively
-//! those are waited for, so that a run is done with its first poll.
+//! Steps are async functions because some of them need values from the device: trip counts, branch indices, operands of ops on
+//! the host. On native targets they block, so that a run is complete after its first poll.
 
 use super::allocations::Iteration;
 use super::binding::Bound;
@@ -13,12 +13,12 @@ use compiler::program::BufferSlice;
 use compiler::{ReadFuture, Result};
 use smallvec::SmallVec;
 
-/// Where the loops around a step are.
+/// The current iterations of the enclosing loops.
 #[derive(Clone, Copy, Default)]
 pub(super) struct LoopPosition {
-    /// The index that strides multiply.
+    /// The index that strides are multiplied by.
     index: [i64; MAX_LEVELS],
-    /// How many iterations have run, which alternating slots follow.
+    /// The number of completed iterations, which selects the current double buffer.
     done: [usize; MAX_LEVELS],
 }
 
@@ -32,13 +32,13 @@ impl Iteration for LoopPosition {
     }
 }
 
-/// What has arrived: natively by waiting for it.
+/// The bytes of a read, on native targets by blocking.
 #[cfg(not(target_arch = "wasm32"))]
 async fn arrived(reading: ReadFuture) -> Result<Vec<u8>> {
     reading.wait()
 }
 
-/// What has arrived.
+/// The bytes of a read.
 #[cfg(target_arch = "wasm32")]
 async fn arrived(reading: ReadFuture) -> Result<Vec<u8>> {
     reading.await
@@ -47,13 +47,13 @@ async fn arrived(reading: ReadFuture) -> Result<Vec<u8>> {
 /// One run of a program.
 pub(super) struct ProgramRun<'a> {
     pub(super) loaded: &'a LoadedProgram,
-    /// The buffer of every memory; none that a program has no use for.
+    /// The buffer of every allocation; none for allocations that the program does not use.
     pub(super) blocks: Vec<Option<Block>>,
     pub(super) encoder: Encoder<'a>,
 }
 
 impl ProgramRun<'_> {
-    /// Gives steps to the queue.
+    /// Enqueues steps.
     pub(super) async fn steps(&mut self, steps: &[LoadedStep], at: &mut LoopPosition) -> Result<()> {
         for step in steps {
             #[cfg(not(target_arch = "wasm32"))]
@@ -124,7 +124,7 @@ impl ProgramRun<'_> {
         let most = self.loaded.inner.device.binding();
         for w in &variant.bound {
             match &self.blocks[w.root] {
-                // A buffer may be larger than what is in it.
+                // A buffer may be larger than its contents.
                 Some(block) => {
                     let bytes = w.bytes.or((block.size > most).then_some(most));
                     bound.push(Bound { block, start: w.start, bytes });
@@ -135,7 +135,7 @@ impl ProgramRun<'_> {
         self.encoder.dispatch(&self.loaded.pipelines[variant.pipeline], &bound, &params, l.grid)
     }
 
-    /// Submits what was recorded and begins to read.
+    /// Submits the recorded commands and starts a read.
     fn read(&mut self, place: &BufferSlice, bytes: usize, at: &LoopPosition) -> Result<ReadFuture> {
         self.encoder.submit()?;
         let (root, byte) = self.loaded.roots.find(place, at);
@@ -151,7 +151,7 @@ impl ProgramRun<'_> {
         Ok(i32::from_le_bytes(bytes.try_into().unwrap_or_default()))
     }
 
-    /// Writes a result of the host: it has memory of its own, up to whole words.
+    /// Writes a result of the host; its memory is not shared and padded to whole words.
     fn write(&mut self, place: &BufferSlice, data: &[u8], at: &LoopPosition) -> Result<()> {
         self.encoder.submit()?;
         let (root, byte) = self.loaded.roots.find(place, at);

@@ -1,29 +1,29 @@
-//! The text of products with few rows, as decoding has them: every element of B is read once, by neighbours side by side, and what the
-//! threads of a column have is added up in shared memory.
+//! The WGSL source of products with few rows, as in decoding: every element of B is read once, by coalesced loads, and the
+//! partial sums of a column's threads are added in shared memory.
 //!
-//! Parameters as those of tiles.
+//! Parameters are those of `tiles`.
 
 use super::tiles::{PARAMS, bindings, loader, storer};
 use crate::wgpu::ShaderSource;
 use crate::wgpu::functions::needed;
 use ir::DType;
 
-/// Threads of a workgroup.
+/// The threads of a workgroup.
 const THREADS: usize = 256;
 
-/// A kind of product.
+/// The parameters of a product kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Gemv {
     pub(super) dtype: DType,
     pub(super) out: DType,
-    /// Rows of A: 1 to 4.
+    /// The number of rows of A: 1 to 4.
     pub(super) rows: usize,
-    /// Whether B is contiguous along k, rather than along its columns.
+    /// Whether B is contiguous along k, instead of along its columns.
     pub(super) along_k: bool,
 }
 
 impl Gemv {
-    /// Columns of a workgroup.
+    /// The number of columns of a workgroup.
     pub(super) fn columns(&self) -> usize {
         if self.along_k { 8 } else { 32 }
     }

@@ -1,4 +1,4 @@
-//! Bind groups and their layouts, each made once.
+//! The cache of bind groups and their layouts.
 
 use super::binding::{Bound, Layout};
 use super::device::RECORD;
@@ -11,13 +11,13 @@ use wgpu::{
     PipelineLayoutDescriptor, ShaderStages,
 };
 
-/// Groups kept; beyond this all are forgotten, and made again as they are needed.
+/// The maximum number of cached groups; beyond this all are dropped and created again on demand.
 const KEPT: usize = 8192;
 
-/// A group's layout, and the number, start and size of each of its buffers.
+/// A group's layout, and the id, offset and size of each of its buffers.
 type Key = (Layout, SmallVec<[(u64, usize, usize); 8]>);
 
-/// All groups of a device.
+/// The cache of a device.
 pub(super) struct Groups {
     params: BindGroupLayout,
     state: Mutex<State>,
@@ -45,7 +45,7 @@ impl Groups {
         self.state.lock().unwrap_or_else(|e| e.into_inner())
     }
 
-    /// Forgets all groups, and with them the buffers that they hold.
+    /// Drops all groups, and their references to buffers.
     pub(super) fn clear(&self) {
         self.lock().groups.clear();
     }

@@ -1,4 +1,4 @@
-//! A dispatch that is ready but for where its memory is.
+//! A prepared dispatch; only the addresses of its memory are resolved later.
 
 use super::allocations::{ARENA, Allocations, CONSTANTS, Iteration};
 use super::binding_split::split;
@@ -9,47 +9,47 @@ use smallvec::SmallVec;
 
 /// A dispatch.
 pub(super) struct Launch {
-    /// Loops whose iterations decide which buffers alternating places mean.
+    /// The loops whose iteration count selects double buffers.
     levels: SmallVec<[usize; 2]>,
-    /// By the parity of those loops.
+    /// The variants by the parity of those loops.
     variants: SmallVec<[Variant; 1]>,
     pub(super) args: Vec<Argument>,
-    /// Parameters behind the arguments'.
+    /// The parameters after those of the arguments.
     pub(super) params: Vec<u32>,
     pub(super) grid: [u32; 3],
 }
 
-/// A dispatch with its memory in certain places.
+/// A dispatch with certain memory locations.
 pub(super) struct Variant {
-    /// Its pipeline's number.
+    /// The index of its pipeline.
     pub(super) pipeline: usize,
-    /// What is bound.
+    /// The bound memory ranges.
     pub(super) bound: SmallVec<[Window; 8]>,
-    /// For each argument the number of the binding that it, or its first part, is in.
+    /// For each argument the index of the binding that contains it, or its first part.
     pub(super) binding_of_arg: SmallVec<[usize; 8]>,
 }
 
-/// A part of one memory that a kernel binds.
+/// A part of one allocation that a kernel binds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Window {
     pub(super) root: usize,
     pub(super) start: usize,
-    /// To the end of the memory if there is none.
+    /// Up to the end of the allocation if none.
     pub(super) bytes: Option<usize>,
 }
 
-/// Memory that a kernel takes.
+/// A memory argument of a kernel.
 #[derive(Clone)]
 pub(super) struct Argument {
     pub(super) place: Where,
-    /// Bytes of an element.
+    /// The bytes of an element.
     pub(super) size: usize,
 }
 
 #[derive(Clone)]
 pub(super) enum Where {
     Place(BufferSlice),
-    /// So many bytes from this byte of the arena on.
+    /// A range of the arena: offset and number of bytes.
     Scratch(usize, usize),
 }
 
@@ -62,7 +62,7 @@ impl Argument {
         Argument { place: Where::Scratch(at, bytes), size: 4 }
     }
 
-    /// The byte of its memory that it starts at.
+    /// The byte of its allocation that it starts at.
     pub(super) fn byte(&self, roots: &Allocations, at: &dyn Iteration) -> usize {
         match &self.place {
             Where::Place(p) => roots.find(p, at).1,
@@ -70,7 +70,7 @@ impl Argument {
         }
     }
 
-    /// The memory that it is in, and the bytes of it that a kernel may touch.
+    /// Its allocation, and the byte range of it that a kernel may access.
     fn extent(&self, roots: &Allocations, at: &dyn Iteration) -> (usize, usize, usize) {
         match &self.place {
             Where::Place(p) => roots.extent(p, at),
@@ -79,7 +79,7 @@ impl Argument {
     }
 }
 
-/// Some iteration of each loop that alternating places follow.
+/// An iteration of each loop that selects double buffers.
 struct Parity<'a> {
     levels: &'a [usize],
     bits: usize,
@@ -95,21 +95,21 @@ impl Iteration for Parity<'_> {
     }
 }
 
-/// What a kernel may bind.
+/// The binding limits of a kernel.
 #[derive(Clone, Copy)]
 pub(super) struct BindingLimits {
-    /// Bytes of a binding at most.
+    /// The maximum bytes of a binding.
     pub(super) binding: usize,
-    /// Bindings at most.
+    /// The maximum number of bindings.
     pub(super) count: usize,
-    /// Whether the arena, scratch included, fits into one binding.
+    /// Whether the arena, including scratch, fits in one binding.
     pub(super) arena_fits: bool,
-    /// Whether the constants do.
+    /// Whether the constants fit in one binding.
     pub(super) constants_fit: bool,
 }
 
 impl Launch {
-    /// A dispatch of a kernel whose text follows from where its memory is; `pipeline` gives a text its number.
+    /// A dispatch of a kernel whose source depends on its memory locations; `pipeline` returns the index for a source.
     pub(super) fn new(
         roots: &Allocations,
         reach: BindingLimits,
@@ -140,7 +140,7 @@ impl Launch {
                 }));
             }
             let text = text(&homes);
-            // What is larger than a binding may be is bound in parts.
+            // A range that exceeds the binding limit is bound in parts.
             let parts: Vec<usize> =
                 bound.iter().map(|w| w.bytes.map_or(1, |n| n.div_ceil(reach.binding)).max(1)).collect();
             let count = parts.iter().sum::<usize>();
@@ -171,7 +171,7 @@ impl Launch {
     }
 }
 
-/// A text whose bindings of one memory are all written if one of them is: WebGPU knows buffers, not their parts.
+/// Makes all bindings of one allocation writable if one of them is, because WebGPU tracks buffers, not their parts.
 fn unify_access(mut text: ShaderSource, bound: &[Window]) -> ShaderSource {
     for i in 0..text.bindings.len() {
         let written = (0..text.bindings.len()).any(|j| bound[j].root == bound[i].root && text.bindings[j].writable);
@@ -184,22 +184,22 @@ fn unify_access(mut text: ShaderSource, bound: &[Window]) -> ShaderSource {
     text
 }
 
-/// The sizes of what a kernel takes, for people.
+/// The sizes of a kernel's arguments, for messages.
 fn sizes(extents: &[(usize, usize, usize)]) -> String {
     let all: Vec<String> = extents.iter().map(|e| format!("{:.1}", (e.2 - e.1) as f64 / (1 << 20) as f64)).collect();
     format!("of values of {} MiB", all.join(", "))
 }
 
 impl Window {
-    /// A part of a memory that is bound in so many, each but the last of as many bytes as a binding may have.
+    /// Part `k` of an allocation that is bound in several parts, each with the maximum binding size except the last.
     fn part(&self, k: usize, parts: usize, binding: usize) -> Window {
         let Some(bytes) = self.bytes.filter(|_| parts > 1) else { return *self };
         Window { start: self.start + k * binding, bytes: Some((bytes - k * binding).min(binding)), ..*self }
     }
 }
 
-/// For each argument the window that it is in: its memory, or a part of an arena or of constants that are larger than a binding may be. A
-/// window that is too large itself is a value that is.
+/// The bound range for each argument: its allocation, or a part of an arena or of constants that exceed the binding limit. A
+/// range that exceeds the limit itself contains a single large value.
 fn argument_windows(extents: &[(usize, usize, usize)], reach: BindingLimits) -> Vec<Window> {
     let whole = |e: &(usize, usize, usize)| {
         let bytes = e.2 - e.1;
@@ -222,7 +222,7 @@ fn argument_windows(extents: &[(usize, usize, usize)], reach: BindingLimits) -> 
     extents.iter().map(window).collect()
 }
 
-/// Parts of a memory from the front: as many as fit into one binding; what overlaps stays together.
+/// Groups an allocation's ranges from the start: as many as fit in one binding; overlapping ranges stay together.
 fn bound_parts(extents: &[(usize, usize, usize)], root: usize, binding: usize) -> Vec<(usize, usize)> {
     let mut parts: Vec<(usize, usize)> = extents.iter().filter(|e| e.0 == root).map(|e| (e.1, e.2)).collect();
     parts.sort_unstable();
@@ -239,7 +239,7 @@ fn bound_parts(extents: &[(usize, usize, usize)], root: usize, binding: usize) -
     joined
 }
 
-/// Blocks for so much work, in one dimension.
+/// The number of workgroups for this much work, in one dimension.
 pub(super) fn blocks(work: usize, each: usize) -> u32 {
     work.div_ceil(each).min(65_535) as u32
 }
@@ -258,14 +258,14 @@ mod tests {
         };
         check(&[(0, 0, 300), (0, 512, 900)], &[(0, 900), (0, 900)]);
         check(&[(0, 0, 600), (0, 768, 1500)], &[(0, 600), (768, 732)]);
-        // In the order of the arguments, and others' memory as a whole.
+        // In the order of the arguments, with other allocations as a whole.
         check(&[(0, 2048, 2448), (3, 0, 900), (0, 0, 600)], &[(2048, 400), (0, 0), (0, 600)]);
-        // What is written over an operand is bound with it.
+        // A result that overwrites an operand is bound with it.
         check(&[(0, 256, 856), (0, 256, 856)], &[(256, 600), (256, 600)]);
-        // They overlap and don't fit; a value that is too large.
+        // Overlapping ranges that do not fit; a value that is too large.
         check(&[(0, 0, 700), (0, 512, 1300)], &[(0, 1300), (0, 1300)]);
         check(&[(3, 0, 2400), (4, 0, 8)], &[(0, 2400), (0, 0)]);
-        // Constants that are too many together, and an arena that isn't.
+        // Constants that are too large together, and an arena that fits.
         let got = argument_windows(
             &[(CONSTANTS, 2048, 2448), (ARENA, 0, 10)],
             BindingLimits { arena_fits: true, constants_fit: false, ..reach },

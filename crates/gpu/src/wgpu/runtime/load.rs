@@ -1,4 +1,4 @@
-//! Program → something that runs on the device: kernels compiled, products planned, constants in memory.
+//! Loads a program on the device: compiles kernels, plans matrix products, uploads constants.
 
 use super::allocations::Allocations;
 use super::attention::Attention;
@@ -24,12 +24,12 @@ use ir::Type;
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
 
-/// The most loops inside each other.
+/// The maximum nesting of loops.
 pub(super) const MAX_LEVELS: usize = 8;
 
-/// A step ready to run.
+/// A loaded step.
 pub(super) enum LoadedStep {
-    /// Dispatches, one after another.
+    /// Dispatches in order.
     Launches(Vec<Launch>),
     Host(Box<HostFallback>),
     Branch {
@@ -45,14 +45,14 @@ pub(super) enum LoadedStep {
     },
 }
 
-/// How often a loop runs.
+/// The trip count of a loop.
 pub(super) enum LoadedTripCount {
     Exact(usize),
     Bounded { bound: usize, count: BufferSlice },
     While { test: Vec<LoadedStep>, flag: BufferSlice },
 }
 
-/// A program ready to run.
+/// A loaded program.
 pub(super) struct LoadedProgram {
     pub(super) inner: Arc<Inner>,
     pub(super) program: Program,
@@ -96,13 +96,13 @@ impl LoadedProgram {
         let mut loader = fresh(true);
         let mut steps = loader.steps(&program.steps)?;
         if scratch_at + loader.scratch > inner.device.binding() {
-            // Only now is it known that the arena, scratch included, is more than a kernel can bind.
+            // Only now it is known that the arena, including scratch, exceeds the binding limit.
             loader = fresh(false);
             steps = loader.steps(&program.steps)?;
         }
         let (texts, scratch) = (loader.texts.all, loader.scratch);
         let pipelines = inner.device.pipelines.get(&inner.device, &texts)?;
-        // Even what has no elements has to be bound.
+        // A buffer without elements also needs a binding.
         let constants = match program.buffers.iter().any(|b| matches!(b.kind, BufferKind::Constant(_))) {
             false => None,
             true => {
@@ -117,7 +117,7 @@ impl LoadedProgram {
     }
 }
 
-/// The texts of a program, each once.
+/// The shader sources of a program, each once.
 #[derive(Default)]
 struct Texts {
     all: Vec<ShaderSource>,
@@ -141,9 +141,9 @@ struct Loader<'a> {
     roots: &'a Allocations,
     texts: Texts,
     scratch_at: usize,
-    /// Bytes of scratch that the neediest step wants: steps follow each other.
+    /// The maximum scratch bytes of a step; steps reuse the same scratch.
     scratch: usize,
-    /// Bytes of all constants.
+    /// The bytes of all constants.
     constants: usize,
     /// Whether kernels bind the arena as a whole.
     whole: bool,
@@ -273,10 +273,10 @@ impl Loader<'_> {
             }
         }
         self.scratch = self.scratch.max(scratch);
-        // Equal kernels are one, whatever the programs call them.
+        // Equal kernels with different names are shared.
         let nameless = grid::GridKernel { name: String::new(), ..grid };
         let text = |homes: &[usize]| {
-            // Shared arrays have no home.
+            // Shared arrays have no binding.
             let mut own = homes.iter();
             let all: Vec<usize> = nameless
                 .memory
@@ -307,7 +307,7 @@ impl Loader<'_> {
         self.scratch = self.scratch.max(a.scratch().next_multiple_of(ALIGN));
         let places = |all: &[(BufferSlice, Type)]| all.iter().map(|(p, _)| p.clone()).collect::<Vec<BufferSlice>>();
         let (args, outs) = (places(args), places(outs));
-        // One of them that is not is enough to store parts of words.
+        // If one of them is not aligned, stores change partial words.
         let align = if outs.iter().all(|p| aligned(self.program, p, ALIGN).is_multiple_of(4)) { 4 } else { 1 };
         let parts = a.parts(&args, &outs, align, self.scratch_at, &self.inner.limits);
         parts.into_iter().map(|p| self.launch(p.args, p.params, p.grid, &p.text)).collect()

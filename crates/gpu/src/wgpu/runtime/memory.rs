@@ -42,7 +42,7 @@ impl DeviceBuffer for WgpuBuffer {
         if from.is_empty() {
             return Ok(());
         }
-        // What lies behind the last byte of the buffer is nobody's.
+        // The padding after the last byte of the buffer is unused.
         let last = offset + from.len() == self.bytes;
         #[cfg(target_arch = "wasm32")]
         if self.device.tasks.is_busy() {
@@ -87,7 +87,7 @@ pub(super) fn own<'b>(device: &Arc<Device>, b: &'b dyn DeviceBuffer) -> Result<&
     ours.ok_or_else(|| Error::Bindings("a buffer of another device; copy it here first".into()))
 }
 
-/// Writes any bytes; `last` says that the word in which they end is theirs alone.
+/// Writes any bytes; `last` states that the rest of their last word is unused.
 pub(super) fn write_bytes(device: &Arc<Device>, block: &Block, offset: usize, from: &[u8], last: bool) -> Result<()> {
     if from.is_empty() {
         return Ok(());
@@ -104,7 +104,7 @@ pub(super) fn write_bytes(device: &Arc<Device>, block: &Block, offset: usize, fr
         }
         return device.check();
     }
-    // Parts of words are others' too: through memory of its own.
+    // Partial words contain other data: copy through a temporary buffer.
     let staged = WgpuBuffer::new(device, from.len())?;
     write_bytes(device, staged.block(), 0, from, true)?;
     let mut encoder = Encoder::new(device);

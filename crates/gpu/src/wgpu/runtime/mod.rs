@@ -1,4 +1,4 @@
-//! Programs on WebGPU adapters: natively through the crate `wgpu`, in a page through JavaScript (`page`).
+//! The runtime for WebGPU adapters: natively through the crate `wgpu`, in the browser through JavaScript (`browser`).
 
 #[cfg(not(target_arch = "wasm32"))]
 mod adapter;
@@ -39,7 +39,7 @@ mod tiles;
 #[cfg(not(target_arch = "wasm32"))]
 mod timer;
 
-// What a page has in their place.
+// The replacements of these modules in the browser.
 #[cfg(target_arch = "wasm32")]
 use browser::{backend, device, encode, pipelines};
 

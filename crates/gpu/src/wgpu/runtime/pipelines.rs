@@ -1,4 +1,4 @@
-//! Pipelines by their text: compiled once, kept while there is room.
+//! The cache of pipelines by source: each is compiled once, and kept up to a limit.
 
 use super::binding::{Layout, layout};
 use super::device::Device;
@@ -13,9 +13,9 @@ use wgpu::{
     ShaderModuleDescriptor, ShaderRuntimeChecks,
 };
 
-/// Pipelines kept, besides those in use.
+/// The maximum number of cached pipelines, besides those in use.
 const KEPT: usize = 4096;
-/// What the driver has compiled goes to disk after so many new ones, and when the device is closed.
+/// The number of new pipelines after which the driver's cache is written to disk; it is also written when the device is closed.
 const SAVED: usize = 64;
 
 /// A compiled kernel.
@@ -24,7 +24,7 @@ pub(super) struct Pipeline {
     pub(super) layout: Layout,
 }
 
-/// All pipelines of a device.
+/// The cache of a device's pipelines.
 pub(super) struct Pipelines {
     state: Mutex<State>,
     disk: Option<(PipelineCache, PathBuf)>,
@@ -36,7 +36,7 @@ struct State {
     unsaved: usize,
 }
 
-/// Where compiled kernels are kept: `TENSORLOOM_CACHE`, else the user's cache; empty means nowhere.
+/// The folder of the disk cache: `TENSORLOOM_CACHE`, else the user's cache; empty disables it.
 pub(super) fn folder() -> Option<PathBuf> {
     let own = match std::env::var_os("TENSORLOOM_CACHE") {
         Some(f) if f.is_empty() => return None,
@@ -55,7 +55,7 @@ impl Pipelines {
             let key = wgpu::util::pipeline_cache_key(info)?;
             let path = folder()?.join(key);
             let data = std::fs::read(&path).ok();
-            // A damaged file is as good as none: the data says what it is for, and the driver checks it.
+            // A damaged file is ignored: the data contains its key, and the driver checks it.
             let desc = PipelineCacheDescriptor { label: None, data: data.as_deref(), fallback: true };
             // SAFETY: the data came from `get_data`, under the key of this adapter and driver.
             let cache = unsafe { raw.create_pipeline_cache(&desc) };
@@ -68,12 +68,12 @@ impl Pipelines {
         self.state.lock().unwrap_or_else(|e| e.into_inner())
     }
 
-    /// How many are kept.
+    /// The number of cached pipelines.
     pub(super) fn len(&self) -> usize {
         self.lock().known.len()
     }
 
-    /// The pipelines of these texts, compiled if they must be, by all cores.
+    /// The pipelines with these sources, compiled on all cores if necessary.
     pub(super) fn get(&self, device: &Device, texts: &[ShaderSource]) -> Result<Vec<Arc<Pipeline>>> {
         let mut missing: Vec<&ShaderSource> = Vec::new();
         {
@@ -118,7 +118,7 @@ impl Pipelines {
         };
         std::thread::scope(|s| {
             for _ in 0..workers {
-                // Parsers want more of the stack than a thread has by default.
+                // Parsers need a larger stack than the default of threads.
                 let spawned = std::thread::Builder::new().stack_size(16 << 20).spawn_scoped(s, work);
                 if spawned.is_err() {
                     work();
@@ -145,7 +145,7 @@ impl Pipelines {
             layout: Some(&pipeline_layout),
             module: &module,
             entry_point: Some("main"),
-            // Grids write what they share before they read it.
+            // Kernels write shared memory before they read it.
             compilation_options: PipelineCompilationOptions {
                 zero_initialize_workgroup_memory: false,
                 ..PipelineCompilationOptions::default()
@@ -158,7 +158,7 @@ impl Pipelines {
         }
     }
 
-    /// Writes what the driver has compiled to disk; failing that costs time, nothing else.
+    /// Writes the driver's cache to disk; a failure only costs time in the next process.
     fn save(&self) {
         let Some((cache, path)) = &self.disk else { return };
         let count = std::mem::take(&mut self.lock().unsaved);

@@ -1,14 +1,15 @@
-//! Buffers by size class. What is given back may be taken at once: whoever takes it comes later in the queue.
+//! A caching allocator of buffers by size class. A freed buffer can be reused immediately, because its next user is later in the
+//! queue.
 
 use super::device::Buffer;
 use rustc_hash::FxHashMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard};
 
-/// Every buffer has a multiple of so many bytes.
+/// The size of every buffer is a multiple of this number of bytes.
 pub(super) const ALIGN: usize = 256;
 
-/// The size that a buffer for this many bytes is given: at most an eighth more, or [`ALIGN`].
+/// The size of a buffer for this many bytes: at most an eighth more, or [`ALIGN`].
 pub(super) fn class(bytes: usize) -> usize {
     let bytes = bytes.max(1);
     let step = match bytes.ilog2() {
@@ -18,7 +19,7 @@ pub(super) fn class(bytes: usize) -> usize {
     bytes.checked_next_multiple_of(step).unwrap_or(bytes)
 }
 
-/// A buffer of the device, and a number that no other one ever has.
+/// A buffer of the device, with a unique number.
 #[derive(Clone)]
 pub(super) struct Block {
     pub(super) buffer: Buffer,
@@ -33,14 +34,14 @@ impl Block {
     }
 }
 
-/// Memory of a device.
+/// The memory statistics of a device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
     /// Bytes in use.
     pub live: usize,
-    /// Bytes kept for later.
+    /// Cached bytes.
     pub pooled: usize,
-    /// The most that was ever in use.
+    /// The maximum bytes in use.
     pub peak: usize,
 }
 
@@ -58,7 +59,7 @@ impl Pool {
         self.0.lock().unwrap_or_else(|e| e.into_inner())
     }
 
-    /// A buffer of this class that nobody uses.
+    /// Allocates a cached buffer of this class, if there is one.
     pub(super) fn take(&self, class: usize) -> Option<Block> {
         let mut s = self.lock();
         let block = s.free.get_mut(&class)?.pop()?;
@@ -67,7 +68,7 @@ impl Pool {
         Some(block)
     }
 
-    /// Counts a buffer that was just made.
+    /// Counts a newly created buffer.
     pub(super) fn made(&self, class: usize) {
         self.lock().count(class);
     }
@@ -79,7 +80,7 @@ impl Pool {
         s.free.entry(block.size).or_default().push(block);
     }
 
-    /// Forgets what nobody uses; the driver has it back when the work that uses it is done.
+    /// Drops cached buffers; the driver frees them when the work that uses them is complete.
     pub(super) fn release(&self) -> usize {
         let mut s = self.lock();
         s.free.clear();

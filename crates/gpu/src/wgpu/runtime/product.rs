@@ -1,5 +1,5 @@
-//! How a matrix product is computed: by tiles, or column by column where there are few rows; along k in several parts where the results alone
-//! would not keep the device busy. Order is fixed by the shape: equal products give equal bits.
+//! Plans matrix products: by tiles, or column by column if there are few rows; with split-k if the results alone
+//! would not saturate the device. The order of sums depends only on the shape: equal products give equal bits.
 
 use super::coop_matrix::{CoopMatmul, CoopMatrixSize};
 use super::gemv::Gemv;
@@ -11,39 +11,39 @@ use compiler::program::{BufferSlice, Matmul};
 use compiler::{Error, Result};
 use ir::DType;
 
-/// Workgroups that keep a device busy.
+/// The number of workgroups that saturates a device.
 const BUSY: usize = 256;
-/// A part of k is at least this long.
+/// The minimum length of a part of k.
 const PART: usize = 128;
-/// Threads of the kernel that adds parts up.
+/// The threads of the kernel that adds partial sums.
 const ADDING: usize = 256;
 
-/// One way to compute a product by tiles.
+/// The tiling of a product.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct MatmulTiling {
-    /// Rows and columns of a tile.
+    /// The rows and columns of a workgroup's tile.
     pub(super) tile: (usize, usize),
-    /// Of which a thread has so many.
+    /// The rows and columns of a thread's tile.
     pub(super) thread_tile: (usize, usize),
-    /// How much of k is in shared memory at a time.
+    /// The part of k in shared memory at a time.
     pub(super) k_tile: usize,
-    /// Whether the next strips are on their way while one is multiplied.
+    /// Whether the next strips are prefetched during the multiplication.
     pub(super) prefetch: bool,
-    /// Parts along k.
+    /// The number of parts of k (split-k).
     pub(super) split_k: usize,
-    /// Whether matrix units multiply; then `each` is what a subgroup has.
+    /// Whether it uses cooperative matrices; then `thread_tile` is the tile of a subgroup.
     pub(super) coop_matrix: bool,
 }
 
 #[cfg(not(target_arch = "wasm32"))]
 impl MatmulTiling {
-    /// Whether it is one of those on matrix units.
+    /// Whether it is a tiling with cooperative matrices.
     pub(super) fn uses_coop_matrix(&self) -> bool {
         self.coop_matrix && ON_UNITS.contains(&(self.tile, self.thread_tile, self.k_tile))
     }
 }
 
-/// Tiles, what a subgroup has of them, and the depth of strips, on matrix units.
+/// Tilings with cooperative matrices: the workgroup's tile, the subgroup's tile, and the depth of strips.
 const ON_UNITS: &[((usize, usize), (usize, usize), usize)] = &[
     ((128, 128), (64, 32), 32),
     ((128, 128), (32, 64), 32),
@@ -55,7 +55,7 @@ const ON_UNITS: &[((usize, usize), (usize, usize), usize)] = &[
     ((32, 32), (16, 16), 64),
 ];
 
-/// Ways worth trying for a product, none of which needs more than 16 KiB of shared memory; matrix units may take 32 KiB.
+/// The candidate tilings of a product, which use at most 16 KiB of shared memory, or 32 KiB with cooperative matrices.
 #[cfg(not(target_arch = "wasm32"))]
 pub(super) fn candidate_tilings(s: &Matmul, squares: Option<CoopMatrixSize>) -> Vec<MatmulTiling> {
     let shapes = [
@@ -77,7 +77,7 @@ pub(super) fn candidate_tilings(s: &Matmul, squares: Option<CoopMatrixSize>) -> 
             for splits in [1, 2, 4, 8, 16] {
                 let count = s.m.div_ceil(tile.0) * s.n.div_ceil(tile.1) * s.batch * splits;
                 let sensible = splits == 1 || (count <= 16 * BUSY && s.k / splits >= 64);
-                // What is padded costs as much as what isn't.
+                // Padded elements cost as much as the others.
                 let padded = s.m.next_multiple_of(tile.0) * s.n.next_multiple_of(tile.1);
                 if sensible && (tile.0 <= 32 || padded < 2 * s.m * s.n) {
                     all.push(MatmulTiling {
@@ -101,7 +101,7 @@ pub(super) enum Kind {
     Tiles(TiledMatmul),
     Units(CoopMatmul),
     Gemv(Gemv),
-    /// Adds parts up: into results of this type.
+    /// Adds partial sums, with results of this dtype.
     Sum(DType),
 }
 
@@ -124,15 +124,15 @@ pub(super) struct MatmulDispatch {
     pub(super) grid: [u32; 3],
 }
 
-/// A product with its operands' places.
+/// A product with the buffers of its operands.
 struct MatmulPlan {
     shape: Matmul,
     a: BufferSlice,
     b: BufferSlice,
     c: BufferSlice,
-    /// Bytes that the places of A, B and C are always a multiple of.
+    /// The alignment in bytes of the buffers of A, B and C.
     aligned: [usize; 3],
-    /// What matrix units there are.
+    /// The size of cooperative matrices, if supported.
     squares: Option<CoopMatrixSize>,
 }
 
@@ -190,7 +190,7 @@ impl MatmulPlan {
         let units = units.filter(|_| on_units);
         let step = s.k.div_ceil(splits).next_multiple_of(depth).max(depth);
         let splits = s.k.div_ceil(step).max(1);
-        // Parts go to memory of their own, dense and in f32.
+        // Partial sums are stored in scratch, dense and in f32.
         let (out, strides, store) = match splits {
             1 => (s.out, s.c, self.store()),
             _ => (DType::F32, [(s.m * s.n) as isize, s.n as isize, 1], Store::Single),
@@ -250,7 +250,7 @@ impl MatmulPlan {
         (all, splits * results * 4)
     }
 
-    /// Whether matrix units can load both operands: two neighbours at a time, none of them across an end.
+    /// Whether cooperative matrices can load both operands in pairs of adjacent elements, none of which crosses the end of a line.
     fn can_load_pairs(&self, a_along_k: bool, b_along_k: bool) -> bool {
         let s = &self.shape;
         let even = |n: isize| n % 2 == 0;
@@ -269,7 +269,7 @@ impl MatmulPlan {
         s.dtype == DType::F16 && a && b && aligned
     }
 
-    /// How a product is computed that nobody has measured; `columns` of a workgroup where it has few rows.
+    /// The default tiling of a product that was not autotuned; `columns` of a workgroup if it has few rows.
     fn default_tiling(&self, columns: Option<usize>, units: bool) -> MatmulTiling {
         let s = &self.shape;
         let large = s.m.div_ceil(128) * s.n.div_ceil(128) * s.batch;
@@ -290,7 +290,7 @@ impl MatmulPlan {
         MatmulTiling { tile, thread_tile: each, k_tile: depth, prefetch: true, split_k: splits, coop_matrix: units }
     }
 
-    /// Tiles without matrix units.
+    /// The default tiling without cooperative matrices.
     fn thread_tiling(&self, large: usize, sides: (usize, usize)) -> ((usize, usize), (usize, usize), usize) {
         let s = &self.shape;
         let (tile, each) = match sides {
@@ -314,7 +314,7 @@ impl MatmulPlan {
     }
 }
 
-/// Parameters: parts and C in elements; batch, m, n, splits; strides of C.
+/// Parameters: partial sums and C in elements; batch, m, n, splits; strides of C.
 fn sum(out: DType, homes: &[usize]) -> ShaderSource {
     let written = homes[1];
     let parts = out != DType::F32;

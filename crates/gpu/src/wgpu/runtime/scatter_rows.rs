@@ -1,7 +1,8 @@
-//! `scatter_add` of rows: the gradient of an embedding, by sort and segments. On the device, and in the order of the updates: two runs give
-//! the same bits, and those are the reference's.
+//! `scatter_add` of rows: the gradient of an embedding, by sorting and segments. It is deterministic and adds updates in order:
+//! two runs give the same bits, which are those of the reference.
 //!
-//! Each id finds its place among all by counting those before it. Then the first of equal ones adds up the updates of all of them.
+//! Each index computes its sorted position by counting the smaller ones. Then the first of equal ones adds up the updates of all
+//! of them.
 
 use super::copy_fill;
 use super::launch::{Argument, blocks};
@@ -14,10 +15,10 @@ use ir::ops::{Scatter, ScatterKind};
 use ir::{DType, Op, Type};
 
 const THREADS: usize = 256;
-/// Counting takes the square of this many steps.
+/// The maximum number of updates; counting takes quadratic time.
 const MOST: usize = 1 << 16;
 
-/// Rows of `width` elements added to a table of `rows`, by `count` ids.
+/// Rows of `width` elements, added to a table of `rows` at `count` indices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct RowScatter {
     rows: usize,
@@ -27,7 +28,7 @@ pub(super) struct RowScatter {
     clip: bool,
 }
 
-/// A dispatch: its text, its memory, its parameters, its workgroups.
+/// A dispatch: its source, its memory, its parameters, its workgroups.
 pub(super) struct ScatterDispatch {
     pub(super) text: Box<dyn Fn(&[usize]) -> ShaderSource>,
     pub(super) args: Vec<Argument>,
@@ -36,7 +37,7 @@ pub(super) struct ScatterDispatch {
 }
 
 impl RowScatter {
-    /// What a scatter is, if it is one of rows.
+    /// The row scatter of an op, if it is one.
     pub(super) fn of(op: &Op, args: &[Type]) -> Option<RowScatter> {
         let Op::Scatter(Scatter { kind: ScatterKind::Add, dims, mode }) = op else { return None };
         let [table, ids, updates] = args else { return None };
@@ -64,7 +65,7 @@ impl RowScatter {
         })
     }
 
-    /// Bytes of scratch: the ids in order, and which update each is.
+    /// The bytes of scratch: the sorted indices, and their updates.
     pub(super) fn scratch(&self) -> usize {
         8 * self.count
     }
@@ -98,7 +99,7 @@ impl RowScatter {
         all
     }
 
-    /// Arguments: ids, where they go in order, which updates they are; then count and rows.
+    /// Arguments: indices, sorted indices, the update of each; then count and rows.
     fn places(&self, homes: &[usize]) -> ShaderSource {
         let outside = match self.clip {
             true => "return u32(clamp(v, 0, i32(p(4u)) - 1));",
@@ -138,8 +139,8 @@ fn key(i: u32) -> u32 {{ let v = bitcast<i32>(g{ids}[p(0u) + i]); {outside} }}
         ShaderSource { source, bindings, params: 5, shared: 4 * THREADS }
     }
 
-    /// Arguments: ids in order, their updates, updates, out; then count, rows, width. Sums are rounded after each addition, as
-    /// the reference's are.
+    /// Arguments: sorted indices, their updates, the update rows, out; then count, rows, width. Sums are rounded after each
+    /// addition, like the reference's.
     fn sums(&self, homes: &[usize]) -> ShaderSource {
         let parts = self.dtype != DType::F32;
         let written = homes[3];
@@ -180,7 +181,7 @@ fn order(i: u32) -> u32 {{ return {}; }}
     }
 }
 
-/// Declarations of bindings, of which those of some arguments are written, and of parameters behind the arguments'.
+/// Declares the bindings, some of which are written, and the parameters after those of the arguments.
 fn head(homes: &[usize], written: &[usize], atomic: Option<usize>, more: usize) -> (String, Vec<Binding>) {
     let count = homes.iter().max().map_or(0, |h| h + 1);
     let mut text = String::new();

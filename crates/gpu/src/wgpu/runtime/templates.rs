@@ -1,4 +1,4 @@
-//! All texts that are not printed from grids, for whoever wants to see or check them without an adapter.
+//! All shader sources that are not printed from grids, for inspection and checks without an adapter.
 
 use super::attention;
 use super::binding_split::split;
@@ -11,24 +11,24 @@ use crate::wgpu::ShaderSource;
 use compiler::program::Matmul;
 use ir::DType;
 
-/// A text, and whether it needs f16 and cooperative matrices.
+/// A shader source, and whether it needs f16 and cooperative matrices.
 pub struct Template {
-    /// What it is.
+    /// A description.
     pub name: String,
-    /// The text.
+    /// The source.
     pub text: ShaderSource,
-    /// Whether it is for matrix units.
+    /// Whether it needs cooperative matrices.
     pub units: bool,
 }
 
-/// Products, attention, copies and zeros in every form that they have, with their memory separate and in one binding, whole and in parts.
+/// Products, attention, copies and fills in every variant, with separate bindings and with one binding, whole and in parts.
 pub fn templates() -> Vec<Template> {
     let mut all = Vec::new();
     let mut add = |name: String, arguments: usize, text: &dyn Fn(&[usize]) -> ShaderSource, units: bool| {
         let separate: Vec<usize> = (0..arguments).collect();
         let mut last = vec![0; arguments];
         last[arguments - 1] = 1;
-        // One of them for each text in turn.
+        // The binding assignments in turn.
         let homes = [separate, vec![0; arguments], last].into_iter().nth(all.len() % 3).unwrap_or_default();
         let whole = text(&homes);
         let parts: Vec<usize> = (0..whole.bindings.len()).map(|i| 1 + (i + all.len()) % 3).collect();

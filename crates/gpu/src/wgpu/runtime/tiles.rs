@@ -1,31 +1,31 @@
-//! The text of matrix products by tiles: a workgroup computes a tile of C from strips of A and B in shared memory, a thread some
-//! rows and columns of it in registers.
+//! The WGSL source of tiled matrix products: a workgroup computes a tile of C from strips of A and B in shared memory, a thread a
+//! smaller tile of it in registers.
 //!
-//! Parameters: A, B, C (or where parts go) in elements; batch, m, n, k; strides of A, B, C (batch, row, column each); splits, k of each
-//! split, elements of one split's results.
+//! Parameters: A, B, C (or partial sums) in elements; batch, m, n, k; strides of A, B, C (batch, row, column each); splits, k of
+//! each split, elements of one split's results.
 
 use crate::wgpu::functions::needed;
 use crate::wgpu::{Binding, ShaderSource};
 use ir::DType;
 
-/// A kind of product.
+/// The parameters of a product kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct TiledMatmul {
-    /// Operands.
+    /// The dtype of the operands.
     pub(super) dtype: DType,
-    /// Results.
+    /// The dtype of the results.
     pub(super) out: DType,
-    /// Rows and columns of a tile: 32, 64 or 128.
+    /// The rows and columns of a workgroup's tile: 32, 64 or 128.
     pub(super) tile: (usize, usize),
-    /// Of which a thread has so many: 4 or 8.
+    /// The rows and columns of a thread's tile: 4 or 8.
     pub(super) thread_tile: (usize, usize),
-    /// Whether the next strips are on their way while one is multiplied.
+    /// Whether the next strips are prefetched during the multiplication.
     pub(super) prefetch: bool,
-    /// How much of k is in shared memory at a time.
+    /// The part of k in shared memory at a time.
     pub(super) k_tile: usize,
-    /// Whether A is contiguous along k, rather than along its rows.
+    /// Whether A is contiguous along k, instead of along its rows.
     pub(super) a_along_k: bool,
-    /// Whether B is contiguous along k, rather than along its columns.
+    /// Whether B is contiguous along k, instead of along its columns.
     pub(super) b_along_k: bool,
     /// Whether sizes are multiples of the tile's.
     pub(super) exact_tiles: bool,
@@ -33,21 +33,21 @@ pub(super) struct TiledMatmul {
     pub(super) store: Store,
 }
 
-/// How narrow results are stored.
+/// How results of less than 32 bits are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Store {
-    /// Elements of 32 bits.
+    /// The elements have 32 bits.
     Single,
-    /// Two neighbours make a word.
+    /// Two adjacent elements are stored as a word.
     Pairs,
-    /// Parts of words, exchanged atomically.
+    /// Partial words are changed atomically.
     Parts,
 }
 
-/// Words of the parameters.
+/// The number of parameter words.
 pub(super) const PARAMS: usize = 19;
 
-/// Loads of elements by their number.
+/// A function that loads an element by index.
 pub(super) fn loader(name: &str, home: usize, d: DType, atomic: bool) -> String {
     let word = |at: &str| match atomic {
         true => format!("atomicLoad(&g{home}[{at}])"),
@@ -107,12 +107,12 @@ impl TiledMatmul {
         self.thread_tile.1
     }
 
-    /// Bytes of shared memory.
+    /// The bytes of shared memory.
     pub(super) fn shared(&self) -> usize {
         4 * self.k_tile * (self.tile.0 + self.tile.1)
     }
 
-    /// The text, with A, B and C in these bindings.
+    /// The source, with A, B and C in these bindings.
     pub(super) fn text(&self, homes: &[usize]) -> ShaderSource {
         let (bm, bn) = self.tile;
         let (threads, depth) = (self.threads(), self.k_tile);
@@ -233,17 +233,17 @@ impl TiledMatmul {
         }
     }
 
-    /// How many vectors of a strip a thread fetches.
+    /// The number of vectors of a strip that a thread loads.
     fn vectors_per_thread(&self, size: usize) -> usize {
         (self.k_tile * size / 4).div_ceil(self.threads())
     }
 
-    /// Registers for what a thread fetches.
+    /// Declares registers for the vectors that a thread loads.
     fn vectors(&self, strip: &str, size: usize) -> String {
         (0..self.vectors_per_thread(size)).map(|i| format!("    var f{strip}{i} = vec4<f32>(0.0f);\n")).collect()
     }
 
-    /// Which vector of a strip a thread has: four neighbours across k, the threads side by side where memory is.
+    /// The vector of a strip for a thread: four adjacent elements across k, with adjacent threads along contiguous memory.
     fn vector(&self, round: usize, size: usize, along_k: bool) -> (String, String, String) {
         let (threads, depth, vectors) = (self.threads(), self.k_tile, size / 4);
         let id = format!("(t + {}u)", round * threads);
@@ -257,7 +257,7 @@ impl TiledMatmul {
         }
     }
 
-    /// Fetches a strip into registers.
+    /// Loads a strip into registers.
     #[expect(clippy::too_many_arguments, reason = "the names of one operand")]
     fn load_strip(
         &self,
@@ -297,7 +297,7 @@ impl TiledMatmul {
         t
     }
 
-    /// Puts what was fetched into shared memory.
+    /// Stores loaded vectors in shared memory.
     fn store_shared(&self, strip: &str, size: usize, along_k: bool) -> String {
         let mut t = String::new();
         for round in 0..self.vectors_per_thread(size) {

@@ -1,4 +1,4 @@
-//! How long steps take, by timestamps around each pass.
+//! Measures the time of steps, by timestamps around each pass.
 
 use super::device::Device;
 use compiler::{Error, Result};
@@ -8,26 +8,26 @@ use wgpu::{
     BufferDescriptor, BufferUsages, CommandEncoder, MapMode, PollType, QuerySet, QuerySetDescriptor, QueryType,
 };
 
-/// Passes of one submission at most.
+/// The maximum number of passes of one submission.
 const PASSES: u32 = 2048;
 
-/// A measurement of one run.
+/// The measurement of one run.
 pub(super) struct Timer {
     set: QuerySet,
     resolved: wgpu::Buffer,
     read: wgpu::Buffer,
-    /// Nanoseconds of a tick.
+    /// The nanoseconds of a tick.
     period: f64,
-    /// Which step each pass since the last submission belongs to.
+    /// The step of each pass since the last submission.
     owners: Vec<usize>,
-    /// The step that runs now.
+    /// The current step.
     pub(super) step: usize,
-    /// How often each step ran, and for how long.
+    /// The number of executions and the total time of each step.
     pub(super) spent: FxHashMap<usize, (usize, Duration)>,
 }
 
 impl Timer {
-    /// None where the adapter has no timestamps.
+    /// None if the adapter does not support timestamps.
     pub(super) fn new(device: &Device) -> Option<Timer> {
         if !device.features.contains(wgpu::Features::TIMESTAMP_QUERY) {
             return None;
@@ -54,7 +54,7 @@ impl Timer {
     /// The queries of the next pass.
     pub(super) fn next(&mut self) -> Option<(QuerySet, u32)> {
         let k = self.owners.len() as u32;
-        // Beyond that passes go unmeasured.
+        // Further passes are not measured.
         if k >= PASSES {
             return None;
         }
@@ -70,7 +70,7 @@ impl Timer {
         }
     }
 
-    /// Waits for what was submitted and adds up its times.
+    /// Waits for the submitted work and adds its times.
     pub(super) fn collect(&mut self, device: &Device) -> Result<()> {
         let owners = std::mem::take(&mut self.owners);
         if owners.is_empty() {

@@ -1,7 +1,7 @@
-//! Scaled dot-product attention and its backward, each a composite that a backend may claim.
+//! Scaled dot-product attention and its backward, each a composite that a backend may implement with its own kernel.
 //!
-//! Backward computes the probabilities again from `q`, `k` and the log-sum-exp (FlashAttention-2), so that nothing of
-//! size `Tq · Tk` is kept.
+//! Backward recomputes the probabilities from `q`, `k` and the log-sum-exp (FlashAttention-2), so that nothing of
+//! size `Tq · Tk` is stored.
 
 mod scores;
 mod sizes;
@@ -44,8 +44,8 @@ pub(super) const ATTENTION_BACKWARD: CompositeBuilder = CompositeBuilder {
     saves: (&[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12], &[]),
 };
 
-/// q, k and v, then the optional operands, then (in backward) results and cotangents. In backward an operand that has a
-/// cotangent takes every batch axis: a cotangent can't be shared by the rows that it is summed over.
+/// The batch roles of q, k and v, then the optional operands, then (in backward) results and cotangents. In backward, an operand
+/// with a cotangent has all batch axes, because its cotangent is computed per row.
 fn roles(p: &Params<'_>, backward: bool) -> Vec<BatchRole> {
     let float = |own: usize| if backward { BatchRole::Rows } else { BatchRole::Prefix(own) };
     let mut roles = vec![BatchRole::Rows; 3];
@@ -68,23 +68,23 @@ fn roles(p: &Params<'_>, backward: bool) -> Vec<BatchRole> {
 
 /// Parameters and optional operands of [`attention`]. The operands follow q, k and v in the order of the fields here.
 ///
-/// Each optional operand may have the first of q's batch axes in front, or none of them where all share it.
+/// Each optional operand may have the first of q's batch axes as leading axes, or none of them if it is the same for all.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct AttentionOptions {
-    /// Queries see keys up to their own position.
+    /// Whether queries attend only to keys up to their own position.
     pub causal: bool,
-    /// Queries see this many positions back, their own included; without `causal` as many forward too.
+    /// Queries attend to this many previous positions, including their own; without `causal` to as many following ones too.
     pub window: Option<usize>,
-    /// The factor of the scores; `1/√D` unless given.
+    /// The scale factor of the scores; `1/√D` by default.
     pub scale: Option<f64>,
-    /// Bounds the scores smoothly: `c · tanh(s / c)`, before anything is added (Gemma 2).
+    /// The soft cap of the scores: `c · tanh(s / c)`, before biases are added (Gemma 2).
     pub softcap: Option<f64>,
-    /// i32: the position of the first query. Unless given it is `Tk - Tq`, so that the last query stands at the last
+    /// i32: the position of the first query. The default is `Tk - Tq`, so that the last query has the position of the last
     /// key.
     pub q_offset: Option<Type>,
-    /// i32: how many keys are valid. Those after are never read.
+    /// i32: the number of valid keys. Later keys are never read.
     pub kv_lengths: Option<Type>,
-    /// Integers `[Tq]` and `[Tk]`: a query sees keys of its own segment.
+    /// Integers `[Tq]` and `[Tk]`: a query attends to keys with the same segment ID.
     pub segment_ids: Option<(Type, Type)>,
     /// Floats `[Hq]`: ALiBi adds `-slope · |query position - key position|`.
     pub alibi_slopes: Option<Type>,
@@ -153,8 +153,8 @@ impl AttentionOptions {
 /// multiple of `Hkv` (query head `h` reads key head `h / (Hq/Hkv)`).
 ///
 /// Results are `out` `[.., Hq, Tq, Dv]` and `lse` `[.., Hq, Tq]`, the log-sum-exp of the scores in f32 or wider. A row
-/// that sees no key gives 0 and -inf, and gradient 0. Scores and softmax are in f32 or wider; probabilities are
-/// rounded to the operands' dtype before they meet `v`.
+/// without visible keys gives 0 and -inf, and gradient 0. Scores and softmax are in f32 or wider; probabilities are
+/// rounded to the operands' dtype before they are multiplied by `v`.
 pub fn attention(q: &Type, k: &Type, v: &Type, options: &AttentionOptions) -> Result<Composite> {
     let sizes = AttentionDims::new("attention", q, k, v, options)?;
     let backward = attention_backward(q, k, v, options)?;
@@ -199,7 +199,7 @@ fn forward(sizes: &AttentionDims<'_>, options: &AttentionOptions) -> Result<Grap
     Ok(b.finish(&[out, lse]))
 }
 
-/// The backward of [`attention`]: its operands, its two results and their cotangents, to the cotangents of its float
+/// The backward of [`attention`]: maps its operands, its two results and their cotangents to the cotangents of its float
 /// operands (q, k, v, slopes, a float mask). It is differentiated through its body.
 pub fn attention_backward(q: &Type, k: &Type, v: &Type, options: &AttentionOptions) -> Result<Composite> {
     let sizes = AttentionDims::new("attention_backward", q, k, v, options)?;
@@ -211,7 +211,7 @@ pub fn attention_backward(q: &Type, k: &Type, v: &Type, options: &AttentionOptio
     let keys = sizes.rank() - 1;
     let shape = sizes.scores_shape();
 
-    // P = exp(S - lse): 0 in a row that sees nothing, since its scores are -inf.
+    // P = exp(S - lse): 0 in a row without visible keys, because its scores are -inf.
     let (out, lse) = (sizes.group_heads(&mut b, results[0])?, sizes.group_heads(&mut b, results[1])?);
     let (dout, dlse) = (sizes.group_heads(&mut b, results[2])?, sizes.group_heads(&mut b, results[3])?);
     let lowest = b.full_like(lse, f64::NEG_INFINITY)?;

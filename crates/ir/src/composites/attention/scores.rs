@@ -1,7 +1,7 @@
-//! The scores of attention with all that is added to them, shared by forward and backward.
+//! The scores of attention with masks and biases, shared by forward and backward.
 //!
-//! Inside, scores are `[batch.., Hkv, G, Tq, Tk]` with `G = Hq/Hkv` query heads for each key head, so that keys are
-//! never repeated.
+//! The scores are computed as `[batch.., Hkv, G, Tq, Tk]` with `G = Hq/Hkv` query heads for each key head, so that keys need not
+//! be repeated.
 
 use super::sizes::AttentionDims;
 use super::{AttentionOptions, POSITION};
@@ -16,24 +16,24 @@ use crate::types::{Shape, Type};
 /// An operand that is added to the scores and has a cotangent.
 struct ScoreBias {
     ty: Type,
-    /// Its shape with divided heads.
+    /// Its shape after the head axis is split.
     grouped_shape: Shape,
-    /// The scores' axes that its axes stand at.
+    /// The axes of the scores that its axes correspond to.
     axes: Vec<usize>,
-    /// What it is multiplied with.
+    /// The factor that it is multiplied by.
     factor: Option<Value>,
 }
 
-/// The scores and what backward needs besides them.
+/// The scores and the other values that backward needs.
 pub(super) struct Scores<'a> {
     sizes: &'a AttentionDims<'a>,
-    /// Queries by group.
+    /// The queries, grouped by key head.
     pub(super) q: Value,
-    /// Keys; those that `lengths` excludes are 0, so that nothing is read from them.
+    /// The keys; keys beyond `lengths` are replaced by 0, so that their memory has no effect.
     pub(super) k: Value,
-    /// Values, likewise.
+    /// The values, likewise.
     pub(super) v: Value,
-    /// The scores, -inf where the query doesn't see the key.
+    /// The scores, -inf where a key is not visible to the query.
     pub(super) masked: Value,
     /// `tanh(s / softcap)`.
     tanh: Option<Value>,
@@ -78,7 +78,7 @@ impl<'a> Scores<'a> {
             tanh = Some(t);
         }
 
-        // How far each query is ahead of each key.
+        // The distance from each key to each query.
         let query = b.iota(POSITION, &shape, n + 2)?;
         let start = match offset {
             Some(o) => b.broadcast(o, &shape, &leading(b.ty(o).rank()))?,
@@ -138,7 +138,7 @@ impl<'a> Scores<'a> {
         Ok(Scores { sizes, q, k, v, masked, tanh, added })
     }
 
-    /// Cotangents of the operands that were added to the scores.
+    /// The cotangents of the operands that were added to the scores.
     pub(super) fn added_grads(&self, b: &mut Builder, ds: Value) -> Result<Vec<Value>> {
         let mut grads = Vec::new();
         let shape = self.sizes.scores_shape();
@@ -147,7 +147,7 @@ impl<'a> Scores<'a> {
                 Some(f) => b.mul(ds, f)?,
                 None => ds,
             };
-            // Axes that it lacks or repeats along.
+            // The axes that the operand lacks or is broadcast along.
             let summed: Vec<usize> = (0..shape.len())
                 .filter(|x| match a.axes.iter().position(|y| y == x) {
                     Some(i) => a.grouped_shape[i] == 1 && shape[*x] != 1,
@@ -171,18 +171,18 @@ impl<'a> Scores<'a> {
     }
 }
 
-/// The first axes.
+/// The first `n` axes.
 fn leading(n: usize) -> Vec<usize> {
     (0..n).collect()
 }
 
-/// One position everywhere.
+/// A constant position, broadcast to a shape.
 fn position(b: &mut Builder, shape: &[usize], x: i64) -> Result<Value> {
     let c = b.constant(Literal::scalar(Scalar::from_i64(POSITION, x)))?;
     b.splat(c, shape)
 }
 
-/// `x`, and 0 from index `length` on along an axis.
+/// Replaces `x` by 0 from index `length` on along an axis.
 fn keep_first(b: &mut Builder, x: Value, length: Value, axis: usize) -> Result<Value> {
     let shape = b.ty(x).shape;
     let index = b.iota(POSITION, &shape, axis)?;
@@ -191,7 +191,7 @@ fn keep_first(b: &mut Builder, x: Value, length: Value, axis: usize) -> Result<V
     b.zero_unless(inside, x)
 }
 
-/// Adds an operand, whose axis `heads` counts heads, to the scores.
+/// Adds an operand to the scores; `heads` is its head axis.
 fn add_to(
     b: &mut Builder,
     sizes: &AttentionDims<'_>,
@@ -213,7 +213,7 @@ fn add_to(
     b.add(s, wide)
 }
 
-/// Which keys each query sees; `None` is all.
+/// The keys that each query attends to; `None` means all.
 struct KeyMask(Option<Value>);
 
 impl KeyMask {

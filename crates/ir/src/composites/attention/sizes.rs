@@ -1,4 +1,4 @@
-//! The sizes of an attention: checks of its operands, and its contractions.
+//! The dimensions of an attention: checks of its operands, and its contractions.
 
 use super::super::operand_mismatch;
 use super::{AttentionOptions, POSITION};
@@ -9,14 +9,14 @@ use crate::graph::Value;
 use crate::ops::Dot;
 use crate::types::{Shape, Type};
 
-/// The sizes of one attention.
+/// The dimensions of one attention.
 pub(super) struct AttentionDims<'a> {
     pub(super) q: &'a Type,
     pub(super) k: &'a Type,
     v: &'a Type,
     /// Number of batch axes.
     pub(super) batch: usize,
-    /// Query heads for each key head.
+    /// The number of query heads for each key head.
     group: usize,
     pub(super) scale: f64,
 }
@@ -65,12 +65,12 @@ impl<'a> AttentionDims<'a> {
         Ok(sizes)
     }
 
-    /// What is wrong with the options, if anything.
+    /// The error in the options, if any.
     fn invalid_option(&self, options: &AttentionOptions) -> Option<String> {
         let n = self.batch;
         let (heads, tq, tk) = (self.q.shape[n], self.q.shape[n + 1], self.k.shape[n + 1]);
         let lead = &self.q.shape[..n];
-        // An operand of `own` sizes behind the first batch axes.
+        // Whether an operand has these trailing sizes after the first batch axes.
         let prefixed = |t: &Type, own: &[usize]| {
             t.rank().checked_sub(own.len()).is_some_and(|p| t.shape[p..] == *own && lead.starts_with(&t.shape[..p]))
         };
@@ -112,7 +112,7 @@ impl<'a> AttentionDims<'a> {
         }
     }
 
-    /// Types of all operands.
+    /// The types of all operands.
     pub(super) fn operands<'s>(&'s self, options: &'s AttentionOptions) -> impl Iterator<Item = &'s Type> {
         [self.q, self.k, self.v].into_iter().chain(options.operands())
     }
@@ -147,7 +147,7 @@ impl<'a> AttentionDims<'a> {
         shape
     }
 
-    /// Divides the head axis, at `axis`, into key heads and groups; a size of 1 becomes two.
+    /// Splits the head axis, at `axis`, into key heads and groups; size 1 becomes two axes of size 1.
     pub(super) fn split_heads(&self, b: &mut Builder, x: Value, axis: usize) -> Result<Value> {
         let mut shape = b.ty(x).shape;
         let pair = match shape[axis] {
@@ -159,7 +159,7 @@ impl<'a> AttentionDims<'a> {
         b.reshape(x, &shape)
     }
 
-    /// `[.., Hq, T, ..]` as `[.., Hkv, G, T, ..]`.
+    /// Reshapes `[.., Hq, T, ..]` to `[.., Hkv, G, T, ..]`.
     pub(super) fn group_heads(&self, b: &mut Builder, x: Value) -> Result<Value> {
         let mut shape = b.ty(x).shape;
         shape[self.batch] = self.k.shape[self.batch];
@@ -179,19 +179,19 @@ impl<'a> AttentionDims<'a> {
         }
     }
 
-    /// `[.., G, Tq, D] · [.., Tk, D]` to scores.
+    /// The contraction of `[.., G, Tq, D]` and `[.., Tk, D]` to scores.
     pub(super) fn qk_dot(&self, out: DType) -> Dot {
         let n = self.batch;
         self.dot(&[n + 3], &[n + 2], out)
     }
 
-    /// Scores times `[.., Tk, D]` to `[.., G, Tq, D]`.
+    /// The contraction of scores and `[.., Tk, D]` to `[.., G, Tq, D]`.
     pub(super) fn scores_v_dot(&self, out: DType) -> Dot {
         let n = self.batch;
         self.dot(&[n + 3], &[n + 1], out)
     }
 
-    /// Scores, over all queries of the group, times `[.., G, Tq, D]` to `[.., Tk, D]`.
+    /// The contraction of scores, over all queries of the group, and `[.., G, Tq, D]` to `[.., Tk, D]`.
     pub(super) fn scores_transposed_dot(&self, out: DType) -> Dot {
         let n = self.batch;
         self.dot(&[n + 1, n + 2], &[n + 1, n + 2], out)

@@ -1,19 +1,19 @@
-//! Packed storage: how few-bit numbers lie in memory, as layouts over plain tensors.
+//! Quantized storage: the memory layouts of low-precision numbers, as plain tensors.
 //!
-//! A weight `[.., K]` is stored as *parts*: codes and the tensors that scale them. GGUF's blocks carry
-//! their scales between the codes, so there the bytes are the only part.
+//! A weight `[.., K]` is stored as *parts*: codes and the tensors that scale them. GGUF blocks contain
+//! their scales between the codes, so their only part is the bytes.
 
 use crate::dtype::DType;
 use crate::types::Type;
 use std::fmt;
 use std::str::FromStr;
 
-/// A way of storing rows of numbers in few bits.
+/// A format for rows of low-precision numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum QuantFormat {
     /// i8 codes −127..127 and a scale for each group.
     Int8,
-    /// Signed 4-bit codes, two to a byte, the first in the low half, and a scale for each group.
+    /// Signed 4-bit codes, two per byte, the first in the low nibble, and a scale for each group.
     Int4,
     /// Unsigned 4-bit codes, likewise, with a scale and a zero point for each group: `(code − zero)·scale`.
     U4,
@@ -21,24 +21,24 @@ pub enum QuantFormat {
     Fp8E4M3,
     /// E5M2 numbers and a scale for each group.
     Fp8E5M2,
-    /// E2M1 numbers (0 ½ 1 1½ 2 3 4 6 and their negatives), two to a byte as in `Int4`, and a scale for each group.
+    /// E2M1 numbers (0 ½ 1 1½ 2 3 4 6 and their negatives), two per byte as in `Int4`, and a scale for each group.
     Fp4E2M1,
-    /// The 16 quantiles of a normal distribution that QLoRA uses, two to a byte, the first in the *high* half as
-    /// bitsandbytes has it, and the largest magnitude of each group.
+    /// The 16 quantiles of a normal distribution that QLoRA uses, two per byte, the first in the *high* nibble as
+    /// in bitsandbytes, and the largest magnitude of each group.
     Nf4,
     /// OCP's MXFP4: E2M1 in groups of 32 with a power of two as the scale (E8M0, a biased exponent in a u8).
     Mxfp4,
-    /// NVFP4: E2M1 in groups of 16 with an E4M3 scale, and one f32 scale for all.
+    /// NVFP4: E2M1 in groups of 16 with an E4M3 scale, and one f32 scale per tensor.
     Nvfp4,
-    /// GGUF: 32 i8 codes behind an f16 scale.
+    /// GGUF: an f16 scale, then 32 i8 codes.
     Q8_0,
-    /// GGUF: 32 4-bit codes behind an f16 scale.
+    /// GGUF: an f16 scale, then 32 4-bit codes.
     Q4_0,
-    /// GGUF: 32 4-bit codes behind an f16 scale and an f16 minimum.
+    /// GGUF: an f16 scale and an f16 minimum, then 32 4-bit codes.
     Q4_1,
-    /// GGUF: as `Q4_0` with a fifth bit stored separately.
+    /// GGUF: like `Q4_0` with a fifth bit stored separately.
     Q5_0,
-    /// GGUF: as `Q4_1` with a fifth bit stored separately.
+    /// GGUF: like `Q4_1` with a fifth bit stored separately.
     Q5_1,
     /// GGUF: 256 2-bit codes in 16 sub-blocks with 4-bit scales and minima.
     Q2K,
@@ -46,7 +46,7 @@ pub enum QuantFormat {
     Q3K,
     /// GGUF: 256 4-bit codes in 8 sub-blocks with 6-bit scales and minima.
     Q4K,
-    /// GGUF: as `Q4K` with a fifth bit stored separately.
+    /// GGUF: like `Q4K` with a fifth bit stored separately.
     Q5K,
     /// GGUF: 256 6-bit codes in 16 sub-blocks with 8-bit scales.
     Q6K,
@@ -86,7 +86,7 @@ impl QuantFormat {
         }
     }
 
-    /// Elements that share a scale, where the format says how many.
+    /// The number of elements that share a scale, if the format fixes it.
     pub const fn fixed_group(self) -> Option<usize> {
         match self {
             Int8 | Int4 | U4 | Fp8E4M3 | Fp8E5M2 | Fp4E2M1 | Nf4 => None,
@@ -96,7 +96,7 @@ impl QuantFormat {
         }
     }
 
-    /// Bytes of a block whose scales stand among its codes (GGUF's).
+    /// The bytes of a block that contains both scales and codes (GGUF).
     pub const fn block_bytes(self) -> Option<usize> {
         match self {
             Q8_0 => Some(34),
@@ -113,7 +113,7 @@ impl QuantFormat {
         }
     }
 
-    /// The largest magnitude that codes stand for before they are scaled, above and below zero, where scales are tensors.
+    /// The most positive and most negative code values before scaling, for formats whose scales are tensors.
     pub(super) const fn code_range(self) -> Option<(f64, f64)> {
         match self {
             Int8 => Some((127.0, 127.0)),
@@ -126,12 +126,12 @@ impl QuantFormat {
         }
     }
 
-    /// Whether two codes lie in a byte.
+    /// Whether a byte contains two codes.
     pub(super) const fn is_4bit(self) -> bool {
         matches!(self, Int4 | U4 | Fp4E2M1 | Nf4 | Mxfp4 | Nvfp4)
     }
 
-    /// Whether a graph can quantise to it; the K-quants need a search, which is no graph.
+    /// Whether a graph can quantize to it; the K-quants need a search, which a graph cannot express.
     pub const fn has_quantizer(self) -> bool {
         !matches!(self, Q2K | Q3K | Q4K | Q5K | Q6K)
     }
@@ -150,17 +150,17 @@ impl FromStr for QuantFormat {
     }
 }
 
-/// A format with the number of elements that share a scale.
+/// A format and the number of elements that share a scale.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct QuantScheme {
     /// The format.
     pub format: QuantFormat,
-    /// Elements along the last axis that share a scale; for a scale for each row, the row's length.
+    /// The number of elements along the last axis that share a scale; for one scale per row, the length of the row.
     pub group: usize,
 }
 
 impl QuantScheme {
-    /// A packing, if the format goes with this group; `None` asks for the format's own.
+    /// A quantization scheme, if the format supports this group size; `None` uses the format's fixed size.
     pub fn new(format: QuantFormat, group: Option<usize>) -> Result<QuantScheme, String> {
         match (format.fixed_group(), group) {
             (Some(own), None) => Ok(QuantScheme { format, group: own }),
@@ -172,7 +172,7 @@ impl QuantScheme {
         }
     }
 
-    /// The types of a weight's parts: codes (or blocks) first. `scale` is the dtype of scales where it is free.
+    /// The types of a weight's parts: codes (or blocks) first. `scale` is the dtype of scales if the format does not fix it.
     pub fn part_types(&self, shape: &[usize], scale: DType) -> Result<Vec<Type>, String> {
         let QuantScheme { format, group } = *self;
         let Some((&k, rows)) = shape.split_last() else {
@@ -205,7 +205,7 @@ impl QuantScheme {
         })
     }
 
-    /// The row length that parts of these types store.
+    /// The shape of the tensor that parts of these types store.
     pub fn unpacked_shape(&self, parts: &[Type]) -> Result<Vec<usize>, String> {
         let data = parts.first().ok_or("a packed weight has at least its codes")?;
         let Some((&last, rows)) = data.shape.split_last() else {
@@ -229,7 +229,7 @@ impl QuantScheme {
             return Err(format!("scales are floats, not {scale}"));
         }
         if self.format == Nvfp4 {
-            // The scale of all is one number, or one for each of the first batch axes.
+            // The per-tensor scale is one number, or one for each of the first batch axes.
             let all = parts.get(2);
             if all.is_some_and(|t| t.dtype == DType::F32 && t.rank() < shape.len() && shape.starts_with(&t.shape)) {
                 expected[2] = all.cloned().unwrap_or_else(|| Type::scalar(DType::F32));
@@ -248,10 +248,10 @@ impl QuantScheme {
     }
 }
 
-/// E2M1's numbers by code.
+/// The values of E2M1 by code.
 pub const FP4: [f32; 16] = [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, -0.0, -0.5, -1.0, -1.5, -2.0, -3.0, -4.0, -6.0];
 
-/// NF4's numbers by code, as bitsandbytes has them.
+/// The values of NF4 by code, as in bitsandbytes.
 pub const NF4: [f32; 16] = [
     -1.0,
     -0.696_192_8,

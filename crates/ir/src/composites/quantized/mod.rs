@@ -1,9 +1,9 @@
-//! Few-bit storage: `dequantize` reads packed weights, `quantize_blocks` writes them, `fake_quantize` does both and has a
-//! derivative. Formats and the meaning of their bits are in [`mod@format`].
+//! Quantized storage: `dequantize` decodes quantized weights, `quantize_blocks` encodes them, `fake_quantize` does both and has a
+//! derivative. The formats are defined in [`mod@format`].
 //!
-//! All three are composites: their bodies say in plain ops what every bit means, so they are batched, fused and run anywhere;
-//! a backend that claims products of packed weights never writes the wide ones to memory. Numbers are decoded in f32 and
-//! rounded once to the result's dtype. Scales are operands, so they may be computed, trained or given.
+//! All three are composites: their bodies define every bit with plain ops, so they are batched, fused and run on any backend;
+//! a backend that supports quantized matrix products never writes the dequantized weights to memory. Numbers are decoded in f32 and
+//! rounded once to the result's dtype. Scales are operands, so they may be computed, trained or constant.
 
 pub mod format;
 mod pack;
@@ -56,7 +56,7 @@ fn roles(p: &Params<'_>) -> Vec<BatchRole> {
     }
 }
 
-/// The packing that a composite's parameters name.
+/// The quantization scheme in a composite's parameters.
 fn packing(name: &str, p: &Params<'_>) -> Result<QuantScheme> {
     let word = p.word("format").ok_or_else(|| Error::Invalid(format!("{name} needs a word `format`")))?;
     let known = || QuantFormat::ALL.map(QuantFormat::name).join(", ");
@@ -74,7 +74,7 @@ fn dtype(name: &str, p: &Params<'_>, key: &str, usual: DType) -> Result<DType> {
 }
 
 impl QuantScheme {
-    /// The packing of a composite of this module.
+    /// The quantization scheme of a composite of this module.
     pub fn from_composite(c: &Composite) -> Option<QuantScheme> {
         let Some(Attr::Word(word)) = c.param("format") else { return None };
         let group = c.int("group").and_then(|g| usize::try_from(g).ok());
@@ -93,9 +93,9 @@ fn dtype_param(name: &str, dtype: DType) -> (String, Attr) {
     (name.into(), Attr::Word(dtype.name().into()))
 }
 
-/// The numbers `[.., K]` that a weight's parts stand for, in `dtype`.
+/// Decodes the parts of a weight to the numbers `[.., K]`, in `dtype`.
 ///
-/// Differentiable in scales; codes of floats (the 8-bit ones) have a derivative too.
+/// Differentiable with respect to scales and 8-bit float codes.
 pub fn dequantize(packing: &QuantScheme, parts: &[Type], dtype: DType) -> Result<Composite> {
     const NAME: &str = "dequantize";
     let fits = packing.unpacked_shape(parts);
@@ -109,7 +109,7 @@ pub fn dequantize(packing: &QuantScheme, parts: &[Type], dtype: DType) -> Result
     Ok(composite(NAME, params, b.finish(&[y]), 1, None))
 }
 
-/// The operands of quantisation: what is quantised and, for `Nvfp4`, the scale of all.
+/// Checks the operands of a quantization: the tensor and, for `Nvfp4`, the per-tensor scale.
 fn check_operands(name: &str, packing: &QuantScheme, types: &[Type], scales: DType) -> Result<Vec<Type>> {
     let (x, all) = match types {
         [x] => (x, None),
@@ -139,8 +139,8 @@ fn check_operands(name: &str, packing: &QuantScheme, types: &[Type], scales: DTy
     Ok(parts)
 }
 
-/// The parts that store a float tensor `[.., K]`; scales that are free have the dtype `scales`. `Nvfp4` takes the scale of all
-/// as a second operand and hands it on as its last part. Results have no derivative: [`fake_quantize`] has.
+/// Encodes a float tensor `[.., K]` as parts; scales without a fixed dtype have the dtype `scales`. `Nvfp4` takes the per-tensor
+/// scale as a second operand and returns it as its last part. Results have no derivative; use [`fake_quantize`] for one.
 pub fn quantize_blocks(packing: &QuantScheme, types: &[Type], scales: DType) -> Result<Composite> {
     const NAME: &str = "quantize_blocks";
     let parts = check_operands(NAME, packing, types, scales)?;
@@ -154,8 +154,8 @@ pub fn quantize_blocks(packing: &QuantScheme, types: &[Type], scales: DType) -> 
     Ok(composite(NAME, params, b.finish(&outs), public, None))
 }
 
-/// A tensor rounded to what a packing can store. The derivative is the identity (straight through); `clipped` cuts it where the
-/// number is beyond the largest that its group's codes stand for.
+/// Rounds a tensor to the values of a quantization scheme. The derivative is the identity (straight-through); with `clipped` it
+/// is 0 where the number exceeds the range of its group's codes.
 pub fn fake_quantize(packing: &QuantScheme, types: &[Type], scales: DType, clipped: bool) -> Result<Composite> {
     const NAME: &str = "fake_quantize";
     let parts = check_operands(NAME, packing, types, scales)?;
@@ -193,8 +193,8 @@ pub fn fake_quantize(packing: &QuantScheme, types: &[Type], scales: DType, clipp
     Ok(Composite { derivative, ..composite(NAME, params, body, 1, None) })
 }
 
-/// `x · wᵀ` of rows `[.., K]` and a packed matrix `w: [N, K]`, or `x · w` of rows `[.., N]` (`transposed`), summed in f32. What the
-/// compiler makes of a product with a `dequantize`, for backends that decode as they multiply.
+/// `x · wᵀ` of rows `[.., K]` and a quantized matrix `w: [N, K]`, or `x · w` of rows `[.., N]` (`transposed`), summed in f32.
+/// The compiler rewrites a product with a `dequantize` to it, for backends that decode while they multiply.
 pub fn packed_dot(packing: &QuantScheme, x: &Type, parts: &[Type], transposed: bool) -> Result<Composite> {
     const NAME: &str = "packed_dot";
     let wide = dequantize(packing, parts, DType::F32)?;

@@ -1,4 +1,4 @@
-//! Quantisation in plain ops: the parts that stand for a tensor. GGUF's formats and MXFP4 follow their references bit by bit.
+//! Quantization with plain ops: computes the parts of a tensor. GGUF formats and MXFP4 match their references bit by bit.
 
 use super::format::{NF4, QuantFormat, QuantScheme};
 use super::unpack::{bits, per_group, scales};
@@ -11,7 +11,7 @@ use crate::ops::{Bitcast, Concat, Quantize, ReduceKind};
 use crate::scalar::{Binary, Compare, Scalar, Unary};
 use crate::types::Type;
 
-/// The parts of `x`; `all` is the scale of all that `Nvfp4` takes.
+/// The parts of `x`; `all` is the per-tensor scale of `Nvfp4`.
 pub(super) fn pack(
     b: &mut Builder,
     packing: &QuantScheme,
@@ -49,12 +49,12 @@ pub(super) fn pack(
             stored.push(b.cast(scale, parts[1].dtype)?);
         }
     }
-    // Codes are made with the scale as it is stored, so that decoding meets what encoding meant.
+    // Codes are computed with the stored (rounded) scale, which decoding uses too.
     let scale = scales(b, packing, &stored)?;
     let inverse = inverse(b, scale)?;
     let inverse = per_group(b, inverse, &shape)?;
     let y = match packing.format {
-        // A power of two divides exactly, and its inverse may not be a number.
+        // Division by a power of two is exact, and its inverse may not be representable.
         QuantFormat::Mxfp4 | QuantFormat::Nvfp4 => {
             let wide = per_group(b, scale, &shape)?;
             let quotient = b.div(x, wide)?;
@@ -92,7 +92,7 @@ pub(super) fn pack(
     Ok(stored)
 }
 
-/// The elements of each group along an axis of their own.
+/// Reshapes so that the elements of each group have a separate axis.
 fn grouped(b: &mut Builder, packing: &QuantScheme, x: Value) -> Result<Value> {
     let mut shape = b.ty(x).shape;
     let last = shape.len() - 1;
@@ -124,7 +124,7 @@ fn within(b: &mut Builder, x: Value, low: f64, high: f64) -> Result<Value> {
     b.binary(Binary::Min, x, high)
 }
 
-/// Two codes to a byte.
+/// Packs two codes into each byte.
 fn pairs(b: &mut Builder, codes: Value, high_first: bool) -> Result<Value> {
     let mut shape = b.ty(codes).shape;
     let last = shape.len() - 1;
@@ -143,7 +143,7 @@ fn pairs(b: &mut Builder, codes: Value, high_first: bool) -> Result<Value> {
     b.binary(Binary::Or, low, high)
 }
 
-/// How many of some bounds a number is above, as u8. NaN is above none.
+/// The number of bounds that a number exceeds, as u8; 0 for NaN.
 fn count_above(b: &mut Builder, x: Value, bounds: &[(f32, bool)]) -> Result<Value> {
     let ty = b.ty(x);
     let mut count: Option<Value> = None;
@@ -162,13 +162,13 @@ fn count_above(b: &mut Builder, x: Value, bounds: &[(f32, bool)]) -> Result<Valu
     }
 }
 
-/// The nearest of NF4's numbers; in the middle the lower one, as bitsandbytes decides.
+/// The nearest value of NF4; ties go to the lower one, as in bitsandbytes.
 fn nf4(b: &mut Builder, x: Value) -> Result<Value> {
     let middles: Vec<(f32, bool)> = NF4.windows(2).map(|w| ((w[0] + w[1]) / 2.0, false)).collect();
     count_above(b, x, &middles)
 }
 
-/// The nearest of E2M1's numbers, ties to the even code, saturating; the sign of zero is kept. NaN becomes the largest.
+/// The nearest value of E2M1, ties to the even code, saturating; the sign of zero is kept. NaN becomes the largest.
 fn e2m1(b: &mut Builder, x: Value) -> Result<Value> {
     let size = b.unary(Unary::Abs, x)?;
     let same = b.compare(Compare::Eq, size, size)?;
@@ -183,7 +183,7 @@ fn e2m1(b: &mut Builder, x: Value) -> Result<Value> {
     b.binary(Binary::Or, code, sign)
 }
 
-/// MXFP4's shared exponent: that of the largest magnitude less 2, biased by 127; OCP's rounding down.
+/// MXFP4's shared exponent: the exponent of the largest magnitude minus 2, biased by 127 and rounded down as OCP specifies.
 fn exponent(b: &mut Builder, most: Value) -> Result<Value> {
     let raw = b.one(Bitcast(DType::U32).into(), &[most])?;
     let e = bits(b, Binary::Shr, raw, 23)?;
@@ -193,7 +193,7 @@ fn exponent(b: &mut Builder, most: Value) -> Result<Value> {
     b.cast(e, DType::U8)
 }
 
-/// `U4`: a scale and a whole zero point for each group, whose range holds 0.
+/// `U4`: a scale and an integer zero point for each group, whose range includes 0.
 fn affine(b: &mut Builder, packing: &QuantScheme, x: Value, parts: &[Type]) -> Result<Vec<Value>> {
     let shape = b.ty(x).shape;
     let groups = grouped(b, packing, x)?;
@@ -222,7 +222,7 @@ fn affine(b: &mut Builder, packing: &QuantScheme, x: Value, parts: &[Type]) -> R
     Ok(vec![pairs(b, codes, false)?, scale, zero])
 }
 
-/// GGUF's blocks of 32.
+/// Encodes GGUF blocks of 32.
 fn blocks(b: &mut Builder, packing: &QuantScheme, x: Value) -> Result<Value> {
     let full = b.ty(x).shape;
     let x = grouped(b, packing, x)?;
@@ -316,7 +316,7 @@ fn f16_bytes(b: &mut Builder, x: Value, pieces: &mut Vec<Value>) -> Result<()> {
     Ok(())
 }
 
-/// Ties away from zero, as C's `roundf`.
+/// Rounds to nearest, ties away from zero, like C's `roundf`.
 fn round_away(b: &mut Builder, x: Value) -> Result<Value> {
     let size = b.unary(Unary::Abs, x)?;
     let whole = b.unary(Unary::Floor, size)?;
@@ -328,7 +328,7 @@ fn round_away(b: &mut Builder, x: Value) -> Result<Value> {
     b.mul(sign, y)
 }
 
-/// The fifth bits of 32 codes, eight to a byte.
+/// The fifth bits of 32 codes, eight per byte.
 fn fifth_bits(b: &mut Builder, codes: Value) -> Result<Value> {
     let mut shape = b.ty(codes).shape;
     let axis = shape.len() - 1;

@@ -1,5 +1,5 @@
-//! Rows of packed weights, decoded and encoded by plain code: what `dequantize` and `quantize_blocks` say, for those who hold
-//! bytes rather than graphs. Bits are the same; the tests hold both to each other.
+//! Decodes and encodes rows of quantized weights in Rust code, equivalent to `dequantize` and `quantize_blocks`, for callers
+//! that have bytes instead of graphs. Tests check that both give the same bits.
 
 use super::format::{FP4, NF4, QuantFormat, QuantScheme};
 use crate::dtype::DType;
@@ -7,24 +7,24 @@ use crate::scalar::Scalar;
 use half::{bf16, f16};
 use std::sync::LazyLock;
 
-/// Packed rows: the bytes of a weight's parts.
+/// Quantized rows: the bytes of a weight's parts.
 #[derive(Clone, Copy, Debug)]
 pub struct QuantizedRows<'a> {
-    /// How they are stored.
+    /// The quantization scheme.
     pub packing: QuantScheme,
-    /// Elements of a row.
+    /// The number of elements of a row.
     pub k: usize,
-    /// The dtype of scales, where it is free.
+    /// The dtype of scales, if the format does not fix it.
     pub scale: DType,
     /// Codes or blocks.
     pub data: &'a [u8],
     /// Scales, if they are stored separately.
     pub scales: &'a [u8],
-    /// Zero points of `U4`, or the scale of all of `Nvfp4`.
+    /// The zero points of `U4`, or the per-tensor scale of `Nvfp4`.
     pub extra_scales: &'a [u8],
 }
 
-/// The numbers of 8-bit floats by code.
+/// The values of 8-bit floats by code.
 static E4M3: LazyLock<[f32; 256]> = LazyLock::new(|| std::array::from_fn(|i| float(DType::F8E4M3, &[i as u8], 0)));
 static E5M2: LazyLock<[f32; 256]> = LazyLock::new(|| std::array::from_fn(|i| float(DType::F8E5M2, &[i as u8], 0)));
 
@@ -60,7 +60,7 @@ fn e8m0(e: u8) -> f32 {
 }
 
 impl QuantizedRows<'_> {
-    /// Where a run of elements may begin: at multiples of this.
+    /// The alignment of the start of a range of elements.
     pub fn block_elements(&self) -> usize {
         match self.packing.format.block_bytes() {
             Some(_) => self.packing.group,
@@ -69,10 +69,10 @@ impl QuantizedRows<'_> {
         }
     }
 
-    /// Elements `from ..` of a row, as many as `out` holds.
+    /// Decodes elements of a row from `from` on, as many as `out` has.
     ///
     /// # Panics
-    /// When they reach beyond the row, or the bytes are too few.
+    /// If the range exceeds the row, or there are too few bytes.
     pub fn decode(&self, row: usize, from: usize, out: &mut [f32]) {
         assert!(from + out.len() <= self.k, "beyond the row");
         let unit = self.block_elements();
@@ -145,7 +145,7 @@ fn scale_min(s: &[u8], j: usize) -> (f32, f32) {
     (f32::from(sc), f32::from(m))
 }
 
-/// One of GGUF's blocks.
+/// Decodes one GGUF block.
 fn decode_block(format: QuantFormat, b: &[u8], y: &mut [f32]) {
     let nibble = |bytes: &[u8], j: usize, width: usize| (bytes[j % width] >> (4 * (j / width))) & 15;
     let fifth = |bytes: &[u8], j: usize| ((bytes[j / 8] >> (j % 8)) & 1) << 4;
@@ -170,7 +170,7 @@ fn decode_block(format: QuantFormat, b: &[u8], y: &mut [f32]) {
             let (d, m) = (half(b, 0), half(b, 2));
             (0..32).for_each(|j| y[j] = d * f32::from(nibble(&b[8..], j, 16) | fifth(&b[4..], j)) + m);
         }
-        // Sub-blocks one after the other, so that what they share is computed once.
+        // Sub-blocks in order, so that their shared values are computed once.
         QuantFormat::Q2K => {
             let (d, dmin) = (half(b, 80), half(b, 82));
             for (i, y) in y.chunks_exact_mut(16).enumerate() {
@@ -227,7 +227,7 @@ fn decode_block(format: QuantFormat, b: &[u8], y: &mut [f32]) {
     }
 }
 
-/// Bytes that stand for rows of numbers: codes and scales; `None` for formats without an encoder here.
+/// Encoded rows: codes and scales; `None` for formats without an encoder here.
 pub struct EncodedRows {
     /// The bytes of each part.
     pub parts: Vec<Vec<u8>>,
@@ -251,7 +251,7 @@ fn inverse(x: f32) -> f32 {
     if x == 0.0 { 0.0 } else { 1.0 / x }
 }
 
-/// Encodes rows of `k` elements one after the other, as `quantize_blocks` does. Nvfp4 (whose scale of all is an operand there) and
+/// Encodes consecutive rows of `k` elements, like `quantize_blocks`. Nvfp4 (whose per-tensor scale is an operand there) and
 /// the K-quants have no encoder here.
 pub fn encode(packing: &QuantScheme, values: &[f32], scale: DType) -> Option<EncodedRows> {
     let format = packing.format;
@@ -366,7 +366,7 @@ mod tests {
     use crate::composites::quantized::{dequantize, quantize_blocks};
     use crate::{Builder, GraphBuilder, Literal, Type, interp};
 
-    /// A generator of bytes.
+    /// Pseudo-random bytes.
     fn bytes(n: usize, seed: u64) -> Vec<u8> {
         let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
         let mut next = || {

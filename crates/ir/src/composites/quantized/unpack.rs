@@ -1,4 +1,4 @@
-//! What the bits of each format mean, in plain ops. Numbers are f32, each step rounded as the references round it.
+//! Decoding of each format with plain ops. Numbers are f32, and each step is rounded as in the references.
 
 use super::format::{FP4, NF4, QuantFormat, QuantScheme};
 use crate::build::{Builder, GraphBuilder};
@@ -11,7 +11,7 @@ use crate::ops::{Bitcast, Concat};
 use crate::scalar::{Binary, Compare, Scalar};
 use crate::types::{Shape, Type};
 
-/// The numbers that parts stand for, in f32.
+/// Decodes parts to numbers in f32.
 pub(super) fn unpack(b: &mut Builder, packing: &QuantScheme, parts: &[Value]) -> Result<Value> {
     let codes = match packing.format {
         QuantFormat::Int8 | QuantFormat::Fp8E4M3 | QuantFormat::Fp8E5M2 => b.cast(parts[0], DType::F32)?,
@@ -79,7 +79,7 @@ fn power_of_two(b: &mut Builder, e: Value) -> Result<Value> {
     b.select(last, nan, y)
 }
 
-/// One number for each group, repeated over its elements.
+/// Broadcasts one number per group over its elements.
 pub(super) fn per_group(b: &mut Builder, scale: Value, shape: &[usize]) -> Result<Value> {
     let own = b.ty(scale).shape;
     let groups = own[own.len() - 1];
@@ -98,7 +98,7 @@ pub(super) fn bits(b: &mut Builder, op: Binary, x: Value, c: u64) -> Result<Valu
     b.binary(op, x, c)
 }
 
-/// The two codes of each byte, side by side.
+/// The two codes of each byte, on a new axis.
 fn nibbles(b: &mut Builder, data: Value, high_first: bool) -> Result<Value> {
     let mut shape = b.ty(data).shape;
     let axis = shape.len();
@@ -113,7 +113,7 @@ fn nibbles(b: &mut Builder, data: Value, high_first: bool) -> Result<Value> {
     b.reshape(codes, &shape)
 }
 
-/// `x >> shift` for several shifts, along an axis of size 1 of `x`.
+/// `x >> shift` for several shifts, along an axis of `x` of size 1.
 fn shifted(b: &mut Builder, x: Value, axis: usize, shifts: &[u8]) -> Result<Value> {
     let ty = b.ty(x);
     let mut shape = ty.shape.clone();
@@ -126,7 +126,7 @@ fn shifted(b: &mut Builder, x: Value, axis: usize, shifts: &[u8]) -> Result<Valu
     b.binary(Binary::Shr, wide, list)
 }
 
-/// The number of a table at each code.
+/// Looks up each code in a table.
 fn look_up(b: &mut Builder, table: &[f32; 16], codes: Value) -> Result<Value> {
     let table =
         Literal::from_fn(Type::new(DType::F32, &[16]), |i| Scalar::from_bits(DType::F32, table[i].to_bits() as u64));
@@ -135,16 +135,16 @@ fn look_up(b: &mut Builder, table: &[f32; 16], codes: Value) -> Result<Value> {
     b.take(table, index, 0, GatherMode::Clip)
 }
 
-/// GGUF's blocks `[.., n, bytes]`, cut along their last axis.
+/// GGUF blocks `[.., n, bytes]`, with accessors for their fields.
 struct Blocks<'a> {
     b: &'a mut Builder,
     data: Value,
-    /// Rows and the number of blocks of each.
+    /// The row axes and the number of blocks per row.
     lead: Shape,
 }
 
 impl Blocks<'_> {
-    /// Bytes of each block, in a shape of their own.
+    /// A range of bytes of each block, reshaped.
     fn bytes(&mut self, from: usize, to: usize, shape: &[usize]) -> Result<Value> {
         let part = self.b.slice_axis(self.data, self.lead.len(), from, to)?;
         self.reshape(part, shape)
@@ -155,19 +155,19 @@ impl Blocks<'_> {
         self.b.reshape(x, &full)
     }
 
-    /// Repeats along axes of size 1.
+    /// Broadcasts along axes of size 1.
     fn broadcast_unit_axes(&mut self, x: Value, shape: &[usize]) -> Result<Value> {
         let full: Vec<usize> = self.lead.iter().chain(shape).copied().collect();
         self.b.broadcast_to(x, &full)
     }
 
-    /// `x >> shifts` along an axis of size 1 of a block's own, some bits of it.
+    /// `(x >> shifts) & mask` along an axis of size 1.
     fn shifted(&mut self, x: Value, axis: usize, shifts: &[u8], mask: u64) -> Result<Value> {
         let y = shifted(self.b, x, self.lead.len() + axis, shifts)?;
         bits(self.b, Binary::And, y, mask)
     }
 
-    /// An f16 at two bytes, as f32 `[.., n, 1]`.
+    /// An f16 at a byte offset, as f32 `[.., n, 1]`.
     fn read_f16(&mut self, at: usize) -> Result<Value> {
         let low = self.bytes(at, at + 1, &[1])?;
         let high = self.bytes(at + 1, at + 2, &[1])?;
@@ -182,13 +182,13 @@ impl Blocks<'_> {
         self.b.cast(x, DType::F32)
     }
 
-    /// `x` as i8, less something, as f32.
+    /// `x - less`, with `x` as i8, as f32.
     fn centred(&mut self, x: Value, less: f64) -> Result<Value> {
         let x = self.float(x)?;
         self.b.offset(x, -less)
     }
 
-    /// Sub-blocks `[.., n, count, size]` times a number each, repeated.
+    /// Multiplies each sub-block of `[.., n, count, size]` by a number.
     fn times(&mut self, x: Value, factor: Value, count: usize, size: usize) -> Result<Value> {
         let factor = self.reshape(factor, &[count, 1])?;
         let factor = self.broadcast_unit_axes(factor, &[count, size])?;
@@ -201,14 +201,14 @@ impl Blocks<'_> {
         self.b.sub(x, offset)
     }
 
-    /// 4-bit codes of 32 elements at 16 bytes: first the low halves, then the high ones.
+    /// The 4-bit codes of 32 elements in 16 bytes: first the low nibbles, then the high ones.
     fn halves(&mut self, at: usize) -> Result<Value> {
         let qs = self.bytes(at, at + 16, &[1, 16])?;
         let qs = self.shifted(qs, 0, &[0, 4], 15)?;
         self.reshape(qs, &[1, 32])
     }
 
-    /// The fifth bits of 32 elements at four bytes, as 0 or 16.
+    /// The fifth bits of 32 elements in four bytes, as 0 or 16.
     fn fifth(&mut self, at: usize) -> Result<Value> {
         let qh = self.bytes(at, at + 4, &[4, 1])?;
         let qh = self.shifted(qh, 1, &[0, 1, 2, 3, 4, 5, 6, 7], 1)?;
@@ -240,7 +240,7 @@ impl Blocks<'_> {
     }
 }
 
-/// GGUF's blocks, as numbers.
+/// Decodes GGUF blocks.
 fn blocks(b: &mut Builder, packing: &QuantScheme, data: Value) -> Result<Value> {
     let bytes = packing.format.block_bytes().unwrap_or(1);
     let mut lead = b.ty(data).shape;
@@ -324,7 +324,7 @@ fn blocks(b: &mut Builder, packing: &QuantScheme, data: Value) -> Result<Value> 
             let ql = x.reshape(ql, &[16, 16])?;
             let qh = x.bytes(0, 32, &[1, 32])?;
             let qh = x.shifted(qh, 0, &[0, 1, 2, 3, 4, 5, 6, 7], 1)?;
-            // A set bit takes nothing away, a clear one takes 4.
+            // A set bit subtracts 0, a clear bit subtracts 4.
             let qh = bits(x.b, Binary::Shl, qh, 2)?;
             let qh = x.reshape(qh, &[16, 16])?;
             let q = x.b.binary(Binary::Or, ql, qh)?;

@@ -4,8 +4,8 @@ use super::*;
 
 /// The lower factor of positive definite matrices, read from their lower triangle.
 ///
-/// A matrix that is not positive definite gives NaN in its lower triangle. The derivative is that of symmetric
-/// matrices: a tangent is symmetrised first, so gradients are symmetric, as in JAX and PyTorch.
+/// A matrix that is not positive definite gives NaN in its lower triangle. The derivative is defined for symmetric
+/// matrices: a tangent is symmetrized first, so gradients are symmetric, as in JAX and PyTorch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Cholesky;
 
@@ -20,7 +20,7 @@ impl Rules for Cholesky {
         Ok(vec![args[0].clone()])
     }
 
-    /// `L' = L·Φ(L⁻¹·A'·L⁻ᵀ)` with Φ the lower triangle, its diagonal halved (Murray 2016).
+    /// `L' = L·Φ(L⁻¹·A'·L⁻ᵀ)` where Φ takes the lower triangle with half the diagonal (Murray 2016).
     fn jvp(&self, cx: &mut dyn GraphTransforms, _: &[Value], dx: &[Option<Value>], y: &[Value]) -> Result<Tangents> {
         let Some(d) = dx[0] else { return Ok(vec![None]) };
         let l = y[0];

@@ -2,12 +2,12 @@
 
 use super::*;
 
-/// Sweeps after which the iteration stops, converged or not (NaN never converges).
+/// The maximum number of sweeps; NaN never converges.
 const SWEEPS: usize = 100;
 
 /// Eigenvalues in ascending order, then eigenvectors as columns of unit length and either sign.
 ///
-/// Reads the lower triangle. A tangent is symmetrised first, so gradients are symmetric, as in JAX.
+/// Reads the lower triangle. A tangent is symmetrized first, so gradients are symmetric, as in JAX.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Eigh;
 
@@ -84,7 +84,7 @@ fn jacobi(a: &Matrix) -> (Vec<f64>, Matrix) {
         let mut rotated = false;
         for i in 0..n {
             for j in i + 1..n {
-                // Below this the element is lost in the rounding of the diagonal.
+                // Elements below this bound have no effect on the diagonal.
                 if a[(i, j)].abs() <= 1e-17 * (a[(i, i)].abs() * a[(j, j)].abs()).sqrt() || a[(i, j)].abs() < 1e-300 {
                     continue;
                 }

@@ -2,8 +2,8 @@
 
 use super::*;
 
-/// LU factorisation with partial pivoting. Results: `L` (unit, below the diagonal) and `U` in one matrix; the row that
-/// each step exchanged with, as i32; the permutation as i32, so that `A[permutation] = L·U`.
+/// LU factorization with partial pivoting. Results: `L` (unit, below the diagonal) and `U` in one matrix; the pivot
+/// rows of the steps as i32; the permutation as i32, so that `A[permutation] = L·U`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Lu;
 
@@ -19,7 +19,7 @@ impl Rules for Lu {
     }
 
     /// `L⁻¹·L' + U'·U⁻¹ = L⁻¹·(P·A')·U⁻¹`: its strict lower part is the first term, the rest the second (de Hoog,
-    /// Anderssen and Lukas 2011). Wide and tall matrices are made square with an identity.
+    /// Anderssen and Lukas 2011). Wide and tall matrices are extended to square ones with an identity.
     fn jvp(&self, cx: &mut dyn GraphTransforms, _: &[Value], dx: &[Option<Value>], y: &[Value]) -> Result<Tangents> {
         let Some(d) = dx[0] else {
             return Ok(vec![None; 3]);
@@ -44,7 +44,7 @@ impl Rules for Lu {
         let up = triu(cx, up, 0)?;
         let up = widened(cx, up, n, n)?;
         let u = {
-            // Ones beyond the first k places of the diagonal keep the square matrix invertible.
+            // Ones on the diagonal after position k keep the square matrix invertible.
             let t = cx.ty(up);
             let one = eye(cx, &t)?;
             let row = cx.iota(DType::I32, &t.shape, rank - 2)?;
@@ -94,7 +94,7 @@ impl Rules for Lu {
     }
 }
 
-/// The matrix with zeros added below and to the right.
+/// Pads the matrix with zeros below and to the right.
 fn widened(cx: &mut dyn GraphTransforms, x: Value, m: usize, n: usize) -> Result<Value> {
     let ty = cx.ty(x);
     let rank = ty.rank();

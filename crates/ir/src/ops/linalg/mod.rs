@@ -1,7 +1,7 @@
 //! Linear algebra on the last two axes; leading axes are a batch.
 //!
-//! The factorisations are opaque ops whose derivatives are written in other ops. Each `eval` is the textbook algorithm
-//! in f64, rounded once at the end. f32 and f64 only: narrower floats are cast by the caller, as in JAX.
+//! The factorizations are opaque ops whose derivatives consist of other ops. Each `eval` is the textbook algorithm
+//! in f64, rounded once at the end. Only f32 and f64 are supported: the caller casts other floats, as in JAX.
 
 use super::*;
 use crate::dtype::DType;
@@ -33,7 +33,7 @@ fn matrix(args: &[Type], operand: usize) -> std::result::Result<(&[usize], usize
     }
 }
 
-/// As [`matrix`], for a square one: batch axes and order.
+/// Like [`matrix`], for a square one: batch axes and order.
 fn square(args: &[Type], operand: usize) -> std::result::Result<(&[usize], usize), InferError> {
     match matrix(args, operand)? {
         (batch, m, n) if m == n => Ok((batch, n)),
@@ -46,7 +46,7 @@ fn shaped(dtype: DType, batch: &[usize], tail: &[usize]) -> std::result::Result<
     Type::checked(dtype, &[batch, tail].concat())
 }
 
-/// The `batch` rule of all these ops: a batch is one more leading axis.
+/// The `batch` rule of all these ops: a batch is an additional leading axis.
 macro_rules! batch_leading {
     () => {
         fn batch(
@@ -122,20 +122,20 @@ fn diagonal(cx: &mut dyn GraphTransforms, x: Value) -> Result<Value> {
     cx.sum(kept, &[ty.rank() - 1])
 }
 
-/// Vectors as rows (`axis` last) or columns of matrices of a shape.
+/// Broadcasts vectors as rows (`axis` last) or columns of matrices of a shape.
 fn spread(cx: &mut dyn GraphTransforms, v: Value, shape: &[usize], as_rows: bool) -> Result<Value> {
     let rank = shape.len();
     let dims: Vec<usize> = (0..rank - 2).chain([if as_rows { rank - 1 } else { rank - 2 }]).collect();
     cx.broadcast(v, shape, &dims)
 }
 
-/// Rows (`axis` 0) or columns (1) `from..to` of matrices.
+/// Slices rows (`axis` 0) or columns (1) `from..to` of matrices.
 fn part(cx: &mut dyn GraphTransforms, x: Value, axis: usize, from: usize, to: usize) -> Result<Value> {
     let rank = cx.ty(x).rank();
     cx.slice_axis(x, rank - 2 + axis, from, to)
 }
 
-/// Joins matrices below each other (`axis` 0) or side by side (1).
+/// Concatenates matrices vertically (`axis` 0) or horizontally (1).
 fn join(cx: &mut dyn GraphTransforms, parts: &[Value], axis: usize) -> Result<Value> {
     let rank = cx.ty(parts[0]).rank();
     cx.concat(parts, rank - 2 + axis)
@@ -168,7 +168,7 @@ impl Matrix {
         x
     }
 
-    /// Divides by a power of two so that the largest element is near 1, where squares neither overflow nor vanish; gives
+    /// Divides by a power of two so that the largest element is near 1, where squares neither overflow nor underflow; returns
     /// that power.
     fn normalise(&mut self) -> f64 {
         let largest = self.data.iter().fold(0f64, |m, x| m.max(x.abs()));
@@ -181,7 +181,7 @@ impl Matrix {
         Matrix::from_fn(self.n, self.m, |i, j| self[(j, i)])
     }
 
-    /// Columns `i` and `j` rotated by an angle: `(c·xᵢ - s·xⱼ, s·xᵢ + c·xⱼ)`.
+    /// Rotates columns `i` and `j`: `(c·xᵢ - s·xⱼ, s·xᵢ + c·xⱼ)`.
     fn rotate_columns(&mut self, i: usize, j: usize, c: f64, s: f64) {
         for r in 0..self.m {
             let (a, b) = (self[(r, i)], self[(r, j)]);
@@ -212,7 +212,7 @@ fn matrices(x: &Literal) -> Vec<Matrix> {
     (0..count).map(|k| Matrix { m, n, data: (0..m * n).map(|i| x.get(k * m * n + i).to_f64()).collect() }).collect()
 }
 
-/// Collects what a routine gives for each matrix of a batch into the op's results.
+/// Collects the results of a routine for each matrix of a batch into the op's results.
 struct Results {
     types: Vec<Type>,
     data: Vec<Vec<f64>>,

@@ -2,10 +2,10 @@
 
 use super::*;
 
-/// QR factorisation. `R`'s diagonal has the signs that LAPACK gives it, so results equal NumPy's and JAX's.
+/// QR factorization. `R`'s diagonal has the signs that LAPACK gives it, so results equal NumPy's and JAX's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Qr {
-    /// `Q` is square; else it has as many columns as `R` needs.
+    /// Whether `Q` is square; otherwise it has as many columns as `R` has rows.
     pub full: bool,
 }
 
@@ -106,8 +106,8 @@ fn thin(cx: &mut dyn GraphTransforms, q: Value, r: Value, d: Value) -> Result<(V
     Ok((dq, mm(cx, up, r)?))
 }
 
-/// Tangent of the columns that complete `Q`, as Householder reflections choose them: with `Q = [[Q₁₁ ·] [Q₂₁ ·]]` and
-/// `Z = Q₂₁·(Q₁₁ - I)⁻¹`, it is `Q₁'·Zᵀ - (Q₁ + Q₂·Z)·(Q₂₁' - Z·Q₁₁')ᵀ` (arXiv 2409.13374).
+/// The tangent of the columns that complete `Q` to a square matrix, as Householder reflections choose them: with
+/// `Q = [[Q₁₁ ·] [Q₂₁ ·]]` and `Z = Q₂₁·(Q₁₁ - I)⁻¹`, it is `Q₁'·Zᵀ - (Q₁ + Q₂·Z)·(Q₂₁' - Z·Q₁₁')ᵀ` (arXiv 2409.13374).
 fn completion(cx: &mut dyn GraphTransforms, q: Value, dq1: Value, m: usize, n: usize) -> Result<Value> {
     let (q1, q2) = (part(cx, q, 1, 0, n)?, part(cx, q, 1, n, m)?);
     let (q11, q21) = (part(cx, q1, 0, 0, n)?, part(cx, q1, 0, n, m)?);
@@ -138,16 +138,16 @@ fn completion(cx: &mut dyn GraphTransforms, q: Value, dq1: Value, m: usize, n: u
     cx.sub(first, second)
 }
 
-/// Full `Q` and `R` (with zeros below), reflection by reflection as LAPACK's `geqrf` does it.
+/// Full `Q` and `R` (with zeros below the diagonal), reflection by reflection like LAPACK's `geqrf`.
 fn factor(mut a: Matrix) -> (Matrix, Matrix) {
     let mut q = Matrix::identity(a.m);
     for k in 0..a.m.min(a.n) {
-        // Divided by a power of two, squares neither overflow nor vanish.
+        // After division by a power of two, squares neither overflow nor underflow.
         let scale = crate::special::unit_scale((k..a.m).fold(0f64, |m, i| m.max(a[(i, k)].abs())));
         let x: Vec<f64> = (0..a.m).map(|i| a[(i, k)] / scale).collect();
         let below: f64 = x[k + 1..].iter().map(|x| x * x).sum();
         if below == 0.0 {
-            // What is too small compared with the diagonal to count.
+            // Elements that are negligible compared with the diagonal.
             (k + 1..a.m).for_each(|i| a[(i, k)] = 0.0);
             continue;
         }

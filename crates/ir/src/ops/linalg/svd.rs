@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Sweeps after which the iteration stops, converged or not (NaN never converges).
+/// The maximum number of sweeps; NaN never converges.
 const SWEEPS: usize = 100;
 
 /// Singular value decomposition with as many columns of `U` and rows of `Vᵀ` as there are singular values.
@@ -10,7 +10,7 @@ const SWEEPS: usize = 100;
 /// Results: `U`, `s` in descending order, `Vᵀ`; or `s` alone. A pair of vectors has either sign.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Svd {
-    /// Also gives `U` and `Vᵀ`.
+    /// Whether it also returns `U` and `Vᵀ`.
     pub vectors: bool,
 }
 
@@ -22,7 +22,7 @@ struct OfValues {
     ds: Value,
 }
 
-/// The same from `U`, `s`, `Vᵀ` and the tangent of `A`.
+/// Computes these from `U`, `s`, `Vᵀ` and the tangent of `A`.
 fn of_values(cx: &mut dyn GraphTransforms, all: &[Value], d: Value) -> Result<OfValues> {
     let (ut, v) = (mt(cx, all[0])?, mt(cx, all[2])?);
     let dv_side = mm(cx, d, v)?;
@@ -51,7 +51,7 @@ impl Rules for Svd {
     }
 
     /// With `B = Uᵀ·A'·V`: `s' = diag(B)`, `U' = U·(F∘(B·S + S·Bᵀ))`, `V' = V·(F∘(S·B + Bᵀ·S))` and
-    /// `Fᵢⱼ = 1/(sⱼ² - sᵢ²)`, 0 on the diagonal; a side with further dimensions gets what `A'` has outside its span.
+    /// `Fᵢⱼ = 1/(sⱼ² - sᵢ²)`, 0 on the diagonal; a side with more dimensions also has the part of `A'` outside its span.
     fn jvp(&self, cx: &mut dyn GraphTransforms, x: &[Value], dx: &[Option<Value>], y: &[Value]) -> Result<Tangents> {
         let Some(d) = dx[0] else {
             return Ok(vec![None; y.len()]);
@@ -65,7 +65,7 @@ impl Rules for Svd {
         let (along, down) = (spread(cx, s, &ty.shape, true)?, spread(cx, s, &ty.shape, false)?);
         let one = eye(cx, &ty)?;
         let (sum, gap) = (cx.add(along, down)?, cx.sub(along, down)?);
-        // (sⱼ + sᵢ)(sⱼ - sᵢ) keeps the digits that the difference of squares loses.
+        // (sⱼ + sᵢ)(sⱼ - sᵢ) avoids the cancellation in the difference of squares.
         let squares = cx.mul(sum, gap)?;
         let safe = cx.add(squares, one)?;
         let inverse = cx.unary(crate::Unary::Reciprocal, safe)?;
@@ -93,7 +93,7 @@ impl Rules for Svd {
         Ok(vec![Some(du), Some(ds), Some(mt(cx, dv)?)])
     }
 
-    /// Values alone come with the vectors that their tangents need.
+    /// For singular values only, also computes the vectors that their tangents need.
     fn jvp_with_values(
         &self,
         cx: &mut dyn GraphTransforms,
@@ -150,7 +150,7 @@ impl Rules for Svd {
     }
 }
 
-/// The part of `side` outside the span of `basis`, over the singular values.
+/// The part of `side` orthogonal to the span of `basis`, divided by the singular values.
 fn outside(cx: &mut dyn GraphTransforms, side: Value, basis: Value, s: Value) -> Result<Value> {
     let bt = mt(cx, basis)?;
     let inner = mm(cx, bt, side)?;
@@ -161,7 +161,7 @@ fn outside(cx: &mut dyn GraphTransforms, side: Value, basis: Value, s: Value) ->
     cx.div(rest, s)
 }
 
-/// One-sided Jacobi for a tall matrix: rotates columns until they are orthogonal; their lengths are the singular values.
+/// One-sided Jacobi for a tall matrix: rotates columns until they are orthogonal; their norms are the singular values.
 fn one_sided(mut a: Matrix) -> (Matrix, Vec<f64>, Matrix) {
     let (m, n) = (a.m, a.n);
     let scale = a.normalise();
@@ -206,12 +206,12 @@ fn one_sided(mut a: Matrix) -> (Matrix, Vec<f64>, Matrix) {
     (u, s, Matrix::from_fn(n, n, |i, j| v[(i, order[j])]))
 }
 
-/// A unit vector orthogonal to the first `k` columns, for a singular value of 0, whose direction the matrix leaves open.
+/// A unit vector orthogonal to the first `k` columns, for a singular value of 0, where the matrix does not determine the direction.
 fn complement(u: &Matrix, k: usize) -> Vec<f64> {
     let mut best = (0.0, vec![0.0; u.m]);
     for axis in 0..u.m {
         let mut x: Vec<f64> = (0..u.m).map(|r| (r == axis) as u8 as f64).collect();
-        // Twice is enough: the second pass removes what rounding left of the first.
+        // Two passes are sufficient: the second removes the rounding error of the first.
         for _ in 0..2 {
             for c in 0..k {
                 let s: f64 = (0..u.m).map(|r| u[(r, c)] * x[r]).sum();

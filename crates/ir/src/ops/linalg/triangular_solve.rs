@@ -2,16 +2,17 @@
 
 use super::*;
 
-/// Solves with a triangular matrix, reading its one triangle only. A zero on the diagonal gives infinities and NaN.
+/// Solves a linear system with a triangular matrix; its other triangle is not read. A zero on the diagonal gives infinities and
+/// NaN.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TriangularSolve {
-    /// `op(A)·X = B`; else `X·op(A) = B`.
+    /// Whether it solves `op(A)·X = B`; otherwise `X·op(A) = B`.
     pub left: bool,
-    /// `A` is lower triangular as it stands.
+    /// Whether `A` (not `op(A)`) is lower triangular.
     pub lower: bool,
-    /// `op(A)` is `Aᵀ`.
+    /// Whether `op(A)` is `Aᵀ`.
     pub transpose: bool,
-    /// The diagonal is taken as ones and not read.
+    /// Whether the diagonal is assumed to be ones and not read.
     pub unit: bool,
 }
 
@@ -47,7 +48,7 @@ impl Rules for TriangularSolve {
         Ok(vec![args[1].clone()])
     }
 
-    /// `X' = op(A)⁻¹·(B' - op(A')·X)`, and the same from the right.
+    /// `X' = op(A)⁻¹·(B' - op(A')·X)`, and the mirrored formula for a solve from the right.
     fn jvp(&self, cx: &mut dyn GraphTransforms, x: &[Value], dx: &[Option<Value>], y: &[Value]) -> Result<Tangents> {
         let mut right_side = dx[1];
         if let Some(da) = dx[0] {
@@ -114,7 +115,7 @@ impl Rules for TriangularSolve {
     }
 }
 
-/// Substitution, from the end at which the triangle has one element.
+/// Forward or backward substitution.
 fn solve(a: &Matrix, lower: bool, transpose: bool, unit: bool, mut b: Matrix) -> Matrix {
     let at = |i: usize, j: usize| if transpose { a[(j, i)] } else { a[(i, j)] };
     let forward = lower != transpose;

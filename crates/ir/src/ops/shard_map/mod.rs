@@ -1,8 +1,8 @@
-//! `shard_map`: a body that runs on every rank of a mesh, each on its part of the operands.
+//! `shard_map`: a body that runs on every rank of a mesh, on shards of the operands.
 //!
-//! Operands and results are whole tensors; `ins` and `outs` say how each is divided. The body sees parts and talks by
-//! collectives. What it means is a graph for one process: the bodies of all ranks side by side, collectives written out
-//! (`unroll.rs`). The interpreter runs that, and so does a backend that is given the op; several processes run the body
+//! Operands and results are whole tensors; `ins` and `outs` are their shardings. The body operates on shards and communicates by
+//! collectives. Its semantics is a graph for one process: the bodies of all ranks, with collectives expanded
+//! (`unroll.rs`). The interpreter runs that graph, and so does a backend that gets the op; several processes run the body
 //! itself, each with a communicator.
 
 mod unroll;
@@ -14,21 +14,22 @@ use crate::build::{Builder, GraphBuilder, PartialEvalGraphs};
 use crate::mesh::{AxisSet, Mesh, Spec};
 use crate::varying_axes::{insert_pvary, insert_pvary_derived};
 
-/// Runs a body on every rank of a mesh; `ins` and `outs` list, for each axis of each operand and result, the axes of the mesh that cut it.
+/// Runs a body on every rank of a mesh; `ins` and `outs` list, for each axis of each operand and result, the mesh axes that
+/// shard it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ShardMap {
-    /// The ranks.
+    /// The mesh of all ranks.
     pub mesh: Mesh,
-    /// How each operand is divided.
+    /// The sharding of each operand.
     pub ins: Vec<Spec>,
-    /// How each result is.
+    /// The sharding of each result.
     pub outs: Vec<Spec>,
-    /// What a rank does, on parts.
+    /// The body of one rank, on shards.
     pub body: Arc<Graph>,
 }
 
 impl ShardMap {
-    /// A map of a body; `pvary` is put in where values meet that vary over less.
+    /// Maps a body over a mesh; `pvary` is inserted where operands vary over different axes.
     pub fn new(mesh: Mesh, ins: Vec<Spec>, outs: Vec<Spec>, body: Graph) -> Result<ShardMap> {
         ShardMap::with(mesh, ins, outs, body, false)
     }
@@ -58,12 +59,12 @@ impl ShardMap {
         Ok(map)
     }
 
-    /// Over which axes each input of the body varies.
+    /// The axes over which each input of the body varies.
     fn input_sets(&self) -> std::result::Result<Vec<AxisSet>, InferError> {
         self.ins.iter().map(|s| s.set(&self.mesh)).collect()
     }
 
-    /// An output that varies over more than its sharding says is one that ranks would not agree on.
+    /// Checks that no output varies over an axis along which its sharding is replicated.
     fn check_outputs(&self) -> std::result::Result<(), InferError> {
         let problem = |e: Error| match e {
             Error::Type(e) => InferError::other(format!("in its body: {e}")),
@@ -109,7 +110,7 @@ impl ShardMap {
         Ok((results[..n].to_vec(), tangents))
     }
 
-    /// The sharding of a value that goes from one half to the other: along its first axis, over all axes that it varies over.
+    /// The sharding of a residual: along its first axis, over all axes that it varies over.
     fn residual_spec(&self, set: AxisSet) -> Spec {
         Spec(vec![self.mesh.axes_in(set).into_iter().map(|a| a.name).collect()]).trimmed()
     }
@@ -154,7 +155,7 @@ impl Rules for ShardMap {
         let outs = infer_body(&self.body, &parts)?;
         self.check_outputs()?;
         let whole = |(ty, spec): (&Type, &Spec)| {
-            // A sharding with more axes than the result is found by asking for the part again.
+            // Check that the sharding has no more axes than the result.
             let whole = spec.global_type(&self.mesh, ty)?;
             spec.local_type(&self.mesh, &whole).map(|_| whole)
         };
@@ -170,7 +171,7 @@ impl Rules for ShardMap {
         let sets = self.input_sets().map_err(|p| Error::Invalid(p.to_string()))?;
         let known_sets: Vec<AxisSet> = known_args.iter().map(|&i| sets[i]).collect();
         let (mut now, now_sets) = insert_pvary_derived(&s.known, &self.mesh, &known_sets)?;
-        // A residual that varies needs an axis to be divided along.
+        // A varying residual needs an axis to shard.
         let mut now_outs = now.outputs().to_vec();
         let mut now_specs: Vec<Spec> =
             known_indices(&s.known_outs, true).iter().map(|&o| self.outs[o].clone()).collect();
@@ -275,7 +276,7 @@ impl Rules for ShardMap {
     fn semantics(&self) -> Semantics {
         match unroll::unroll(self) {
             Ok(graph) => Semantics::Inline(Arc::new(graph)),
-            // A body that `infer` accepted can be written out.
+            // A body that `infer` accepted can be unrolled.
             Err(_) => Semantics::Opaque,
         }
     }

@@ -1,4 +1,4 @@
-//! A `shard_map` as a graph for one process: every rank's body, with collectives written out.
+//! Unrolls a `shard_map` to a graph for one process: the bodies of all ranks, with collectives expanded.
 
 use super::ShardMap;
 use crate::build::{Builder, GraphBuilder};
@@ -13,7 +13,7 @@ use crate::varying_axes::communicates_over;
 use crate::{Literal, ops};
 use std::sync::Arc;
 
-/// One value for each rank.
+/// One value per rank.
 type Ranks = Vec<Value>;
 
 /// The graph of all ranks, from whole operands to whole results.
@@ -38,14 +38,14 @@ fn invalid(p: crate::InferError) -> Error {
     Error::Invalid(format!("shard_map: {p}"))
 }
 
-/// Every rank's part of a value.
+/// Slices every rank's shard of a value.
 fn parts(b: &mut Builder, mesh: &Mesh, spec: &Spec, x: Value) -> Result<Ranks> {
     let ty = b.ty(x);
     let mut found: Vec<(Vec<(usize, usize)>, Value)> = Vec::new();
     let mut all = Vec::new();
     for rank in 0..mesh.ranks() {
         let part = spec.shard_range(mesh, &ty, rank).map_err(invalid)?;
-        // Ranks with one part share it.
+        // Ranks with the same shard share it.
         let known = found.iter().find(|(p, _)| *p == part).map(|(_, v)| *v);
         let v = match known {
             Some(v) => v,
@@ -66,7 +66,7 @@ fn parts(b: &mut Builder, mesh: &Mesh, spec: &Spec, x: Value) -> Result<Ranks> {
     Ok(all)
 }
 
-/// The whole of everyone's parts.
+/// Assembles a whole value from the shards of all ranks.
 fn whole(b: &mut Builder, mesh: &Mesh, spec: &Spec, values: &Ranks) -> Result<Value> {
     fn join(
         b: &mut Builder,
@@ -106,7 +106,7 @@ fn whole(b: &mut Builder, mesh: &Mesh, spec: &Spec, values: &Ranks) -> Result<Va
     join(b, mesh, spec, values, &mut Vec::new(), 0)
 }
 
-/// Writes a body for all ranks at once.
+/// Unrolls a body for all ranks.
 fn ranks(b: &mut Builder, mesh: &Mesh, body: &Graph, inputs: Vec<Ranks>) -> Result<Vec<Ranks>> {
     let n = mesh.ranks();
     let mut values: Vec<Option<Ranks>> = vec![None; body.num_values()];
@@ -127,7 +127,7 @@ fn ranks(b: &mut Builder, mesh: &Mesh, body: &Graph, inputs: Vec<Ranks>) -> Resu
                 let mut outs = vec![Vec::with_capacity(n); node.outs.len()];
                 for r in 0..n {
                     let own: Values = args.iter().map(|a| a[r]).collect();
-                    // What is the same for several ranks is computed once.
+                    // Ops with equal operands on several ranks are computed once.
                     let found = match done.iter().find(|(a, _)| *a == own) {
                         Some((_, o)) => o.clone(),
                         None => {
@@ -151,7 +151,7 @@ fn ranks(b: &mut Builder, mesh: &Mesh, body: &Graph, inputs: Vec<Ranks>) -> Resu
     Ok(body.outputs().iter().map(|v| values[v.0 as usize].clone().expect("outputs are live")).collect())
 }
 
-/// Whether an op has a body in which ranks need each other, or ask who they are.
+/// Whether an op has a body in which ranks communicate or use their rank index.
 fn joint_body(op: &Op, mesh: &Mesh) -> Result<bool> {
     fn asks(graph: &Graph, mesh: &Mesh) -> Result<bool> {
         if !communicates_over(graph, mesh)?.is_empty() {
@@ -180,7 +180,7 @@ fn joint_body(op: &Op, mesh: &Mesh) -> Result<bool> {
     })
 }
 
-/// A body for all ranks: its inputs are those of the body, each for every rank in turn; so are its outputs.
+/// Unrolls a body for all ranks: it has each input and each output once per rank.
 fn joint(mesh: &Mesh, body: &Graph) -> Result<Graph> {
     let mut b = Builder::new();
     let mut inputs = Vec::new();
@@ -192,10 +192,10 @@ fn joint(mesh: &Mesh, body: &Graph) -> Result<Graph> {
     Ok(b.finish(&outs))
 }
 
-/// An op with a body, for all ranks at once.
+/// Unrolls an op with a body for all ranks.
 fn with_body(b: &mut Builder, mesh: &Mesh, op: &Op, node: &Node, args: &[&Ranks]) -> Result<Vec<Ranks>> {
     let n = mesh.ranks();
-    // What all ranks must agree on comes from the first.
+    // Operands that must be equal on all ranks are taken from the first.
     let first = match op {
         Op::Scan(s) => s.bounded as usize,
         Op::Cond(_) => 1,
@@ -223,7 +223,7 @@ fn with_body(b: &mut Builder, mesh: &Mesh, op: &Op, node: &Node, args: &[&Ranks]
     Ok(outs.chunks(n).map(<[Value]>::to_vec).collect())
 }
 
-/// What each rank gets.
+/// The result of a collective on each rank.
 fn collective(b: &mut Builder, mesh: &Mesh, c: &Collective, x: Option<&Ranks>) -> Result<Ranks> {
     let n = mesh.ranks();
     let mut out: Vec<Option<Value>> = vec![None; n];
@@ -246,7 +246,7 @@ fn collective(b: &mut Builder, mesh: &Mesh, c: &Collective, x: Option<&Ranks>) -
     Ok(out.into_iter().flatten().collect())
 }
 
-/// What each of a group gets of everyone's values.
+/// The result of a collective for each rank of one group.
 fn together(b: &mut Builder, c: &Collective, x: &[Value]) -> Result<Vec<Value>> {
     let n = x.len();
     let ty = b.ty(x[0]);
@@ -290,7 +290,7 @@ fn piece(b: &mut Builder, x: Value, dim: usize, i: usize, n: usize) -> Result<Va
     b.slice_axis(x, dim, i * size, (i + 1) * size)
 }
 
-/// One reduction over all, in the order of ranks.
+/// Reduces the values of all ranks, in the order of ranks.
 fn reduced(b: &mut Builder, kind: ReduceKind, x: &[Value], ty: &Type) -> Result<Value> {
     let row: Vec<usize> = std::iter::once(1).chain(ty.shape.iter().copied()).collect();
     let rows = x.iter().map(|&v| b.reshape(v, &row)).collect::<Result<Vec<_>>>()?;

@@ -1,4 +1,4 @@
-//! §6.4: attention and rotary positions, with caches when one step of decoding is lowered.
+//! §6.4: attention and rotary embeddings, with KV caches in a decode step.
 
 use super::{LowerResult, Lowerer, PrimitiveCall, PrimitiveError};
 use crate::consteval::ConstValue as Const;
@@ -49,7 +49,7 @@ fn attend(l: &mut Lowerer<'_>, p: &PrimitiveCall) -> LowerResult<Vec<Value>> {
         further = vec![position, l.b.offset(position, steps as f64)?];
     }
     if let Some(chunk) = p.int("chunk_size").filter(|size| *size > 0) {
-        // A query sees its own chunk alone: chunks are segments.
+        // A query attends only to its own chunk: chunks are segments.
         let (queries, keys) = (l.b.ty(q).shape[2], l.b.ty(k).shape[2]);
         let mut own = l.b.iota(DType::I32, &[queries], 0)?;
         own = match options.q_offset.as_ref().and(l.position) {
@@ -109,13 +109,13 @@ fn attend(l: &mut Lowerer<'_>, p: &PrimitiveCall) -> LowerResult<Vec<Value>> {
     Ok(results)
 }
 
-/// What ALiBi adds to the scores of each head and key, `[1, heads, 1, keys]`: for all queries the same, since what a row of scores has in
-/// common doesn't matter. Slopes, positions and their products are rounded to bf16, as Falcon was trained.
+/// The ALiBi bias of each head and key, `[1, heads, 1, keys]`: the same for all queries, since softmax is invariant to adding a
+/// constant to a row. Slopes, positions and their products are rounded to bf16, as in the training of Falcon.
 fn alibi(heads: usize, keys: usize, scale: Option<f64>, width: usize) -> Literal {
     let round = |x: f64| Scalar::from_f64(DType::BF16, x).to_f64();
     let whole = 1 << heads.max(1).ilog2();
     let slope = |of: usize, power: usize| (-8.0 * power as f64 / of as f64).exp2();
-    // Beside a power of two, every second slope of the next one.
+    // Beyond a power of two, every second slope of the next power of two.
     let slopes =
         (0..heads).map(|h| if h < whole { slope(whole, h + 1) } else { slope(2 * whole, 2 * (h - whole) + 1) });
     let slopes: Vec<f64> = slopes.map(round).collect();
@@ -126,8 +126,8 @@ fn alibi(heads: usize, keys: usize, scale: Option<f64>, width: usize) -> Literal
     })
 }
 
-/// What is added to the scores, or hides keys: `bias` ([T, S], or with heads, or with batch and heads in front), and `mask`, which
-/// says by 0 which keys of each sequence are not there.
+/// The bias that is added to the scores: `bias` ([T, S], or with heads, or with batch and heads in front), and `mask`, whose
+/// zeros mask keys of each sequence.
 fn attention_bias(l: &mut Lowerer<'_>, p: &PrimitiveCall, q: Value, k: Value) -> LowerResult<Option<Value>> {
     let (bias, mask) = (p.optional(3)?, p.optional(4)?);
     let bias = match bias {
@@ -163,7 +163,7 @@ fn attention_bias(l: &mut Lowerer<'_>, p: &PrimitiveCall, q: Value, k: Value) ->
     Ok(Some(l.b.select(seen, bias, hidden)?))
 }
 
-/// Writes the new positions of `[B, H, T, D]` into a cache, which is given back.
+/// Writes the new positions of `[B, H, T, D]` into a cache, and returns the cache.
 fn append_to_cache(l: &mut Lowerer<'_>, x: Value, position: Value, capacity: usize) -> LowerResult<Value> {
     let mut ty = l.b.ty(x);
     ty.shape[2] = capacity;
@@ -181,7 +181,7 @@ fn apply_rope(l: &mut Lowerer<'_>, p: &PrimitiveCall) -> LowerResult<Vec<Value>>
         return Err(PrimitiveError::InvalidArgument("needs [B, H, T, D]".into()));
     };
     let (cos, sin) = match p.operands.get(2) {
-        // Such a table would be as large as the number says.
+        // The size of such a table would not be bounded by the tensor's.
         Some(Some(LoweredOperand::Table(table))) if table.dim > dim => {
             return Err(PrimitiveError::InvalidArgument(format!(
                 "rotates {} elements of heads that have {dim}",
@@ -190,7 +190,7 @@ fn apply_rope(l: &mut Lowerer<'_>, p: &PrimitiveCall) -> LowerResult<Vec<Value>>
         }
         Some(Some(LoweredOperand::Table(table))) => rows(l, table, positions)?,
         Some(Some(LoweredOperand::Tensor(freqs))) => {
-            // [S, D/2, 2]: cosines and sines side by side.
+            // [S, D/2, 2]: interleaved cosines and sines.
             let &[rows, half, 2] = &l.b.ty(*freqs).shape[..] else {
                 return Err(PrimitiveError::InvalidArgument("needs rotations [S, D/2, 2]".into()));
             };
@@ -228,7 +228,7 @@ fn apply_rope(l: &mut Lowerer<'_>, p: &PrimitiveCall) -> LowerResult<Vec<Value>>
     Ok(rotated)
 }
 
-/// Cosines and sines of the positions that are being lowered; made once for all layers.
+/// Cosines and sines of the current positions; computed once for all layers.
 fn rows(l: &mut Lowerer<'_>, table: &RopeTable, positions: usize) -> LowerResult<(Value, Value)> {
     let held = l.tables.iter().find(|(t, n, _)| t == table && *n == positions);
     if let Some((_, _, rows)) = held {

@@ -1,4 +1,4 @@
-//! Distances between positions in buckets that grow with them, as T5 counts them.
+//! T5's relative position buckets, whose size grows with the distance.
 
 use super::{LowerResult, Lowerer, PrimitiveCall, PrimitiveError};
 use ir::{DType, GraphBuilder, Literal, Scalar, Type, Value};
@@ -20,7 +20,7 @@ pub(super) fn lower(l: &mut Lowerer<'_>, p: &PrimitiveCall) -> LowerResult<Vec<V
         )));
     }
     let ty = Type::new(DType::I32, &[queries, keys]);
-    // Queries end where keys do.
+    // The last query is at the position of the last key.
     let first = keys as i64 - queries as i64;
     let of = |i: usize| {
         let (query, key) = ((i / keys.max(1)) as i64 + first, (i % keys.max(1)) as i64);
@@ -31,8 +31,8 @@ pub(super) fn lower(l: &mut Lowerer<'_>, p: &PrimitiveCall) -> LowerResult<Vec<V
     Ok(vec![found])
 }
 
-/// Half of the buckets are single distances, the others grow with the logarithm. The arithmetic is that of f32, so that
-/// distances at an edge fall where they were trained to.
+/// Half of the buckets are single distances, the others grow logarithmically. The arithmetic is f32, so that distances at a
+/// boundary get the same bucket as in training.
 fn bucket(relative: i64, buckets: i64, distance: i64, both: bool) -> i64 {
     let (side, far) = match both {
         true => (if relative > 0 { buckets } else { 0 }, relative.abs()),
@@ -51,7 +51,7 @@ fn bucket(relative: i64, buckets: i64, distance: i64, both: bool) -> i64 {
 mod tests {
     use super::bucket;
 
-    /// Values of `T5Attention._relative_position_bucket`.
+    /// Expected values of `T5Attention._relative_position_bucket`.
     #[test]
     fn buckets_are_those_of_t5() {
         let both: Vec<i64> =

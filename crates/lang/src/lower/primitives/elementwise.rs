@@ -51,7 +51,7 @@ pub(super) fn lower(l: &mut Lowerer<'_>, p: &PrimitiveCall) -> LowerResult<Vec<V
         "dequantize" => {
             let dtype = crate::lower::declare::parse_dtype(p.word("dtype").unwrap_or("bf16"), p.span)?;
             let wide = l.b.cast(x, dtype)?;
-            // From here on it is a number as any other, whatever it was made of.
+            // The result is an ordinary tensor, no longer marked as quantized.
             return Ok(vec![if wide == x { l.b.one(ir::ops::Name::new("dequantized").into(), &[x])? } else { wide }]);
         }
         "add3" => {
@@ -82,14 +82,14 @@ pub(super) fn lower(l: &mut Lowerer<'_>, p: &PrimitiveCall) -> LowerResult<Vec<V
     Ok(l.b.emit(composite.into(), &p.tensors()?)?.to_vec())
 }
 
-/// What reading a table by ids or by positions says about them.
+/// Records the limits that a lookup by token IDs or by positions implies.
 fn bounds(l: &mut Lowerer<'_>, p: &PrimitiveCall, ids: Value, table: Value) -> LowerResult<()> {
     let rows = l.b.ty(table).shape.first().copied().unwrap_or(0);
     let mut origin = ids;
     loop {
         if l.counted.contains(&origin) {
             let positions = l.b.ty(origin).shape.last().copied().unwrap_or(0);
-            // A trial has as many positions as it likes.
+            // A trial run has an arbitrary number of positions.
             return Ok(l.limit_positions(rows, if l.position.is_some() { 0 } else { positions }, p.span)?);
         }
         if l.ids.contains(&origin) {
@@ -106,13 +106,13 @@ fn bounds(l: &mut Lowerer<'_>, p: &PrimitiveCall, ids: Value, table: Value) -> L
     }
 }
 
-/// Elementwise on operands that broadcast; whole numbers take the dtype of floats beside them, and divide truly.
+/// Elementwise with broadcasting; integers are converted to the dtype of float operands, and divide to floats.
 fn arithmetic(l: &mut Lowerer<'_>, op: Binary, a: Value, b: Value) -> LowerResult<Value> {
     let (a, b) = promote_and_broadcast(l, a, b, op == Binary::Div)?;
     Ok(l.b.binary(op, a, b)?)
 }
 
-/// Two operands in one shape and one dtype.
+/// Converts two operands to a common shape and dtype.
 fn promote_and_broadcast(l: &mut Lowerer<'_>, a: Value, b: Value, divides: bool) -> LowerResult<(Value, Value)> {
     let t = types(l, &[a, b]);
     let shape = broadcast_shape(&t[0].shape, &t[1].shape)?;
@@ -125,7 +125,7 @@ fn promote_and_broadcast(l: &mut Lowerer<'_>, a: Value, b: Value, divides: bool)
     Ok((broadcast_to(l, a, &shape)?, broadcast_to(l, b, &shape)?))
 }
 
-/// Between two bounds, each of which may be left out.
+/// Clamps between two optional bounds.
 fn clamp(l: &mut Lowerer<'_>, p: &PrimitiveCall, x: Value) -> LowerResult<Vec<Value>> {
     let (low, high) = (p.float("min"), p.float("max"));
     if let (Some(low), Some(high)) = (low, high)
@@ -163,7 +163,7 @@ fn soft_max(l: &mut Lowerer<'_>, p: &PrimitiveCall, x: Value) -> LowerResult<Vec
     Ok(vec![l.b.move_axis(y, rank - 1, axis)?])
 }
 
-/// Labels of -100 do not count, as in PyTorch; the mean is over those that do.
+/// Labels of -100 are ignored, as in PyTorch; the mean is over the others.
 fn cross_entropy(l: &mut Lowerer<'_>, p: &PrimitiveCall) -> LowerResult<Vec<Value>> {
     let (logits, labels) = (p.tensor(0)?, p.tensor(1)?);
     let rows = cross_entropy_rows(&mut l.b, logits, labels)?;
@@ -193,7 +193,7 @@ fn cross_entropy_mean(b: &mut ir::Builder, rows: Value, labels: Value) -> ir::Re
     b.div(sum, count)
 }
 
-/// The mean cross-entropy of `logits` for `labels`, where labels of -100 do not count.
+/// The mean cross-entropy of `logits` for `labels`, ignoring labels of -100.
 pub fn mean_cross_entropy(b: &mut ir::Builder, logits: Value, labels: Value) -> ir::Result<Value> {
     let rows = cross_entropy_rows(b, logits, labels)?;
     cross_entropy_mean(b, rows, labels)

@@ -1,4 +1,4 @@
-//! §6.9: routing tokens to experts and back. Products of experts are `grouped_gemm`, over the tokens that are there.
+//! §6.9: routing tokens to experts and back. Products of experts are `grouped_gemm`, over the routed tokens only.
 
 use super::{LowerResult, Lowerer, PrimitiveCall, PrimitiveError};
 use crate::lower::sequence::SequenceDependence;
@@ -29,7 +29,7 @@ pub(super) fn lower(l: &mut Lowerer<'_>, p: &PrimitiveCall) -> LowerResult<Vec<V
             let k = l.b.full_like(order, k as f64)?;
             let token = l.b.binary(Binary::Div, order, k)?;
             let mut permuted = l.b.take(x, token, 0, GatherMode::Clip)?;
-            // Rows may count before the experts see them (Llama 4).
+            // Rows may be weighted before the experts (Llama 4).
             if let Some(weights) = p.optional(3)? {
                 let ty = l.b.ty(permuted);
                 let each = l.b.reshape(weights, &[ty.shape[0]])?;
@@ -47,7 +47,7 @@ pub(super) fn lower(l: &mut Lowerer<'_>, p: &PrimitiveCall) -> LowerResult<Vec<V
             Ok(vec![permuted, order])
         }
         _ => {
-            // Each (token, choice) finds its row by the inverse permutation; choices are summed with their weights.
+            // The inverse permutation gives the row of each (token, choice); the choices of a token are summed with their weights.
             let (rows, weights, order) = (p.tensor(0)?, p.tensor(1)?, p.tensor(2)?);
             let given = weights;
             let inverse = sort(1).permutation(&mut l.b, &[order])?;
@@ -77,7 +77,7 @@ pub(super) fn lower(l: &mut Lowerer<'_>, p: &PrimitiveCall) -> LowerResult<Vec<V
     }
 }
 
-/// The expert of each row, where rows are in the order of `moe_permute`.
+/// The expert of each row, in the row order of `moe_permute`.
 pub(in crate::lower) fn sorted_experts(l: &mut Lowerer<'_>, indices: Value) -> ir::Result<Value> {
     let n = l.b.ty(indices).numel();
     let flat = l.b.reshape(indices, &[n])?;
@@ -111,14 +111,14 @@ fn sort(num_keys: usize) -> Sort {
     Sort { axis: 0, num_keys, descending: false }
 }
 
-/// (Token, choice) pairs in the order of their experts; pairs of one expert keep their order.
+/// The permutation of (token, choice) pairs by expert; stable within an expert.
 fn order(l: &mut Lowerer<'_>, indices: Value) -> LowerResult<Value> {
     let n = l.b.ty(indices).numel();
     let flat = l.b.reshape(indices, &[n])?;
     Ok(sort(1).permutation(&mut l.b, &[flat])?)
 }
 
-/// Where each expert's rows begin: the number of choices of experts before it.
+/// The start of each expert's rows: the number of choices of lower-numbered experts.
 fn offsets(l: &mut Lowerer<'_>, indices: Value, experts: usize) -> LowerResult<Value> {
     let n = l.b.ty(indices).numel();
     let flat = l.b.reshape(indices, &[n])?;
@@ -131,8 +131,8 @@ fn offsets(l: &mut Lowerer<'_>, indices: Value, experts: usize) -> LowerResult<V
     Ok(l.b.reduce(ReduceKind::Sum, before, &[1])?)
 }
 
-/// The `k` best of each row with their scores. A bias counts for the choice alone, and so do groups: only experts of the
-/// best groups are chosen, where a group is as good as its best expert, or its two best together (DeepSeek).
+/// The `k` best experts of each row with their scores. A bias only affects the selection, and so do groups: only experts of the
+/// best groups are selected, where a group's score is that of its best expert, or the sum of its two best (DeepSeek).
 fn choose(l: &mut Lowerer<'_>, p: &PrimitiveCall, scores: Value, k: usize) -> LowerResult<(Value, Value)> {
     let ty = l.b.ty(scores);
     let [tokens, experts] = ty.shape[..] else {
@@ -165,7 +165,7 @@ fn choose(l: &mut Lowerer<'_>, p: &PrimitiveCall, scores: Value, k: usize) -> Lo
             }
             _ => l.b.reduce(ReduceKind::Max, apart, &[2])?,
         };
-        // A group is in if fewer than `best` are better, or as good and before it: no two have one rank.
+        // A group is selected if fewer than `best` groups have a higher score, or the same score and a lower index: ranks are unique.
         let rank = l.b.emit(TopK { k: groups, axis: 1 }.into(), &[merit])?[1];
         let taken = l.b.slice_axis(rank, 1, 0, best)?;
         let shape = [tokens, best, groups];
@@ -186,7 +186,7 @@ fn choose(l: &mut Lowerer<'_>, p: &PrimitiveCall, scores: Value, k: usize) -> Lo
     Ok((weights, indices))
 }
 
-/// Probabilities in the dtype that sums are taken in, the `top_k` largest, normalised to 1 if asked, and the load-balancing loss.
+/// Computes probabilities in the accumulation dtype, the `top_k` largest, optionally normalized to 1, and the load-balancing loss.
 fn router(l: &mut Lowerer<'_>, p: &PrimitiveCall) -> LowerResult<Vec<Value>> {
     let (x, gate) = (p.tensor(0)?, p.tensor(1)?);
     let (dtype, experts) = (l.b.ty(x).dtype, l.b.ty(gate).shape[0]);
@@ -202,7 +202,7 @@ fn router(l: &mut Lowerer<'_>, p: &PrimitiveCall) -> LowerResult<Vec<Value>> {
         l.b.emit(c.into(), &[logits])?[0]
     };
     let (mut weights, indices) = choose(l, p, probs, k)?;
-    // Each row chooses for itself, however that is computed.
+    // Each row is routed independently, however that is computed.
     if l.kind(probs) == Some(SequenceDependence::rows(0)) {
         l.set_dependence(weights, SequenceDependence::rows(0));
         l.set_dependence(indices, SequenceDependence::rows(0));
@@ -216,7 +216,7 @@ fn router(l: &mut Lowerer<'_>, p: &PrimitiveCall) -> LowerResult<Vec<Value>> {
     if let Some(scale) = p.float("scale").filter(|scale| *scale != 1.0) {
         weights = l.b.scale(weights, scale)?;
     }
-    // Σ share of choices · mean probability, times the number of experts (Switch Transformer).
+    // Σ fraction of choices · mean probability, times the number of experts (Switch Transformer).
     let tokens = shape[0] as f64;
     let hot_shape = [shape[0], k, experts];
     let each = l.b.broadcast(indices, &hot_shape, &[0, 1])?;

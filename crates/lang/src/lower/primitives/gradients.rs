@@ -1,12 +1,12 @@
-//! The `*_backward` primitives: reverse mode of the forward primitive, written into the graph.
+//! The `*_backward` primitives: reverse-mode differentiation of the forward primitive, inlined into the graph.
 //!
-//! What they compute again of the forward (an activation, a norm's deviation) is what their operands leave open.
+//! Forward values that are not operands (an activation, a norm's deviation) are recomputed.
 
 use super::{LowerResult, Lowerer, PrimitiveCall, PrimitiveError, types};
 use crate::lower::graph::LoweredOperand;
 use ir::{Builder, GraphBuilder, Value};
 
-/// Which slots are the forward's operands, and which are cotangents of its first results.
+/// The slots of the forward's operands, and those of the cotangents of its first results.
 struct Row(&'static str, &'static str, &'static [usize], &'static [usize]);
 
 const TABLE: &[Row] = &[
@@ -36,7 +36,7 @@ pub(super) fn lower(l: &mut Lowerer<'_>, p: &PrimitiveCall) -> LowerResult<Vec<V
     }
     match p.name {
         "fused_residual_rmsnorm_backward" => {
-            // The norm reads the sum, which goes on as the residual: both operands of the sum get the same cotangent.
+            // The norm is applied to the sum, which is also the residual: both operands of the sum get the same cotangent.
             let operands = [p.tensor(2)?, p.tensor(3)?];
             let grads = reverse(l, p, "rmsnorm", &operands, &[], &[p.tensor(0)?])?;
             let d = l.b.add(grads[0], p.tensor(1)?)?;
@@ -53,7 +53,7 @@ pub(super) fn lower(l: &mut Lowerer<'_>, p: &PrimitiveCall) -> LowerResult<Vec<V
             Ok(vec![l.b.mul(y, rest)?])
         }
         "rope_backward" => {
-            // Linear, so the place where it is differentiated does not matter.
+            // The op is linear, so it can be differentiated at any point.
             let cotangents = [p.tensor(0)?, p.tensor(1)?];
             let mut operands = Vec::new();
             for ty in types(l, &cotangents) {
@@ -83,7 +83,7 @@ pub(super) fn lower(l: &mut Lowerer<'_>, p: &PrimitiveCall) -> LowerResult<Vec<V
     }
 }
 
-/// Cotangents of the float operands of a primitive, given those of its first results.
+/// Cotangents of a primitive's float operands, given those of its first results.
 fn reverse(
     l: &mut Lowerer<'_>,
     p: &PrimitiveCall,
@@ -97,7 +97,7 @@ fn reverse(
     let tables = std::mem::take(&mut l.tables);
     let inner: Vec<Value> = types.iter().map(|t| l.b.graph.input(t.clone())).collect();
     let slots = inner.iter().map(|v| Some(LoweredOperand::Tensor(*v)));
-    // Tensors among the attributes are operands behind the others, without a gradient.
+    // Tensors among the attributes are additional operands without a gradient.
     let mut named = std::collections::BTreeMap::new();
     let mut behind = Vec::new();
     for (name, operand) in &p.named {

@@ -1,4 +1,4 @@
-//! §6.1: products of matrices.
+//! §6.1: matrix products.
 
 use super::{LowerResult, Lowerer, PrimitiveCall, PrimitiveError};
 use ir::ops::ragged_dot::RaggedMode;
@@ -35,7 +35,7 @@ pub(super) fn lower(l: &mut Lowerer<'_>, p: &PrimitiveCall) -> LowerResult<Vec<V
     Ok(vec![y])
 }
 
-/// `op(A)·op(B)`; leading axes of A are rows, and are summed over where A is transposed.
+/// `op(A)·op(B)`; leading axes of A are rows, and are summed over if A is transposed.
 fn matmul(l: &mut Lowerer<'_>, a: Value, b: Value, mode: &str) -> LowerResult<Value> {
     let (ta, tb) = (l.b.ty(a), l.b.ty(b));
     let (ra, rb) = (ta.rank(), tb.rank());
@@ -62,7 +62,7 @@ fn matmul(l: &mut Lowerer<'_>, a: Value, b: Value, mode: &str) -> LowerResult<Va
     Ok(l.matmul(dot, a, b)?)
 }
 
-/// A product for each of the leading axes, which broadcast.
+/// A batched product; leading axes broadcast.
 fn batched(l: &mut Lowerer<'_>, a: Value, b: Value, mode: &str) -> LowerResult<Value> {
     let (ta, tb) = (l.b.ty(a), l.b.ty(b));
     if ta.rank() < 2 || tb.rank() < 2 {

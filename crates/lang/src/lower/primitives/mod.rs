@@ -23,28 +23,28 @@ use crate::span::Span;
 use ir::{Type, Value};
 use std::collections::BTreeMap;
 
-/// A call of a primitive: slots in the order of its signature, attributes with their defaults.
+/// A call of a primitive: inputs in the order of its signature, attributes with their defaults.
 #[derive(Clone, Debug)]
 pub(super) struct PrimitiveCall {
     pub(super) name: &'static str,
     pub(super) span: Span,
     pub(super) operands: Vec<Option<LoweredOperand>>,
-    /// Tensors given by a name that is no slot: `alibi_slopes=slopes`.
+    /// Tensors bound to an attribute: `alibi_slopes=slopes`.
     pub(super) named: BTreeMap<String, LoweredOperand>,
     pub(super) attributes: BTreeMap<String, Const>,
-    /// Where the attribute `shape` has the positions.
+    /// The axis of the positions in the attribute `shape`.
     pub(super) time_axis: PositionAxis,
 }
 
 /// Why a primitive could not be lowered.
 enum PrimitiveError {
-    /// An op refused its operands.
+    /// An op rejected its operands.
     Ir(ir::Error),
-    /// It was given something it does not take; the words say what.
+    /// An invalid argument, with the message.
     InvalidArgument(String),
-    /// It comes later.
+    /// A feature that is not implemented yet.
     Unsupported(String),
-    /// Another finding.
+    /// Any other diagnostic.
     Diagnostic(Box<Diagnostic>),
 }
 
@@ -62,7 +62,7 @@ impl From<Box<Diagnostic>> for PrimitiveError {
 
 type LowerResult<T> = std::result::Result<T, PrimitiveError>;
 
-/// Writes a primitive into the current builder.
+/// Lowers a primitive into the current builder.
 pub(super) fn lower(l: &mut Lowerer<'_>, p: &PrimitiveCall) -> Result<Vec<Value>> {
     let result = match p.name {
         "matmul" | "batched_matmul" | "grouped_gemm" | "grouped_gemm_weight_grad" | "weight_grad" => {
@@ -139,7 +139,7 @@ impl PrimitiveCall {
         matches!(self.attributes.get(name), Some(Const::Bool(Ternary::Known(true))))
     }
 
-    /// A word, for who is outside of this folder.
+    /// Returns an attribute that is an identifier.
     pub(super) fn text(&self, name: &str) -> Option<&str> {
         self.word(name)
     }
@@ -158,7 +158,7 @@ impl PrimitiveCall {
         }
     }
 
-    /// An axis by number; negative ones count from the last.
+    /// An axis by its index; negative ones count from the end.
     fn axis(&self, number: i64, rank: usize) -> LowerResult<usize> {
         let axis = if number < 0 { number + rank as i64 } else { number };
         match usize::try_from(axis) {
@@ -168,7 +168,7 @@ impl PrimitiveCall {
     }
 }
 
-/// Types of values.
+/// The types of values.
 fn types(l: &Lowerer<'_>, values: &[Value]) -> Vec<Type> {
     values.iter().map(|v| l.b.graph.ty(*v).clone()).collect()
 }

@@ -8,7 +8,7 @@ pub(super) fn lower(l: &mut Lowerer<'_>, p: &PrimitiveCall) -> LowerResult<Vec<V
     let eps = p.float("eps").unwrap_or(1e-6);
     let args = p.tensors()?;
     let t = types(l, &args);
-    // A bias without a weight: the norm alone, then the bias.
+    // A bias without a weight: the norm without both, then the bias.
     if p.name == "layernorm"
         && p.optional(1)?.is_none()
         && let Some(bias) = p.optional(2)?
@@ -28,7 +28,7 @@ pub(super) fn lower(l: &mut Lowerer<'_>, p: &PrimitiveCall) -> LowerResult<Vec<V
         ("layernorm", [x, w, bias]) => norm::layernorm(x, Some(w), Some(bias), eps)?,
         ("qk_norm", [q, k, wq, wk]) => norm::qk_norm(q, k, wq, wk, eps)?,
         ("group_rmsnorm", [x, w]) => {
-            // Groups of channels are rows of their own; the weight spans all of them.
+            // Groups of channels are normalized separately; the weight spans all of them.
             let groups = p.int("groups").and_then(|n| usize::try_from(n).ok()).unwrap_or(1).max(1);
             let width = x.shape.last().copied().unwrap_or(0);
             if width == 0 || width % groups != 0 {

@@ -1,4 +1,4 @@
-//! §6.5 tensor manipulation, §6.7 reductions, §6.11 tensors made of nothing.
+//! §6.5 tensor manipulation, §6.7 reductions, §6.11 tensor creation.
 
 use super::{LowerResult, Lowerer, PrimitiveCall, PrimitiveError};
 use crate::lower::declare::parse_dtype;
@@ -20,7 +20,7 @@ pub(super) fn lower(l: &mut Lowerer<'_>, p: &PrimitiveCall) -> LowerResult<Vec<V
             let x = p.tensor(0)?;
             let shape = view_shape(p, l.b.ty(x).numel())?;
             let y = l.b.reshape(x, &shape)?;
-            // Sizes that agree by chance are no positions.
+            // A size that equals the number of positions by coincidence is not a position axis.
             if let (Some(SequenceDependence::PerPosition(axis, None)), dims) =
                 (l.kind(y), p.ints("shape").unwrap_or_default())
                 && p.time_axis != PositionAxis::At(axis)
@@ -106,7 +106,7 @@ pub(super) fn lower(l: &mut Lowerer<'_>, p: &PrimitiveCall) -> LowerResult<Vec<V
     }
 }
 
-/// The attribute `shape`, with one -1 solved for.
+/// The attribute `shape`, with -1 replaced by the inferred size.
 fn view_shape(p: &PrimitiveCall, elements: usize) -> LowerResult<Vec<usize>> {
     let dims = p.ints("shape").ok_or_else(|| PrimitiveError::InvalidArgument("needs a shape of numbers".into()))?;
     let known: i64 = dims.iter().filter(|d| **d >= 0).product();
@@ -185,7 +185,7 @@ pub(super) fn broadcast_shape(a: &[usize], b: &[usize]) -> LowerResult<Vec<usize
         .collect()
 }
 
-/// Stretches axes of size 1, and missing ones, to a shape.
+/// Broadcasts a tensor to a shape.
 pub(super) fn broadcast_to(l: &mut Lowerer<'_>, x: Value, shape: &[usize]) -> LowerResult<Value> {
     let from = l.b.ty(x).shape;
     let skip = shape.len().saturating_sub(from.len());

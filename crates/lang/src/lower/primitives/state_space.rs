@@ -1,4 +1,4 @@
-//! §6.10: the causal convolution and the selective scan of Mamba, with their state when one step is decoded.
+//! §6.10: the causal convolution and the selective scan of Mamba, with their states in a decode step.
 
 use super::elementwise::softplus;
 use super::{LowerResult, Lowerer, PrimitiveCall, PrimitiveError};
@@ -21,8 +21,8 @@ fn size(p: &PrimitiveCall, name: &str) -> LowerResult<usize> {
     size.ok_or_else(|| PrimitiveError::InvalidArgument(format!("needs the number `{name}`")))
 }
 
-/// `[B, T, d_inner + d_conv + steps]` into the gate, what is convolved (channels first), and the time steps, each of which
-/// serves as many channels.
+/// Splits `[B, T, d_inner + d_conv + steps]` into the gate, the input of the convolution (channels first), and the time steps,
+/// each of which is shared by several channels.
 fn split_projection(l: &mut Lowerer<'_>, p: &PrimitiveCall) -> LowerResult<Vec<Value>> {
     let x = p.tensor(0)?;
     let (inner, conv) = (size(p, "d_inner")?, size(p, "d_conv")?);
@@ -43,7 +43,7 @@ fn split_projection(l: &mut Lowerer<'_>, p: &PrimitiveCall) -> LowerResult<Vec<V
     Ok(vec![gate, convolved, delta])
 }
 
-/// `[B, d_inner + 2·groups·state, T]` into the scan's input and the projections B and C of each group.
+/// Splits `[B, d_inner + 2·groups·state, T]` into the scan's input and the projections B and C of each group.
 fn split_convolved(l: &mut Lowerer<'_>, p: &PrimitiveCall) -> LowerResult<Vec<Value>> {
     let x = p.tensor(0)?;
     let (inner, groups, state) = (size(p, "d_inner")?, size(p, "n_groups")?, size(p, "d_state")?);
@@ -63,7 +63,7 @@ fn split_convolved(l: &mut Lowerer<'_>, p: &PrimitiveCall) -> LowerResult<Vec<Va
     Ok(vec![u, part(0)?, part(1)?])
 }
 
-/// A state given by the caller, kept between steps of decoding, or zero.
+/// A state from the caller, from the decode cache, or zero.
 fn state(l: &mut Lowerer<'_>, given: Option<Value>, ty: &Type) -> LowerResult<(Value, bool)> {
     match given {
         Some(state) => Ok((state, false)),
@@ -72,7 +72,7 @@ fn state(l: &mut Lowerer<'_>, given: Option<Value>, ty: &Type) -> LowerResult<(V
     }
 }
 
-/// What the result of a primitive with a state is: rows, if all that goes in is and the state is its own.
+/// The dependence of a stateful primitive's result: per position if all operands are and the state is internal.
 fn state_dependence(l: &mut Lowerer<'_>, inputs: &[(Value, usize)], given: Option<Value>) -> SequenceDependence {
     match given {
         Some(_) => l.mixed("a state that each call gives anew"),
@@ -80,13 +80,13 @@ fn state_dependence(l: &mut Lowerer<'_>, inputs: &[(Value, usize)], given: Optio
     }
 }
 
-/// The result has this kind; the state behind the last position depends on all.
+/// Sets the dependence of the result; the state after the last position depends on all positions.
 fn mark_state(l: &mut Lowerer<'_>, y: Value, state: Value, kind: SequenceDependence) {
     l.set_dependence(y, kind);
     l.set_cross_position(&[state], "the state behind the last position");
 }
 
-/// Depthwise and causal: each channel's last K values, its own weights. A sum of K shifted products fuses into one loop.
+/// A depthwise causal convolution over the last K values of each channel. A sum of K shifted products fuses into one loop.
 fn conv(l: &mut Lowerer<'_>, p: &PrimitiveCall) -> LowerResult<Vec<Value>> {
     let (x, w) = (p.tensor(0)?, p.tensor(1)?);
     let ty = l.b.ty(x);
@@ -146,7 +146,7 @@ fn scan(l: &mut Lowerer<'_>, p: &PrimitiveCall) -> LowerResult<Vec<Value>> {
             step = l.b.binary(op, step, bound)?;
         }
     }
-    // B and C are shared by the channels of a group.
+    // The channels of a group share B and C.
     let mut by_step = |x: Value| -> LowerResult<Value> {
         let x = l.b.cast(x, acc)?;
         let groups = l.b.ty(x).shape[1];

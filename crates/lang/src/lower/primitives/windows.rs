@@ -1,4 +1,4 @@
-//! Convolutions: kernels that slide over one or two axes.
+//! Convolutions over one or two axes.
 
 use super::{LowerResult, Lowerer, PrimitiveCall, PrimitiveError};
 use ir::ops::WindowConfig;

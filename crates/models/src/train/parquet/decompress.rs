@@ -1,8 +1,8 @@
-//! How pages are packed: Snappy and LZ4 blocks, gzip, Zstandard.
+//! Decompresses pages: Snappy and LZ4 blocks, gzip, Zstandard.
 
 use std::io::Read;
 
-/// The bytes of a page; an error says what is wrong.
+/// Decompresses a page; an error gives the reason.
 pub(super) fn decompress(codec: i64, bytes: &[u8], size: usize) -> Result<Vec<u8>, String> {
     let damaged = |what: &str| format!("a page that is no {what}");
     let found = match codec {
@@ -29,7 +29,7 @@ fn read(from: impl Read, size: usize) -> std::io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Appends bytes from `distance` back, which may overlap what is written.
+/// Copies bytes from `distance` back, which may overlap the destination.
 fn copy_match(out: &mut Vec<u8>, distance: usize, length: usize, most: usize) -> Option<()> {
     let start = out.len().checked_sub(distance).filter(|_| distance > 0)?;
     if out.len() + length > most {
@@ -48,7 +48,7 @@ fn snappy(bytes: &[u8], size: usize) -> Option<Vec<u8>> {
         *at += n;
         Some(slice.iter().rev().fold(0, |all, b| all << 8 | usize::from(*b)))
     };
-    // The length, seven bits a byte.
+    // The length, seven bits per byte.
     let (mut length, mut shift) = (0usize, 0);
     loop {
         let byte = number(&mut at, 1)?;
@@ -123,7 +123,7 @@ fn lz4(bytes: &[u8], size: usize) -> Option<Vec<u8>> {
 mod tests {
     use super::*;
 
-    /// Blocks written by hand, as the formats describe them.
+    /// Decompresses blocks that were written by hand from the format specifications.
     #[test]
     fn blocks_come_out_whole() {
         // "abab" by a literal and an overlapping copy, then 70 more bytes.
@@ -136,7 +136,7 @@ mod tests {
         // Literal "abc", then nine bytes from three back, then a last literal.
         let packed = [3 << 4 | 5, b'a', b'b', b'c', 3, 0, 1 << 4, b'!'];
         assert_eq!(lz4(&packed, 13).expect("LZ4"), b"abcabcabcabc!");
-        // Nothing that is damaged gets through, or farther than its size.
+        // Corrupt blocks are errors, and never exceed their declared size.
         for cut in 0..packed.len() {
             let _ = lz4(&packed[..cut], 13);
         }

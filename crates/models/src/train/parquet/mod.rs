@@ -1,7 +1,7 @@
-//! Parquet files, as data sets have them: rows as JSON objects, row group by row group.
+//! Reads Parquet files of data sets: rows as JSON objects, by row group.
 //!
-//! Texts, numbers, lists and structures in any nesting; Snappy, gzip, Zstandard and LZ4; every encoding that current writers
-//! choose. Only the columns that are asked for are read. What is damaged is an error that names the file and the column.
+//! Supports strings, numbers, lists and structs in any nesting; Snappy, gzip, Zstandard and LZ4; all encodings that current
+//! writers use. Only requested columns are read. Corruption is an error that names the file and the column.
 
 mod decompress;
 mod page;
@@ -15,15 +15,15 @@ use std::path::{Path, PathBuf};
 use thrift::{ThriftReader, ThriftValue};
 use training::files;
 
-/// The longest description, and the longest page.
+/// Maximum size of the footer, and of a page.
 const MAX_FOOTER_BYTES: u64 = 256 << 20;
 const MAX_PAGE_BYTES: usize = 1 << 30;
-/// The most values of a page.
+/// Maximum number of values of a page.
 const MAX_PAGE_VALUES: usize = 1 << 24;
-/// A page's head is looked for in so many bytes, and then in more.
+/// The number of bytes that are first read for a page header; more are read if needed.
 const PAGE_HEADER_BYTES: usize = 1 << 10;
 const MAX_PAGE_HEADER_BYTES: usize = 16 << 20;
-/// Fields in fields up to this depth.
+/// Maximum depth of nested fields.
 const MAX_DEPTH: usize = 24;
 
 /// An open file.
@@ -34,7 +34,7 @@ pub(crate) struct Parquet {
     groups: Vec<RowGroup>,
 }
 
-/// A field of the schema with what is below it.
+/// A field of the schema with its children.
 #[derive(Debug)]
 struct SchemaNode {
     name: String,
@@ -43,7 +43,7 @@ struct SchemaNode {
     children: Vec<SchemaNode>,
     /// Whether it only wraps the elements of a list.
     list: bool,
-    /// Levels from which on it is there.
+    /// The definition level from which on the field is present.
     def: u32,
     rep: u32,
     leaf: Option<(usize, ColumnType)>,
@@ -54,7 +54,7 @@ struct RowGroup {
     chunks: Vec<ColumnChunk>,
 }
 
-/// A column of a row group.
+/// A column chunk of a row group.
 struct ColumnChunk {
     codec: i64,
     start: usize,
@@ -62,7 +62,7 @@ struct ColumnChunk {
     values: usize,
 }
 
-/// What a column says, and how far it has been read.
+/// The contents of a column, and the read position.
 struct ColumnReader {
     levels: Vec<(u32, u32)>,
     values: Vec<PageValue>,
@@ -109,12 +109,12 @@ impl Parquet {
         Ok(Parquet { path: path.to_path_buf(), file, root, groups })
     }
 
-    /// How many row groups there are.
+    /// The number of row groups.
     pub(crate) fn groups(&self) -> usize {
         self.groups.len()
     }
 
-    /// The rows of a group, with those fields that are wanted (all, if none are named).
+    /// The rows of a group, with the requested fields (all, if none are given).
     pub(crate) fn rows(&self, group: usize, wanted: &[&str]) -> Result<Vec<Json>> {
         let group = &self.groups[group];
         let chosen: Vec<&SchemaNode> =
@@ -236,7 +236,7 @@ impl Parquet {
                     let def = levels(node.def, &bytes[reps..reps + defs])?;
                     column.add(&rep, &def, node.def, &rest, encoding, kind, dictionary.as_deref())?;
                 }
-                // Indices and what is yet to come.
+                // Index pages and unknown page types are skipped.
                 Some(_) => {}
                 None => return Err(ParquetError::Page("a page of no kind".into())),
             }
@@ -244,7 +244,7 @@ impl Parquet {
         Ok(column)
     }
 
-    /// A page's head, and where its bytes begin.
+    /// Parses a page header; returns the offset of the page's bytes too.
     fn page_header(&self, at: usize, end: usize) -> std::result::Result<(ThriftValue, usize), ParquetError> {
         let mut size = PAGE_HEADER_BYTES;
         loop {
@@ -274,7 +274,7 @@ impl From<String> for ParquetError {
     }
 }
 
-/// How many values a page says that it has, if that can be.
+/// Checks the number of values that a page header gives.
 fn checked_count(count: usize) -> std::result::Result<usize, ParquetError> {
     match count {
         1..=MAX_PAGE_VALUES => Ok(count),
@@ -282,7 +282,7 @@ fn checked_count(count: usize) -> std::result::Result<usize, ParquetError> {
     }
 }
 
-/// Bits of a level.
+/// Bit width of a level.
 fn bit_width(most: u32) -> usize {
     (u32::BITS - most.leading_zeros()) as usize
 }
@@ -328,7 +328,7 @@ impl RowGroup {
 }
 
 impl SchemaNode {
-    /// The field at a place of the schema's list, with those below it, which follow it there.
+    /// Parses the field at an index of the schema's list, and its children, which follow it in the list.
     fn read(
         schema: &[ThriftValue],
         at: &mut usize,
@@ -357,7 +357,7 @@ impl SchemaNode {
         for _ in 0..children {
             node.children.push(SchemaNode::read(schema, at, leaves, (def, rep), deeper.checked_sub(1)?)?);
         }
-        // LIST by its old name or its new one.
+        // LIST by its old annotation or its new one.
         let logical = field.get(10).is_some_and(|kind| kind.get(3).is_some());
         node.list = (field.number(6) == Some(3) || logical) && node.children.len() == 1;
         Some(node)
@@ -371,7 +371,7 @@ impl SchemaNode {
         }
     }
 
-    /// Passes over one level of every column below.
+    /// Skips one entry of every column below.
     fn skip(&self, columns: &mut [Option<ColumnReader>]) -> Option<()> {
         if let Some((leaf, _)) = self.leaf {
             columns.get_mut(leaf)?.as_mut()?.level += 1;
@@ -379,7 +379,7 @@ impl SchemaNode {
         self.children.iter().try_for_each(|child| child.skip(columns))
     }
 
-    /// The next value; none where levels contradict the schema.
+    /// The next value; none if levels contradict the schema.
     fn assemble(&self, columns: &mut [Option<ColumnReader>]) -> Option<Json> {
         if self.repetition != 2 {
             return self.one(columns);
@@ -418,7 +418,7 @@ impl SchemaNode {
         if self.list {
             let inner = &self.children[0];
             let found = inner.assemble(columns)?;
-            // The group in between has one field, the element.
+            // The middle group has a single field, the element.
             let Json::Array(items) = found else { return Some(found) };
             let wrapped = inner.children.len() == 1 && (inner.name == "list" || inner.name == "bag");
             let open = |item: Json| match item {

@@ -1,22 +1,22 @@
-//! Pages of a column: levels, and values in the encodings that writers use.
+//! Pages of a column: levels, and values in all supported encodings.
 
 use serde_json::Value as Json;
 
-/// How a column's values are stored.
+/// The storage type of a column's values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ColumnType {
-    /// Parquet's number of the type.
+    /// Parquet's number of the physical type.
     pub(super) physical: i64,
-    /// Bytes of a value of fixed length.
+    /// Size in bytes of a value of fixed length.
     pub(super) length: usize,
     pub(super) unsigned: bool,
 }
 
-/// A value, so that dictionaries are not made into JSON again and again.
+/// A decoded value; dictionaries are not converted to JSON for every use.
 #[derive(Clone, Debug)]
 pub(super) enum PageValue {
     Json(Json),
-    /// Bytes that are no text.
+    /// Bytes that are not valid UTF-8.
     Bytes,
 }
 
@@ -35,7 +35,7 @@ fn truncated_error() -> String {
     "a page that ends too early".to_string()
 }
 
-/// Bits of a number, lowest first.
+/// A bit reader, lowest bit first.
 struct BitReader<'a> {
     bytes: &'a [u8],
     at: usize,
@@ -53,7 +53,7 @@ impl BitReader<'_> {
     }
 }
 
-/// Numbers by runs and in bits: `count` of `width` bits each.
+/// Decodes the RLE/bit-packing hybrid encoding: `count` numbers of `width` bits each.
 pub(super) fn decode_rle_bit_packed(bytes: &[u8], width: usize, count: usize) -> PageResult<Vec<u32>> {
     let mut out = Vec::with_capacity(count.min(1 << 20));
     let mut at = 0;
@@ -74,7 +74,7 @@ pub(super) fn decode_rle_bit_packed(bytes: &[u8], width: usize, count: usize) ->
         } else {
             let groups = usize::try_from(head >> 1).map_err(|_| truncated_error())?;
             let n = groups.checked_mul(width).ok_or_else(truncated_error)?;
-            // The last group may be cut where nothing is left to say.
+            // The last group may be truncated after the last value.
             let packed = &bytes[at.min(bytes.len())..at.saturating_add(n).min(bytes.len())];
             at = at.saturating_add(n);
             let mut bits = BitReader { bytes: packed, at: 0 };
@@ -107,7 +107,7 @@ fn zigzag(bytes: &[u8], at: &mut usize) -> Option<i64> {
     Some((n >> 1) as i64 ^ -((n & 1) as i64))
 }
 
-/// Whole numbers as differences from each other; also says where they end.
+/// Decodes delta-encoded integers; also returns the offset of their end.
 fn decode_delta_binary_packed(bytes: &[u8]) -> PageResult<(Vec<i64>, usize)> {
     let mut at = 0;
     let mut head = || varint(bytes, &mut at).and_then(|n| usize::try_from(n).ok()).ok_or_else(truncated_error);
@@ -146,7 +146,7 @@ fn decode_delta_binary_packed(bytes: &[u8]) -> PageResult<(Vec<i64>, usize)> {
     Ok((out, at))
 }
 
-/// Values of a page in their encoding; `dictionary` is the column's.
+/// Decodes the values of a page; `dictionary` is the column's.
 pub(super) fn decode_values(
     bytes: &[u8],
     encoding: i64,
@@ -166,7 +166,7 @@ pub(super) fn decode_values(
             let item = |i: u32| dictionary.get(i as usize).cloned().ok_or("a value outside of the dictionary");
             Ok(indices.into_iter().map(item).collect::<Result<_, _>>()?)
         }
-        // True and false by runs, behind their length.
+        // Booleans in RLE, preceded by their length.
         3 if kind.physical == 0 => {
             let bits = decode_rle_bit_packed(bytes.get(4..).ok_or_else(truncated_error)?, 1, count)?;
             Ok(bits.into_iter().map(|b| PageValue::Json(Json::Bool(b == 1))).collect())

@@ -1,4 +1,4 @@
-//! Files that pyarrow wrote (`golden/parquet.py`), and what damage does to them.
+//! Files written by pyarrow (`golden/parquet.py`), and corrupted ones.
 
 use super::*;
 
@@ -27,7 +27,7 @@ fn files_of() -> Vec<PathBuf> {
     paths
 }
 
-/// Every way of packing and encoding gives the same rows.
+/// All compression formats and encodings give the same rows.
 #[test]
 fn rows_are_those_that_were_written() {
     let expected = expected();
@@ -43,7 +43,7 @@ fn rows_are_those_that_were_written() {
     }
 }
 
-/// Bytes changed and files cut off: an error or other rows, never a panic or endless work.
+/// Changed bytes and truncated files give an error or other rows, never a panic or endless work.
 #[test]
 fn damaged_files_are_errors() {
     let seconds = std::env::var("PARQUET_FUZZ_SECONDS").ok().and_then(|s| s.parse::<u64>().ok());
@@ -61,7 +61,7 @@ fn damaged_files_are_errors() {
             let mut bytes = good.clone();
             for _ in 0..=random.below(3) {
                 let at = match random.below(2) {
-                    // The description is at the end.
+                    // The footer is at the end.
                     0 => bytes.len() - 1 - random.below(bytes.len().min(1500)),
                     _ => random.below(bytes.len()),
                 };

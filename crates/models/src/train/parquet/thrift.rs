@@ -1,8 +1,8 @@
-//! Thrift's compact protocol, as far as Parquet's headers use it: structures by the numbers of their fields.
+//! Thrift's compact protocol, as far as Parquet's headers use it: structs by field numbers.
 
 use std::collections::BTreeMap;
 
-/// Structures in structures up to this depth.
+/// Maximum depth of nested structs.
 const MAX_DEPTH: usize = 32;
 
 /// A value of a header.
@@ -12,7 +12,7 @@ pub(super) enum ThriftValue {
     Bytes(Vec<u8>),
     List(Vec<ThriftValue>),
     Struct(BTreeMap<i16, ThriftValue>),
-    /// Read, and of no use here.
+    /// A value that is not needed.
     Other,
 }
 
@@ -31,7 +31,7 @@ impl ThriftValue {
         }
     }
 
-    /// A number that counts or places something.
+    /// A number that is a count or an offset.
     pub(super) fn size(&self, id: i16) -> Option<usize> {
         self.number(id).and_then(|n| usize::try_from(n).ok())
     }
@@ -51,7 +51,7 @@ impl ThriftValue {
     }
 }
 
-/// Bytes and how far they have been read.
+/// A reader of bytes.
 pub(super) struct ThriftReader<'a> {
     bytes: &'a [u8],
     pub(super) at: usize,
@@ -91,7 +91,7 @@ impl<'a> ThriftReader<'a> {
         Some((n >> 1) as i64 ^ -((n & 1) as i64))
     }
 
-    /// A structure; `None` where the bytes are none.
+    /// Parses a struct; `None` if the bytes are invalid.
     pub(super) fn structure(&mut self) -> Option<ThriftValue> {
         self.structure_in(MAX_DEPTH)
     }
@@ -108,7 +108,7 @@ impl<'a> ThriftReader<'a> {
                 0 => i16::try_from(self.zigzag()?).ok()?,
                 delta => id.checked_add(i16::from(delta))?,
             };
-            // A field that is true or false has no bytes of its own.
+            // A boolean field has no separate value.
             let value = match head & 15 {
                 1 => ThriftValue::Number(1),
                 2 => ThriftValue::Number(0),
@@ -137,7 +137,7 @@ impl<'a> ThriftReader<'a> {
                     15 => usize::try_from(self.varint()?).ok()?,
                     n => usize::from(n),
                 };
-                // Every element has a byte at least.
+                // Every element has at least one byte.
                 if n > self.bytes.len() - self.at {
                     return None;
                 }

@@ -1,4 +1,4 @@
-//! Making a trainer: what is trained and what is not, divided among ranks if there are several, and the step compiled.
+//! Builds a training step: selects trainable and frozen parameters, shards them among ranks, and compiles the step.
 
 use super::{LanguageModelTrainer, StepSizes};
 use crate::adapter::Adapter;
@@ -19,12 +19,12 @@ use std::time::Instant;
 use training::named_tensor::to_bytes;
 use training::{AdamW, GradReduction, StepInputLayout, step};
 
-/// Random streams of heads, which no parameter has.
+/// The first random stream of heads; no parameter has one of these.
 const HEAD_STREAM: u64 = 1 << 40;
 
 impl LanguageModelTrainer {
-    /// Compiles the step and puts the state in place; moments are zero. With a communicator in `how` this is one of several ranks, and
-    /// `sizes` are those of all of them together: all ranks call the same methods in the same order.
+    /// Compiles the step and uploads the state; moments are zero. With a communicator in `how` this is one of several ranks, and
+    /// `sizes` are those of all ranks together: all ranks call the same methods in the same order.
     pub fn new(
         model: Model,
         adapter: Option<Adapter>,
@@ -46,7 +46,7 @@ impl LanguageModelTrainer {
         {
             return Err(Error::Input(format!("`{}` can't be trained as a pipeline: leave out `pp`", how.aim.kind())));
         }
-        // Ranks that don't share tokens sort each their own.
+        // Ranks that don't share tokens sort their own tokens to experts.
         let how = &ObjectiveOptions { row_groups: comm.as_ref().map_or(1, |comm| num_row_groups(comm.mesh())), ..*how };
         let TrainTarget { objective: mut target, heads: own_heads, grad_reduction: summing } =
             objective(&model, adapter.as_ref(), how, sizes)?;
@@ -75,7 +75,7 @@ impl LanguageModelTrainer {
         };
         let comm = comm.filter(|comm| comm.mesh().ranks() > 1);
         let mut stages = None;
-        // The trained tensors that this rank has, of all.
+        // The indices of this rank's trainable tensors.
         let mut held: Vec<usize> = (0..target.trained.len()).collect();
         let mut division = match comm {
             None => None,
@@ -104,7 +104,7 @@ impl LanguageModelTrainer {
         let graph = match (&stages, &division) {
             (Some((divided, types)), _) => {
                 let trained: Vec<_> = held.iter().map(|&i| target.trained[i]).collect();
-                // Scalars follow what is fixed; gradients come from the stages.
+                // Scalars follow the frozen parameters; gradients come from the stages.
                 let moments = held.iter().map(|&i| moments[i].clone()).collect();
                 layout = StepInputLayout {
                     num_trained: n,
@@ -143,7 +143,7 @@ impl LanguageModelTrainer {
                 (adapter.tensors(), all)
             }
             None => {
-                // Masters are what was read or drawn, not what it is rounded to where it is computed with.
+                // Master weights keep the original values, not those rounded to the compute dtype.
                 let names = masters.iter().map(|(_, param)| (param.path.clone(), param.ty.with_dtype(DType::F32)));
                 let wide: Vec<_> = masters.iter().map(|(i, _)| (*i, DType::F32)).collect();
                 let all = match &division {
@@ -162,7 +162,7 @@ impl LanguageModelTrainer {
             }
         };
         for (k, (name, ty)) in own_heads.iter().enumerate() {
-            // As a fresh model's matrices.
+            // Initialized like the matrices of a new model.
             let mut random = SplitMix64::new(0, HEAD_STREAM + k as u64);
             let values: Vec<f32> = (0..ty.numel()).map(|_| 0.02 * random.normal() as f32).collect();
             let whole = upload(backend, &[to_bytes(&values, DType::F32)])?.remove(0);
@@ -209,7 +209,7 @@ impl LanguageModelTrainer {
             }
             None => None,
         };
-        // What is packed stays at hand for a merge; the rest is in the buffers.
+        // Quantized weights are kept for a merge; the others are in the buffers.
         let keep = |i: usize| model.packed(i).map_or(Weight::Stored, |packed| Weight::Packed(packed.clone()));
         let weights = (0..model.params.len()).map(keep).collect();
         let model = Model { weights, checkpoint: None, ..model };

@@ -1,4 +1,4 @@
-//! What has come of training: the model, its adapter, its heads, and texts that it writes.
+//! The results of training: the model, its adapter, its heads, and generated text.
 
 use super::LanguageModelTrainer;
 use crate::adapter::Adapter;
@@ -14,7 +14,7 @@ use training::NamedTensor;
 use training::named_tensor::{from_bytes, to_bytes};
 
 impl LanguageModelTrainer {
-    /// Matrices that were trained beside the model, by name; of several ranks all ask, and the one that leads has them.
+    /// The heads that were trained beside the model, by name; all ranks call this, and the main rank gets the result.
     pub fn heads(&self) -> Result<Vec<NamedTensor>> {
         let first = self.names.len() - self.num_heads_trained;
         let mut found = Vec::new();
@@ -25,7 +25,7 @@ impl LanguageModelTrainer {
         Ok(found)
     }
 
-    /// Takes part in [`Trainer::model`] of the rank that leads.
+    /// Takes part in the main rank's [`LanguageModelTrainer::model`].
     pub fn join_model_gather(&self) -> Result<()> {
         self.trained_values().map(|_| ())?;
         for i in 0..self.train_step.num_frozen() {
@@ -53,7 +53,7 @@ impl LanguageModelTrainer {
         Ok(from_bytes(&self.gather_whole(Some(input), self.names.len() + at, ty)?, ty.dtype))
     }
 
-    /// The adapter as it stands, if one is trained.
+    /// The current adapter, if one is trained.
     pub fn adapter(&self) -> Result<Option<Adapter>> {
         let Some(mut adapter) = self.adapter.clone() else { return Ok(None) };
         adapter.values = self.trained_values()?;
@@ -61,7 +61,7 @@ impl LanguageModelTrainer {
         Ok(Some(adapter))
     }
 
-    /// The model as it stands, an adapter merged into it.
+    /// The current model, with its adapter merged.
     pub fn model(&self) -> Result<Model> {
         let mut values = Vec::new();
         if let Some(adapter) = self.adapter()? {
@@ -88,7 +88,7 @@ impl LanguageModelTrainer {
                 }
             });
         }
-        // Masters are f32, and so is what is saved.
+        // Master weights are f32, and so are the saved weights.
         let params = self.model.architecture.lower(1, 1, DType::F32, None)?.params;
         let mut model = Model { dtype: DType::F32, params, ..self.model.with_values(&[]) };
         model.weights =
@@ -96,7 +96,7 @@ impl LanguageModelTrainer {
         Ok(model)
     }
 
-    /// Continues a prompt with the model as it stands, whose weights stay where they are.
+    /// Generates a continuation of a prompt with the current model, whose weights stay on the device.
     pub fn generate_sample(
         &self,
         prompt: &[i32],
@@ -107,7 +107,7 @@ impl LanguageModelTrainer {
     ) -> Result<Generation> {
         let n = self.names.len();
         let own = self.train_step.inputs();
-        // A second model's parameters come behind the model's own.
+        // A second model's parameters follow the model's own.
         let own_fixed = self.model.param_inputs() - if self.adapter.is_some() { 0 } else { n - self.num_heads_trained };
         let first = self.train_step.layout().first_frozen();
         let fixed = own[first..first + own_fixed].iter().cloned();
@@ -122,7 +122,7 @@ impl LanguageModelTrainer {
                         continue;
                     };
                     trained.next();
-                    // Masters are f32: where the model computes in less, they are rounded on their way.
+                    // Master weights are f32: they are cast to the model's compute dtype.
                     params.push(match param.ty.dtype {
                         DType::F32 => master.clone(),
                         dtype => {

@@ -1,4 +1,4 @@
-//! The state of a trainer in checkpoints: whole or a rank's part, by the names of tensors.
+//! The state of a trainer in checkpoints: full tensors or a rank's shards, by the names of tensors.
 
 use super::LanguageModelTrainer;
 use crate::error::{Error, Result};
@@ -10,11 +10,11 @@ use training::NamedTensor;
 use training::checkpoint::{self, CheckpointMeta, TensorShard};
 
 impl LanguageModelTrainer {
-    /// What is kept of each trained tensor, with its type: itself and its moments, by their kinds.
+    /// The type of a trainable tensor (kind 0) or of one of its moments.
     fn state_type(&self, kind: usize, i: usize) -> &Type {
         match kind {
             0 => &self.names[i].1,
-            // Ranks have parts of moments as they have of tensors.
+            // Moments have the same sharding as their tensors.
             _ => match self.local_index[i].and_then(|at| self.train_step.layout().moments.get(at)) {
                 Some(moment) if moment.scales.is_some() => &moment.codes,
                 _ => &self.names[i].1,
@@ -22,14 +22,15 @@ impl LanguageModelTrainer {
         }
     }
 
-    /// State beside trained tensors and moments: names, types and inputs of scales and histories. One process has all of it.
+    /// The state besides trainable tensors and moments: names, types and inputs of scales and
+    /// amax histories. It exists only in one process.
     fn extra_state(&self) -> Vec<(String, Type, usize)> {
         let names: Vec<String> = self.names.iter().map(|(name, _)| name.clone()).collect();
         self.train_step.extra_state(&names)
     }
 
-    /// Trained tensors and moments, by name and whole, whatever the mesh; none on ranks that don't lead, which take part. Then
-    /// scales of moments in 8 bits, and histories of delayed scaling.
+    /// Full trainable tensors and moments by name, for any mesh; all ranks take part, and only the main rank gets the result.
+    /// Then scales of 8-bit moments, and amax histories of delayed scaling.
     pub fn state(&self) -> Result<Vec<NamedTensor>> {
         let mut tensors = Vec::with_capacity(3 * self.names.len());
         for (name, ty, input) in self.extra_state() {
@@ -49,8 +50,8 @@ impl LanguageModelTrainer {
         Ok(tensors)
     }
 
-    /// Writes a checkpoint: in one process one file; of several ranks each writes its parts, and the one that leads, which knows
-    /// that all have, the last. All ranks call it.
+    /// Writes a checkpoint: one file in one process; of several ranks each writes its shards, and the main rank writes its file
+    /// last, after all others have finished. All ranks call this.
     pub(crate) fn save(&self, folder: &Path, at: &CheckpointMeta, keep: usize) -> Result<PathBuf> {
         let Some(division) = &self.sharding else { return Ok(checkpoint::write(folder, at, &self.state()?, keep)?) };
         let (mesh, rank) = (division.comm.mesh(), division.comm.rank());
@@ -72,7 +73,7 @@ impl LanguageModelTrainer {
                 });
             }
         }
-        // What the one that leads is told: nothing to write, a checksum, or that it could not be written.
+        // A message to the main rank: nothing to write, a checksum, or a failure.
         const EMPTY_MARK: [u8; 8] = [b'-'; 8];
         const FAILED_MARK: [u8; 8] = [b'!'; 8];
         if rank > 0 {
@@ -103,7 +104,7 @@ impl LanguageModelTrainer {
         Ok(checkpoint::write_main_file(folder, at, &parts, &sums, keep)?)
     }
 
-    /// Puts the state of a checkpoint back, of which this rank reads its part alone.
+    /// Restores the state of a checkpoint; this rank reads only its shards.
     pub(crate) fn resume(&mut self, from: &checkpoint::Checkpoint) -> Result<()> {
         let whole = |ty: &Type| ty.shape.iter().map(|n| (0..*n).collect()).collect::<Vec<_>>();
         for (name, ty, input) in self.extra_state() {
@@ -124,7 +125,7 @@ impl LanguageModelTrainer {
         Ok(())
     }
 
-    /// Puts a state back; it must name every tensor with its shape.
+    /// Restores a state; it must contain every tensor with its shape.
     pub fn restore(&mut self, state: &[NamedTensor]) -> Result<()> {
         let find = |name: String, ty: &Type| {
             let found = state.iter().find(|tensor| tensor.name == name);

@@ -1,8 +1,8 @@
-//! Attention and its backward by blocks of queries and keys: scores are never in memory, nothing is added by atomics, and two runs give
-//! the same bits.
+//! Attention and its backward by blocks of queries and keys: scores are never stored in memory, no atomics are used, and two
+//! runs give the same bits.
 //!
-//! Forward is one dispatch. Backward is three: what each row's scores lose, with the positions of each batch; then dQ by blocks of
-//! queries; then dK and dV by blocks of keys. Both of these compute the scores again.
+//! Forward is one dispatch. Backward is three: the row sums of dout·out, with the positions of each batch; then dQ by blocks of
+//! queries; then dK and dV by blocks of keys. Both of these recompute the scores.
 
 mod text;
 
@@ -16,14 +16,14 @@ use ir::{DType, Op, Type};
 use text::Kind;
 pub(super) use text::Shape;
 
-/// Fewer queries for each key head than this leave most of a block empty.
+/// With fewer queries than this per key head, most of a block is empty.
 const LEAST_ROWS: usize = 16;
-/// Blocks that keep a device busy; with fewer, smaller blocks are better.
+/// The number of blocks that saturates a device; with fewer, smaller blocks are faster.
 const BUSY: usize = 256;
-/// Rows of a workgroup that sums up what scores lose.
+/// The rows of a workgroup that computes the row sums.
 const LOSSES: usize = 32;
 
-/// One attention that these kernels do.
+/// An attention that these kernels support.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Attention(AttentionCall);
 
@@ -36,7 +36,7 @@ impl std::ops::Deref for Attention {
 }
 
 impl Attention {
-    /// What an op is, if this does it on a device with such limits.
+    /// The attention of an op, if it is supported on a device with these limits.
     pub(super) fn of(op: &Op, args: &[Type], limits: &GridLimits) -> Option<Attention> {
         match op {
             Op::Composite(c) => Attention::composite(c, args, limits),
@@ -44,12 +44,12 @@ impl Attention {
         }
     }
 
-    /// What a composite is, if this does it on a device with such limits.
+    /// The attention of a composite, if it is supported on a device with these limits.
     pub(super) fn composite(c: &Composite, args: &[Type], limits: &GridLimits) -> Option<Attention> {
         let a = Attention(AttentionCall::of(c, args)?);
         let types = matches!(a.dtype, DType::F32 | DType::F16 | DType::BF16);
         let some = a.batch > 0 && a.heads > 0 && a.tk > 0 && a.group * a.tq >= LEAST_ROWS;
-        // Sums of a block are in registers. Indices have 32 bits; positions are far from the end of that range.
+        // The sums of a block are in registers. Indices have 32 bits; positions are far below that limit.
         let wide = a.d > 0 && a.dv > 0 && a.d <= 128 && a.dv <= 128;
         let heads = a.batch.checked_mul(a.heads)?;
         let most = heads.checked_mul(a.tq.max(a.tk))?.checked_mul(a.d.max(a.dv))?;
@@ -58,7 +58,7 @@ impl Attention {
         (types && some && wide && small && fits).then_some(a)
     }
 
-    /// Bytes of scratch: two numbers a row, two a batch.
+    /// The bytes of scratch: two numbers per row, two per batch.
     pub(super) fn scratch(&self) -> usize {
         match self.backward {
             true => 8 * (self.rows() + self.batch),
@@ -70,7 +70,7 @@ impl Attention {
         self.batch * self.heads * self.tq
     }
 
-    /// The dispatches, whose results lie at multiples of `aligned` bytes.
+    /// The dispatches; intermediate results are aligned to `aligned` bytes.
     pub(super) fn parts(
         &self,
         args: &[BufferSlice],
@@ -82,7 +82,7 @@ impl Attention {
         let size = self.dtype.size();
         let own = |i: usize| Argument::place(&args[i], size);
         let number = |i: usize| Argument::place(&args[i], 4);
-        // What isn't there is never read.
+        // A missing operand is never read.
         let optional = |x: Option<(usize, usize)>| x.map_or_else(|| own(0), |(arg, _)| number(arg));
         let heads = self.batch * self.heads;
         let every = |x: Option<(usize, usize)>| x.map_or(0, |(_, every)| every.max(1) as u32);
@@ -142,7 +142,7 @@ impl Attention {
     }
 }
 
-/// One shape of each kind, for tests of their texts.
+/// One shape of each kind, for tests of their source.
 #[cfg(not(target_arch = "wasm32"))]
 pub(super) fn shapes() -> Vec<Shape> {
     let mut all = Vec::new();

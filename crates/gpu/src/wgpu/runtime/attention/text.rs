@@ -1,36 +1,37 @@
-//! The text of attention.
+//! The WGSL source of attention kernels.
 //!
-//! A workgroup has a block of rows that *stay* (queries, or keys in the kernel of their gradients) and goes through blocks of columns that
-//! *pass*. A thread has four rows, and columns in fours. Scores are products over strips of 16 elements of the width, as those of
-//! `tiles` are; what is made of them goes through shared memory, as the left operand of the product that it is collected by.
+//! A workgroup has a block of *resident* rows (queries, or keys in the kernel of their gradients) and loops over blocks of
+//! *streamed* columns. A thread has four rows, and vectors of four columns. Scores are products over strips of 16 elements of
+//! the head dimension, as in `tiles`; the probabilities are stored in shared memory, as the left operand of the second product.
 //!
-//! Parameters behind the arguments': query heads in all, of a batch, of a key head; queries, keys, widths of keys and of values; how far a
-//! query sees back and ahead; how many batches share an offset and a length (0: there are none); scale, cap; batches.
+//! Parameters after those of the arguments: total query heads, heads per batch, heads per key head; queries, keys, head
+//! dimensions of keys and of values; window back and ahead; the number of batches that share an offset and a length (0: none);
+//! scale, cap; batches.
 
 use super::super::tiles::{loader, storer};
 use crate::wgpu::functions::needed;
 use crate::wgpu::{Binding, ShaderSource};
 use ir::DType;
 
-/// Threads side by side.
+/// The number of threads along the columns.
 const ACROSS: usize = 8;
-/// Stands for minus infinity: some compilers don't keep that.
+/// Represents minus infinity, which some compilers do not preserve.
 const LOWEST: &str = "real(0xff7fffffu)";
 
 /// The kernels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Kind {
     Forward,
-    /// Before the gradients: what the scores of each row lose, and the positions of each batch.
+    /// Before the gradients: the row sums of dout·out, and the positions of each batch.
     Losses,
-    /// Gradients of queries.
+    /// The gradients of queries.
     Queries,
-    /// Gradients of keys and values.
+    /// The gradients of keys and values.
     Keys,
 }
 
-/// Rows in memory, as a kernel reads them: by the function that loads an element, where they start, how wide they are, and how many
-/// there are; others are 0.
+/// Rows in memory, as a kernel reads them: the load function, the start, the width and the number of rows;
+/// elements outside are 0.
 #[derive(Clone, Copy)]
 struct Rows {
     load: &'static str,
@@ -45,37 +46,37 @@ const VALUES: Rows = Rows { load: "v_at", base: "v0", width: "dv", count: "k_lef
 const COTANGENTS: Rows = Rows { load: "dout_at", base: "o0", width: "dv", count: "q_left" };
 
 impl Rows {
-    /// Puts the element of a row into a register that is 0.
+    /// Loads an element of a row into a register that is initially 0.
     fn fetch(self, to: &str, row: &str, element: &str) -> String {
         let Rows { load, base, width, count } = self;
         format!("if ({row} < {count}) {{ {to} = {load}({base} + ({row}) * {width} + {element}); }}")
     }
 }
 
-/// A column of a thread among those that pass.
+/// A column of a thread among the streamed ones.
 fn column(j: usize, h: usize) -> String {
     format!("{}u + tx * 4u", j * ACROSS * 4 + h)
 }
 
-/// Which of a thread's scores: row, vector of columns, and place in that.
+/// The position of a score in a thread: row, vector of columns, and element of the vector.
 type Score = (usize, usize, usize);
 
-/// A kind of attention.
+/// The parameters of an attention kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(in super::super) struct Shape {
     pub(super) kind: Kind,
     pub(super) dtype: DType,
-    /// Rows that stay, and columns that pass at a time.
+    /// The number of resident rows, and of streamed columns per iteration.
     pub(super) side: usize,
-    /// How much of a width is in shared memory at a time; of what passes, half as many rows. Few turns of many loads keep a device busy
-    /// that has few blocks to run.
+    /// The part of the head dimension in shared memory at a time; of streamed operands, half as many rows. A few iterations with
+    /// many loads saturate a device with few blocks.
     pub(super) depth: usize,
-    /// Width of queries and keys, up to a multiple of 32.
+    /// The head dimension of queries and keys, rounded up to a multiple of 32.
     pub(super) d: usize,
-    /// Width of values, likewise.
+    /// The head dimension of values, likewise.
     pub(super) dv: usize,
     pub(super) capped: bool,
-    /// Whether results of 16 bits are whole words.
+    /// Whether 16-bit results are stored as whole words.
     pub(super) pairs: bool,
 }
 
@@ -84,17 +85,17 @@ impl Shape {
         self.side / 4 * ACROSS
     }
 
-    /// Vectors of columns that a thread has of the scores.
+    /// The number of column vectors of the scores per thread.
     fn columns(&self) -> usize {
         self.side / 4 / ACROSS
     }
 
-    /// A width, up to what threads share evenly.
+    /// A width, rounded up so that threads share it evenly.
     fn padded(&self, width: &str) -> usize {
         if width == "d" { self.d } else { self.dv }
     }
 
-    /// How many arguments there are, and which are written.
+    /// The number of arguments, and the range of those that are written.
     pub(in super::super) fn arguments(&self) -> (usize, std::ops::Range<usize>) {
         match self.kind {
             Kind::Forward => (7, 5..7),
@@ -104,11 +105,11 @@ impl Shape {
         }
     }
 
-    /// The text, with its arguments in these bindings.
+    /// The source, with its arguments in these bindings.
     pub(in super::super) fn text(&self, homes: &[usize]) -> ShaderSource {
         let (count, written) = self.arguments();
         let narrow = self.dtype != DType::F32;
-        // Parts of words are exchanged atomically.
+        // Partial words are changed atomically.
         let exchanged = narrow && !self.pairs && self.kind != Kind::Losses;
         let atomic = |h: usize| {
             let results = if self.kind == Kind::Forward { 5..6 } else { written.clone() };
@@ -191,7 +192,7 @@ impl Shape {
         ShaderSource { source, bindings, params, shared: self.bytes() }
     }
 
-    /// Stores of a vector of four neighbours, of which the first so many count.
+    /// Stores a vector of four adjacent elements, of which the first ones are valid.
     fn stores(&self, name: &str, home: usize) -> String {
         let d = self.dtype.name();
         if self.dtype == DType::F32 || !self.pairs {
@@ -208,7 +209,7 @@ impl Shape {
         )
     }
 
-    /// Where the queries of a batch stand, and how many keys it has.
+    /// The position of the first query of a batch, and the number of its keys.
     fn positions(&self) -> String {
         "fn position_of(batch: u32) -> i32 {
     if (z_o_every() == 0u) { return i32(z_tk()) - i32(z_tq()); }
@@ -223,17 +224,17 @@ fn length_of(batch: u32) -> i32 {
         .replace("LENGTH", if self.kind == Kind::Forward { "4u" } else { "5u" })
     }
 
-    /// Rows that pass at a time.
+    /// The number of streamed rows per iteration.
     fn rows_per_step(&self) -> usize {
         (self.depth / 2).clamp(16, self.side)
     }
 
-    /// Vectors of strips: of both sides of the scores, or of what they are collected from.
+    /// The number of vectors of strips: of both sides of the scores, or of the operands of the second product.
     fn strip(&self) -> usize {
         (self.depth * 2 * self.side / 4).max(self.rows_per_step() * self.d.max(self.dv) / 4)
     }
 
-    /// Bytes of shared memory.
+    /// The bytes of shared memory.
     fn bytes(&self) -> usize {
         match self.kind {
             Kind::Losses => 1024,
@@ -254,7 +255,7 @@ fn length_of(batch: u32) -> i32 {
         )
     }
 
-    /// What every kernel begins with: its work by blocks of `rows` rows of `heads`; the longest come first if `back`.
+    /// The start of every kernel: its work by blocks of `rows` rows of `heads`; the longest come first if `back`.
     fn begin(&self, rows: &str, heads: &str, back: bool) -> String {
         let (threads, s) = (self.threads(), self.side);
         let start =
@@ -281,7 +282,7 @@ fn length_of(batch: u32) -> i32 {
         )
     }
 
-    /// A register for each row and vector of columns.
+    /// Declares a register for each row and vector of columns.
     fn clear(&self, name: &str, vectors: usize) -> String {
         let all = (0..4).flat_map(|i| (0..vectors).map(move |j| (i, j)));
         all.map(|(i, j)| format!("    var {name}{i}_{j} = vec4<f32>(0.0f);\n")).collect()
@@ -326,7 +327,7 @@ fn length_of(batch: u32) -> i32 {
         t
     }
 
-    /// Keeps what was made of the scores in shared memory, by columns; `name` has it by rows.
+    /// Stores values derived from the scores in shared memory, by columns; `name` has them by rows.
     fn store_shared(&self, name: &str) -> String {
         let mut t = "    workgroupBarrier();\n".to_string();
         for j in 0..self.columns() {
@@ -344,7 +345,7 @@ fn length_of(batch: u32) -> i32 {
         t
     }
 
-    /// `name` += what was kept · right.
+    /// `name` += stored values · right.
     fn multiply_kept_by_right(&self, name: &str, right: Rows) -> String {
         let (s, threads) = (self.side, self.threads());
         let (vectors, depth) = (self.padded(right.width) / 4, self.rows_per_step());
@@ -375,7 +376,7 @@ fn length_of(batch: u32) -> i32 {
         t
     }
 
-    /// Stores the rows of a result: `name` times `factor`, of a thread's row i where that says `{i}`.
+    /// Stores the rows of a result: `name` times `factor`, in which `{i}` stands for a thread's row.
     fn store(&self, name: &str, put: &str, rows: &str, width: &str, factor: &str) -> String {
         let base = match put {
             "out" | "dq" => format!("p(5u) + (head * tq + start) * {width}"),
@@ -460,7 +461,7 @@ fn length_of(batch: u32) -> i32 {
         t += &self.store_shared("s");
         t += &self.multiply_kept_by_right("o", VALUES);
         t += "    }\n";
-        // The sums of all threads of a row.
+        // Sum over all threads of a row.
         t += "    workgroupBarrier();\n";
         t += &format!("    most[tx * {}u + ty] = vec4<f32>(sum0, sum1, sum2, sum3);\n    workgroupBarrier();\n", s / 4);
         t += &format!(
@@ -480,7 +481,7 @@ fn length_of(batch: u32) -> i32 {
         t + "    workgroupBarrier();\n    }\n}\n"
     }
 
-    /// A score of what the product gave.
+    /// A score computed from a product: scaled and capped.
     fn score(&self, x: &str) -> String {
         match self.capped {
             true => format!("z_cap() * tanh_f32({x} * z_scale() / z_cap())"),
@@ -488,8 +489,8 @@ fn length_of(batch: u32) -> i32 {
         }
     }
 
-    /// What becomes of scores in `s` and of products with what comes back in `g`: probabilities in `s`, the scores' gradients in `g`.
-    /// `below` and `less` name each query's numbers, `seen` says which queries see which keys.
+    /// Computes the probabilities in `s` from the scores, and the gradients of the scores in `g`.
+    /// `below` and `less` name the numbers of each query, `seen` states which keys are visible to which queries.
     fn grads(&self, number: &dyn Fn(&str, Score) -> String, seen: &dyn Fn(Score) -> String) -> String {
         let mut t = String::new();
         for i in 0..4 {
@@ -580,7 +581,7 @@ fn length_of(batch: u32) -> i32 {
         t += &self.clear("g", self.columns());
         t += &self.product("s", KEYS, QUERIES);
         t += &self.product("g", VALUES, COTANGENTS);
-        // Numbers of this thread's columns.
+        // The numbers of this thread's columns.
         for j in 0..self.columns() {
             for h in 0..4 {
                 let c = format!("min({}, q_left - 1u)", column(j, h));
@@ -604,8 +605,8 @@ fn length_of(batch: u32) -> i32 {
     }
 }
 
-/// A row by eight threads: dlse - Σ dout·out, 0 where a query sees nothing; then the positions of batches. Arguments: out, dout, lse, dlse,
-/// offsets, lengths, numbers.
+/// A row by eight threads: dlse - Σ dout·out, 0 where no key is visible; then the positions of batches. Arguments: out, dout,
+/// lse, dlse, offsets, lengths, numbers.
 const LOSSES: &str = "var<workgroup> sums: array<f32, 256>;
 @compute @workgroup_size(256) fn main(@builtin(local_invocation_index) t: u32, @builtin(workgroup_id) wg: vec3<u32>,
     @builtin(num_workgroups) wgs: vec3<u32>) {
@@ -638,7 +639,7 @@ const LOSSES: &str = "var<workgroup> sums: array<f32, 256>;
 }
 ";
 
-/// What the first dispatch of backward has left.
+/// Loads the results of the first dispatch of backward.
 const NUMBERS: &str = "fn below_of(row: u32) -> f32 { return real(number_at(p(4u) + 2u * row)); }
 fn less_of(row: u32) -> f32 { return real(number_at(p(4u) + 2u * row + 1u)); }
 fn first_of(batch: u32) -> i32 { return bitcast<i32>(number_at(p(4u) + 2u * (z_heads() * z_tq() + batch))); }

@@ -1,10 +1,10 @@
-//! `Wgpu` in a page.
+//! `Wgpu` in the browser.
 
 use super::super::attention::Attention;
+use super::super::copy_fill;
 use super::super::execute::{LoopPosition, ProgramRun};
 use super::super::load::LoadedProgram;
 use super::super::memory::{WgpuBuffer, own};
-use super::super::copy_fill;
 use super::super::pool::Usage;
 use super::super::product::MatmulTiling;
 use super::super::scatter_rows::RowScatter;
@@ -16,22 +16,22 @@ use crate::grid::GridLimits;
 use crate::library::{self, DeviceCaps};
 use crate::wgpu::target;
 use compiler::program::{Matmul, Program};
-use compiler::{Backend, Bindings, DeviceBuffer, Error, Executable, Fence, Result, OpPlacement, Target};
+use compiler::{Backend, Bindings, DeviceBuffer, Error, Executable, Fence, OpPlacement, Result, Target};
 use ir::ops::Composite;
 use ir::{Op, Type};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// The adapter that a page has. Programs, writes and copies return at once; a read has to be awaited.
+/// The adapter of the browser. Programs, writes and copies return immediately; a read must be awaited.
 pub struct Wgpu {
     inner: Arc<Inner>,
     target: Target,
 }
 
-/// What a device's programs share.
+/// The state that a device's programs share.
 pub(in super::super) struct Inner {
     pub(in super::super) device: Arc<Device>,
-    /// What its kernels may be.
+    /// The limits of its kernels.
     pub(in super::super) limits: GridLimits,
     /// OpPlacement what the device lacks.
     pub(in super::super) host: Arc<dyn Backend>,
@@ -39,14 +39,18 @@ pub(in super::super) struct Inner {
 }
 
 impl Inner {
-    /// What library ops may ask for.
+    /// The device capabilities for library ops.
     pub(in super::super) fn means(&self) -> DeviceCaps {
         let binding = self.device.binding();
-        DeviceCaps { limits: self.limits, matmul_dtypes: target(8, binding).matmul.dtypes, max_temporary_bytes: binding }
+        DeviceCaps {
+            limits: self.limits,
+            matmul_dtypes: target(8, binding).matmul.dtypes,
+            max_temporary_bytes: binding,
+        }
     }
 }
 
-/// Clocks of pages are too coarse to measure products with.
+/// There is no autotuning in the browser, whose clocks are too coarse.
 pub(in super::super) struct Untuned;
 
 impl Untuned {
@@ -56,7 +60,7 @@ impl Untuned {
 }
 
 impl Wgpu {
-    /// The device that JavaScript has opened; `host` runs the ops that it lacks.
+    /// The device that JavaScript has opened; `host` runs the ops that it does not support.
     pub fn open(host: Arc<dyn Backend>) -> Result<Wgpu> {
         let device = Device::open()?;
         let l = &device.limits;
@@ -73,22 +77,22 @@ impl Wgpu {
         Ok(Wgpu { inner: Arc::new(Inner { device, limits, host, tuned: Untuned }), target })
     }
 
-    /// Memory in use.
+    /// The memory statistics.
     pub fn usage(&self) -> Usage {
         self.inner.device.usage()
     }
 
-    /// Gives memory that nobody uses back to the browser, and says how many bytes.
+    /// Returns unused cached memory to the browser, and returns the number of bytes.
     pub fn release(&self) -> usize {
         self.inner.device.release()
     }
 
-    /// Submissions and dispatches since the device was opened.
+    /// The number of submissions and of dispatches since the device was opened.
     pub fn work(&self) -> (usize, usize) {
         (self.inner.device.submits.load(Relaxed), self.inner.device.dispatches.load(Relaxed))
     }
 
-    /// The WGSL of a program's kernels, each once.
+    /// The WGSL source of a program's kernels, each once.
     pub fn texts(&self, program: Program) -> Result<Vec<String>> {
         let loaded = LoadedProgram::new(&self.inner, program)?;
         Ok(loaded.pipelines.iter().map(|p| p.source.clone()).collect())
@@ -105,8 +109,8 @@ impl Backend for Wgpu {
     }
 
     fn supports_composite(&self, composite: &Composite, args: &[Type]) -> bool {
-        // In one kernel threads wait for each other at every strip of keys. An adapter that is a program on the CPU takes so long for that
-        // that browsers end its process; there attention stays products and rows.
+        // The attention kernel has a barrier for every strip of keys. On software adapters that is so slow
+        // that browsers end the process; there attention is inlined to products and row kernels.
         !self.inner.device.limits.software && Attention::composite(composite, args, &self.inner.limits).is_some()
     }
 
@@ -120,7 +124,11 @@ impl Backend for Wgpu {
 
     fn placement(&self, op: &Op, args: &[Type]) -> OpPlacement {
         let own = RowScatter::of(op, args).is_some() || Attention::of(op, args, &self.inner.limits).is_some();
-        if own || library::supports(op, args, &self.inner.means()) { OpPlacement::Device } else { OpPlacement::HostFallback }
+        if own || library::supports(op, args, &self.inner.means()) {
+            OpPlacement::Device
+        } else {
+            OpPlacement::HostFallback
+        }
     }
 
     fn copy(&self, from: &dyn DeviceBuffer, to: &dyn DeviceBuffer, bytes: usize) -> Result<()> {
@@ -154,7 +162,7 @@ impl Backend for Wgpu {
 struct Ready(Arc<LoadedProgram>);
 
 impl Ready {
-    /// Gives the device a run, and then a fence if one is asked for.
+    /// Submits a run to the device, and then a fence if requested.
     fn give(&self, bindings: &Bindings, fence: Option<Arc<Signal>>) -> Result<()> {
         let loaded = self.0.clone();
         bindings.check(&loaded.program)?;
@@ -196,7 +204,7 @@ impl Executable for Ready {
         Ok(signal.fence())
     }
 
-    /// Nobody can wait here: what is given to the device later sees the results, and whoever reads awaits them.
+    /// Blocking is not possible here: later operations on the device see the results, and reads are awaited.
     fn run(&self, bindings: &mut Bindings) -> Result<()> {
         self.give(bindings, None)
     }

@@ -1,8 +1,8 @@
-//! The page's device: its limits, its memory, what went wrong.
+//! The browser's device: its limits, its memory, its errors.
 
+use super::super::coop_matrix::CoopMatrixSize;
 use super::super::copy_fill;
 use super::super::pool::{Block, Pool, Usage, class};
-use super::super::coop_matrix::CoopMatrixSize;
 use super::groups::Groups;
 use super::host;
 use super::later::Signal;
@@ -12,17 +12,17 @@ use compiler::{Error, Fence, ReadFuture, Result};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
-/// Bytes of the parameters of one submission.
+/// The bytes of the parameters of one submission.
 pub(super) const PARAMS: usize = 1 << 20;
-/// Bytes that the parameters of one dispatch may have.
+/// The maximum bytes of the parameters of one dispatch.
 pub(super) const RECORD: usize = 256;
-/// Memory that is kept for later, if that is more than what is in use.
+/// The maximum bytes of cached memory, unless more is in use.
 const SPARE: usize = 256 << 20;
 
 const LARGE: &str =
     "; that is more than this adapter allows a buffer to have: smaller shapes or a smaller batch need less";
 
-/// What the adapter allows.
+/// The limits of the adapter.
 #[derive(Clone, Copy, Debug)]
 pub(in super::super) struct GridLimits {
     pub(in super::super) max_storage_buffers_per_shader_stage: u32,
@@ -33,7 +33,7 @@ pub(in super::super) struct GridLimits {
     pub(super) max_compute_workgroup_size_x: u32,
     pub(super) max_compute_workgroups_per_dimension: u32,
     pub(super) min_uniform_buffer_offset_alignment: usize,
-    /// Whether the adapter is a program on the CPU.
+    /// Whether the adapter is a software implementation on the CPU.
     pub(super) software: bool,
 }
 
@@ -58,7 +58,7 @@ impl GridLimits {
     }
 }
 
-/// A buffer of JavaScript's, freed with its last name.
+/// A JavaScript buffer, freed with its last reference.
 #[derive(Clone)]
 pub(in super::super) struct Buffer(Arc<Number>);
 
@@ -76,7 +76,7 @@ impl Buffer {
     }
 }
 
-/// The page's device.
+/// The browser's device.
 pub(in super::super) struct Device {
     pub(in super::super) limits: GridLimits,
     pub(super) name: String,
@@ -89,14 +89,14 @@ pub(in super::super) struct Device {
     pub(super) dispatches: AtomicUsize,
 }
 
-/// What went wrong behind the calls.
+/// Asynchronous errors.
 #[derive(Default)]
 struct Faults {
     lost: Option<String>,
     error: Option<String>,
 }
 
-/// The one device, which JavaScript's messages are for.
+/// The only device, which receives the messages of JavaScript.
 static CURRENT: Mutex<Weak<Device>> = Mutex::new(Weak::new());
 
 pub(super) fn current() -> Option<Arc<Device>> {
@@ -130,7 +130,7 @@ impl Device {
         Ok(device)
     }
 
-    /// Pages have no matrix units.
+    /// Browsers do not support cooperative matrices.
     pub(in super::super) fn squares(&self) -> Option<CoopMatrixSize> {
         None
     }
@@ -145,7 +145,7 @@ impl Device {
         slot.get_or_insert_with(|| text.to_string());
     }
 
-    /// Whatever went wrong since it was last asked.
+    /// Returns the errors since the last check.
     pub(in super::super) fn check(&self) -> Result<()> {
         let mut f = self.faults();
         if let Some(why) = &f.lost {
@@ -164,24 +164,24 @@ impl Device {
         self.memory.usage()
     }
 
-    /// Gives memory that nobody uses back to the browser.
+    /// Returns unused cached memory to the browser.
     pub(super) fn release(&self) -> usize {
         self.groups.clear();
         self.memory.release()
     }
 
-    /// The kernel that copies bytes.
+    /// The copy kernel.
     pub(in super::super) fn moves(&self, homes: &[usize]) -> Result<Arc<Pipeline>> {
         let mut made = self.pipelines.get(self, &[copy_fill::copy_text(homes)])?;
         Ok(made.remove(0))
     }
 
-    /// Bytes that a kernel can bind of one buffer.
+    /// The maximum bytes of a binding.
     pub(in super::super) fn binding(&self) -> usize {
         self.limits.max_storage_buffer_binding_size / 256 * 256
     }
 
-    /// Memory of the device.
+    /// Allocates device memory.
     pub(in super::super) fn take(&self, bytes: usize) -> Result<Block> {
         let most = self.limits.max_buffer_size;
         if bytes > most {
@@ -199,22 +199,22 @@ impl Device {
         Ok(Block::new(buffer, size))
     }
 
-    /// Gives memory back; work that uses it may still be under way.
+    /// Frees memory; work that uses it may still be in progress.
     pub(in super::super) fn give(&self, block: Block) {
         self.memory.give(block);
-        // Nobody is told in time that there is no more memory, so not everything is kept.
+        // Out-of-memory errors are reported too late, so the amount of cached memory is limited.
         let usage = self.memory.usage();
         if usage.pooled > SPARE.max(usage.live) {
             self.release();
         }
     }
 
-    /// Writes whole words, in order with what is submitted.
+    /// Writes whole words, in submission order.
     pub(in super::super) fn write(&self, to: &Block, byte: usize, from: &[u8]) {
         host::gpu_write(to.buffer.number(), byte, from.as_ptr(), from.len());
     }
 
-    /// Begins a copy to the host; the range is widened to words.
+    /// Starts a copy to the host; the range is extended to whole words.
     pub(in super::super) fn read_later(
         self: &Arc<Device>,
         from: &Block,
@@ -242,7 +242,7 @@ impl Device {
         }))
     }
 
-    /// The end of everything that was given so far.
+    /// A fence for all work that was submitted so far.
     pub(super) fn settled(self: &Arc<Device>) -> Fence {
         let signal = Signal::new();
         let (told, device) = (signal.clone(), self.clone());
@@ -256,7 +256,7 @@ impl Device {
         signal.fence_then(move || device.check())
     }
 
-    /// A copy to the host in its turn.
+    /// Copies to the host, in queue order.
     pub(in super::super) fn read_in_turn(
         self: &Arc<Device>,
         from: &Block,

@@ -1,7 +1,7 @@
-//! Work on its way to the queue: a list of commands that JavaScript walks through.
+//! Encodes work for the queue: a list of commands that JavaScript executes.
 //!
-//! Commands are words. 0, pipeline, group, first byte of its parameters, workgroups in x, y, z: runs a kernel. 1, from, byte, to, byte,
-//! bytes: copies.
+//! Commands consist of words. 0, pipeline, group, first byte of its parameters, workgroups in x, y, z: runs a kernel. 1, from,
+//! byte, to, byte, bytes: copies.
 
 use super::super::binding::Bound;
 use super::super::pool::Block;
@@ -12,10 +12,10 @@ use compiler::{Error, Result};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Dispatches of one submission at most: a driver may kill what runs for seconds.
+/// The maximum number of dispatches in a submission: a driver may reset the device if work takes seconds.
 const MOST: usize = 1024;
 
-/// What was recorded since the last submission.
+/// The commands since the last submission.
 pub(in super::super) struct Encoder<'a> {
     pub(in super::super) device: &'a Arc<Device>,
     commands: Vec<u32>,
@@ -62,7 +62,7 @@ impl<'a> Encoder<'a> {
         self.commands.extend([1, from, from_byte as u32, to, to_byte as u32, bytes as u32]);
     }
 
-    /// Gives the queue what was recorded.
+    /// Submits the recorded commands to the queue.
     pub(in super::super) fn submit(&mut self) -> Result<()> {
         if self.commands.is_empty() {
             return Ok(());

@@ -1,4 +1,4 @@
-//! Groups of bindings, each made once for a set of buffers.
+//! The cache of bind groups, by their buffers.
 
 use super::super::binding::{Bound, Layout};
 use super::host;
@@ -6,18 +6,18 @@ use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 use std::sync::Mutex;
 
-/// Groups kept; beyond this all are forgotten, and made again as they are needed.
+/// The maximum number of cached groups; beyond this half of them are dropped.
 const KEPT: usize = 8192;
 
-/// A group's layout, and the number, start and size of each of its buffers.
+/// A group's layout, and the id, offset and size of each of its buffers.
 type Key = (Layout, SmallVec<[(u64, usize, usize); 8]>);
 
-/// All groups of a device.
+/// The cache of a device.
 #[derive(Default)]
 pub(super) struct Groups(Mutex<FxHashMap<Key, u32>>);
 
 impl Groups {
-    /// Forgets all groups, and with them the buffers that they hold.
+    /// Drops all groups, and their references to buffers.
     pub(super) fn clear(&self) {
         let mut all = self.0.lock().unwrap_or_else(|e| e.into_inner());
         all.drain().for_each(|(_, group)| host::gpu_forget(group));
@@ -31,7 +31,7 @@ impl Groups {
             return *g;
         }
         if all.len() >= KEPT {
-            // JavaScript keeps what is forgotten until the next submission: what is recorded now may name it.
+            // JavaScript keeps dropped groups until the next submission, because recorded commands may refer to them.
             let old: Vec<Key> = all.keys().take(KEPT / 2).cloned().collect();
             old.iter().filter_map(|k| all.remove(k)).for_each(|group| host::gpu_forget(group));
         }

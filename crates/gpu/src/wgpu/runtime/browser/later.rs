@@ -1,12 +1,12 @@
-//! What ends later: signals that JavaScript sets.
+//! Asynchronous completion: signals that JavaScript sets.
 
 use super::{device, host};
-use compiler::{Error, Fence, Completion, Result};
+use compiler::{Completion, Error, Fence, Result};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::Waker;
 
-/// Something that JavaScript will say is done.
+/// A completion that JavaScript will signal.
 pub(super) struct Signal {
     pub(super) number: u32,
     state: Mutex<State>,
@@ -19,7 +19,7 @@ struct State {
     wakers: Vec<Waker>,
 }
 
-/// Signals that JavaScript knows, by number.
+/// The open signals, by number.
 struct Open {
     next: u32,
     all: BTreeMap<u32, Arc<Signal>>,
@@ -44,7 +44,7 @@ impl Signal {
         self.state.lock().unwrap_or_else(|e| e.into_inner())
     }
 
-    /// Says that it is done, and how it went.
+    /// Marks it as complete, with its result.
     pub(super) fn set(&self, how: std::result::Result<(), String>) {
         open().all.remove(&self.number);
         let mut s = self.state();
@@ -54,22 +54,22 @@ impl Signal {
         wakers.into_iter().for_each(Waker::wake);
     }
 
-    /// The bytes that came with it.
+    /// The bytes that it received.
     pub(super) fn bytes(&self) -> Vec<u8> {
         std::mem::take(&mut self.state().bytes)
     }
 
-    /// Gives it bytes.
+    /// Stores the received bytes.
     pub(super) fn bring(&self, bytes: Vec<u8>) {
         self.state().bytes = bytes;
     }
 
-    /// A fence that passes here.
+    /// A fence that completes with the signal.
     pub(super) fn fence(self: &Arc<Self>) -> Fence {
         self.fence_then(|| Ok(()))
     }
 
-    /// A fence that passes here, and then says what this says.
+    /// A fence that completes with the signal, and then returns the result of `check`.
     pub(super) fn fence_then(self: &Arc<Self>, check: impl Fn() -> Result<()> + Send + Sync + 'static) -> Fence {
         Fence::from_completion(Arc::new(Mark(self.clone(), check)))
     }
@@ -103,14 +103,14 @@ impl<F: Fn() -> Result<()> + Send + Sync> Completion for Mark<F> {
     }
 }
 
-/// Why something that is still to be computed can't be had at once.
+/// The error for a blocking wait, which is not possible in the browser.
 fn unawaited() -> Error {
     Error::Bindings(
         "what is on webgpu can't be read at once in a page: await it (`await x.data()`), or move it first (`await x.to(\"wasm\")`)".into(),
     )
 }
 
-/// Memory for the bytes that a signal brings.
+/// Allocates memory for the bytes of a signal.
 pub fn place(signal: u32, bytes: usize) -> *mut u8 {
     let found = open().all.get(&signal).cloned();
     match found {
@@ -123,7 +123,7 @@ pub fn place(signal: u32, bytes: usize) -> *mut u8 {
     }
 }
 
-/// A signal has come; what stood in line behind it goes on.
+/// Marks a signal as complete, and continues the tasks that wait for it.
 pub fn done(signal: u32, how: std::result::Result<(), String>) {
     let found = open().all.get(&signal).cloned();
     if let Some(s) = found {

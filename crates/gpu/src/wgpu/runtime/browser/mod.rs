@@ -1,12 +1,12 @@
-//! The device of a page. Its buffers, pipelines and queue are objects of JavaScript that this program knows by number; `host.rs` lists
-//! what it asks of them, [`done`], [`place`] and [`fault`] are what it is told.
+//! The device in the browser. Its buffers, pipelines and queue are JavaScript objects that this program refers to by id; `host.rs`
+//! declares the functions that it calls, and JavaScript calls [`done`], [`place`] and [`fault`].
 //!
 //! # Order
 //!
-//! JavaScript keeps the order of what it is given, so a program whose steps need nothing back is one message, given at once. A
-//! program that does (a trip count, a branch, an op on the host) stops where it needs it: nobody may wait in a page. It stays at the
-//! front of the [`line`], and what is given to the device meanwhile, programs, writes, reads, stands behind it. So everything runs, in
-//! order, and only who looks has to await.
+//! JavaScript executes messages in order, so a program that needs no values back is one message. A
+//! program that does (a trip count, a branch, an op on the host) is suspended where it needs them, because blocking is not
+//! possible. It stays at the front of the [`task_queue`], and later operations (programs, writes, reads) are queued after it. So
+//! all operations run in order, and only reads have to be awaited.
 
 pub(super) mod backend;
 pub(super) mod device;
@@ -21,7 +21,7 @@ pub use later::{done, place};
 
 use compiler::Fence;
 
-/// The end of everything that the device was given.
+/// A fence for all work that was submitted to the device.
 pub fn settled() -> Fence {
     match device::current() {
         Some(device) => device.settled(),
@@ -29,12 +29,12 @@ pub fn settled() -> Fence {
     }
 }
 
-/// Bytes of the device's memory in use.
+/// The bytes of device memory in use.
 pub fn live() -> usize {
     device::current().map_or(0, |d| d.usage().live)
 }
 
-/// The device has failed somewhere: `lost` for good, or a call of it. It is told to whoever reads next.
+/// Reports an error of the device: it is `lost`, or one of its calls failed. The next read returns the error.
 pub fn fault(lost: bool, text: &str) {
     if let Some(device) = device::current() {
         device.fail(lost, text);

@@ -1,4 +1,4 @@
-//! Pipelines by their text: compiled once, kept while there is room.
+//! The cache of pipelines by source: each is compiled once, and kept up to a limit.
 
 use super::super::binding::{Layout, layout};
 use super::device::Device;
@@ -8,7 +8,7 @@ use compiler::{Error, Result};
 use rustc_hash::FxHashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-/// Pipelines kept, besides those in use.
+/// The maximum number of cached pipelines, besides those in use.
 const KEPT: usize = 2048;
 
 /// A compiled kernel.
@@ -24,7 +24,7 @@ impl Drop for Pipeline {
     }
 }
 
-/// All pipelines of a device.
+/// The cache of a device's pipelines.
 #[derive(Default)]
 pub(in super::super) struct Pipelines(Mutex<FxHashMap<ShaderSource, Arc<Pipeline>>>);
 
@@ -33,12 +33,12 @@ impl Pipelines {
         self.0.lock().unwrap_or_else(|e| e.into_inner())
     }
 
-    /// How many are kept.
+    /// The number of cached pipelines.
     pub(super) fn len(&self) -> usize {
         self.lock().len()
     }
 
-    /// The pipelines of these texts, compiled if they must be. What the browser refuses is told later, as a fault.
+    /// The pipelines with these sources, compiled if necessary. The browser reports compilation errors later, as a fault.
     pub(in super::super) fn get(&self, device: &Device, texts: &[ShaderSource]) -> Result<Vec<Arc<Pipeline>>> {
         device.check()?;
         let mut known = self.lock();

@@ -1,4 +1,4 @@
-//! What waits for its turn: see the law of order in `mod.rs`.
+//! The queue of tasks that must run in order; see `mod.rs`.
 
 use super::device::Device;
 use compiler::Result;
@@ -7,7 +7,7 @@ use std::pin::Pin;
 use std::sync::{Mutex, MutexGuard};
 use std::task::{Context, Poll, Waker};
 
-/// Something to do in its turn.
+/// A task of the queue.
 struct Task(Pin<Box<dyn Future<Output = Result<()>>>>);
 
 // SAFETY: a page's program has one thread; with more (`atomics`) this doesn't compile.
@@ -20,7 +20,7 @@ pub(in super::super) struct TaskQueue(Mutex<State>);
 #[derive(Default)]
 struct State {
     waiting: VecDeque<Task>,
-    /// Somebody is at work on the first one.
+    /// Whether the first task is being polled.
     working: bool,
 }
 
@@ -29,14 +29,14 @@ impl TaskQueue {
         self.0.lock().unwrap_or_else(|e| e.into_inner())
     }
 
-    /// Whether whatever comes now has to wait.
+    /// Whether new tasks have to wait.
     pub(in super::super) fn is_busy(&self) -> bool {
         let s = self.state();
         s.working || !s.waiting.is_empty()
     }
 
-    /// Does something in its turn: at once if nothing waits, and then an error is the caller's. One that shows up later is told to who
-    /// reads next.
+    /// Runs a task in order: immediately if the queue is empty, and then it returns errors to the caller. Later errors are
+    /// returned by the next read.
     pub(in super::super) fn give(
         &self,
         device: &Device,
@@ -51,7 +51,7 @@ impl TaskQueue {
                 Poll::Ready(how) => return how,
                 Poll::Pending => {
                     self.state().waiting.push_front(task);
-                    // What it waits for may have come while it was polled.
+                    // The awaited event may have arrived during the poll.
                     self.advance(device);
                 }
             }
@@ -61,7 +61,7 @@ impl TaskQueue {
         Ok(())
     }
 
-    /// Goes on with the first, and with those behind it as far as nothing stops them.
+    /// Runs tasks from the front of the queue until one is not ready.
     pub(super) fn advance(&self, device: &Device) {
         loop {
             let mut s = self.state();
@@ -85,7 +85,7 @@ impl TaskQueue {
     }
 }
 
-/// Every signal lets the line advance, so nobody needs to be woken.
+/// Polls a task. Every signal advances the queue, so the waker does nothing.
 fn poll(task: &mut Task) -> Poll<Result<()>> {
     task.0.as_mut().poll(&mut Context::from_waker(Waker::noop()))
 }
