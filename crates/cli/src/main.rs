@@ -82,7 +82,8 @@ fn words() -> Result<Vec<String>, Usage> {
     words
         .map(|(i, word)| {
             let shown = word.to_string_lossy().into_owned();
-            word.into_string().map_err(|_| Usage(format!("word {} of the command line is not UTF-8: {shown}", i + 1)))
+            word.into_string()
+                .map_err(|_| Usage(format!("argument {} of the command line is not UTF-8: {shown}", i + 1)))
         })
         .collect()
 }

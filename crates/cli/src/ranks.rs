@@ -29,7 +29,7 @@ pub(crate) fn join(mesh: &str) -> Result<Option<Arc<Comm>>, Usage> {
     };
     if mesh.ranks() != place.world {
         return Err(Usage(format!(
-            "`--mesh {mesh}` has {} ranks, and {} were started: give both the same number",
+            "`--mesh {mesh}` has {} ranks, but {} were started: make the two equal",
             mesh.ranks(),
             place.world
         )));
@@ -68,11 +68,13 @@ pub(crate) fn open(name: &str, threads: Option<usize>, comm: &Arc<Comm>) -> Resu
     let ordinal = match name.split_once(':').unwrap_or((name, "")) {
         ("" | "auto" | "cpu", "") => return Ok(cpu),
         ("cuda", "") => dist::launch::on_machine().unwrap_or_else(|| comm.rank()),
-        ("cuda", number) => number
-            .parse()
-            .map_err(|_| Usage(format!("`--device {name}` names the GPU `{number}`; give its number, as in cuda:0")))?,
+        ("cuda", number) => number.parse().map_err(|_| {
+            Usage(format!("`--device {name}`: `{number}` is not a GPU index; use a number, as in cuda:0"))
+        })?,
         _ => {
-            return Err(Usage(format!("`--device {name}`: several ranks compute with `cpu`, `cuda` or `cuda:NUMBER`")));
+            return Err(Usage(format!(
+                "`--device {name}` is not supported with several ranks: use `cpu`, `cuda` or `cuda:N`"
+            )));
         }
     };
     gpus::open(ordinal, cpu, comm).map_err(Usage)

@@ -36,8 +36,9 @@ fn commands_keep_what_lies_beside_the_weights() {
     let folder = Folder(std::env::temp_dir().join(format!("tensorloom-beside-{}", std::process::id())));
     let (base, data) = (folder.at("base"), folder.at("data.txt"));
     let set = "d_model=32,n_layers=1,heads=2,kv_heads=1,d_ff=32";
-    let small = ["--steps", "1", "--batch", "1", "--seq", "16", "--sample-every", "9"];
-    let fresh = ["train", "--model", "llama", "--set", set, "--vocab", "300", "--stories", "5000", "--out", &base];
+    let small = ["--steps", "1", "--micro-batch-size", "1", "--seq-len", "16", "--sample-every", "9"];
+    let fresh =
+        ["train", "--model", "llama", "--set", set, "--vocab-size", "300", "--synthetic-bytes", "5000", "--out", &base];
     loom(&[&fresh[..], &small].concat());
     std::fs::write(&data, "the cat sat on the mat ".repeat(40)).expect("written");
     let template = "{% for m in messages %}[{{ m.content }}]{% endfor %}";

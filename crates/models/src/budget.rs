@@ -222,8 +222,8 @@ mod tests {
     #[test]
     fn what_needs_more_than_there_is_says_so() {
         if memory().is_some() {
-            let error = fits("a step", 1 << 70, "a smaller `--batch`").expect_err("too much").to_string();
-            assert!(error.contains("EB") && error.contains("--batch"), "{error}");
+            let error = fits("a step", 1 << 70, "reduce `--micro-batch-size`").expect_err("too much").to_string();
+            assert!(error.contains("EB") && error.contains("--micro-batch-size"), "{error}");
             assert!(fits("a step", 1000, "").is_ok());
         }
     }

@@ -311,7 +311,7 @@ fn submit(app: &App, engine: &Engine, client: Client, tasks: Vec<Task>) -> Parse
         }
         Refused::Large(most) => Fault::new(
             400,
-            format!("the request asks for {wanted} sequences at once: at most {most} can wait (half of the server's `--queue`)"),
+            format!("the request asks for {wanted} sequences, but at most {most} may be queued (half of the server's `--max-queued`)"),
         ),
         Refused::Stopped => Fault::new(503, "the server is shutting down"),
     })

@@ -40,7 +40,7 @@ impl Live {
             None => (PORT..PORT + 20).find_map(|port| local(port).ok()).map_or_else(|| local(0), Ok),
         };
         let fault = |e: std::io::Error| {
-            Error::Input(format!("the report can't be served: {e}; give another port, `--live=PORT`"))
+            Error::Input(format!("cannot serve the dashboard: {e}; give another port with `--dashboard=PORT`"))
         };
         let listener = listener.map_err(fault)?;
         listener.set_nonblocking(true).map_err(fault)?;

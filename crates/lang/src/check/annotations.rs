@@ -456,7 +456,7 @@ fn together(annotation: &Annotation, args: &[Arg], place: Place, names: &dyn Nam
                             format!("`{key}` has no effect"),
                             "stages run one micro-batch after another, and compute again what backward needs",
                         )
-                        .hint("leave it out, and give micro-batches: loom train --mesh pp=2 --grad-accum 8"),
+                        .hint("leave it out, and give micro-batches: loom train --mesh pp=2 --gradient-accumulation-steps 8"),
                     );
                 }
             }

@@ -116,7 +116,7 @@ impl Slots {
         let row: u128 = layouts.iter().map(|layout| layout.bytes as u128).sum();
         let weights: u128 = model.params.iter().map(|param| param.ty.bytes() as u128).sum();
         let all = row * (sizes.rows as u128 + 1) + weights;
-        budget::fits("the model with its caches", all, "give fewer `--slots` or a smaller `--context`")?;
+        budget::fits("the model with its caches", all, "reduce `--max-batch` or `--max-seq-len`")?;
         let stacked = Stacked::new(adapters)?;
         let mut shared = match &stacked {
             Some(stacked) => stacked.upload(&*backend)?,

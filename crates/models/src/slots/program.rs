@@ -87,7 +87,7 @@ impl Source<'_> {
         let graph = only(graph, lowered.outputs.len(), count)?;
         let donate = (0..count).map(|i| (shared + 2 + i, 1 + i)).collect();
         let program = compiler::compile(&graph, self.backend, &Compiling { donate, ..Compiling::default() })?;
-        budget::fits("this program", needs(&program), "give fewer `--slots` or a smaller `--context`")?;
+        budget::fits("this program", needs(&program), "reduce `--max-batch` or `--max-seq-len`")?;
         let executable = self.backend.load(program)?;
         let program = executable.program();
         let mut inputs: Vec<Buffer> = self.shared.to_vec();

@@ -101,12 +101,13 @@ impl Division {
         let along: Vec<usize> = axis("sp").into_iter().collect();
         let rows = objective.loss.ty(objective.loss.inputs()[about.len()]).clone();
         let batch = Placement { layout: vec![Cut::by(cut_by.clone()), Cut::by(along)], stored: None };
-        for (cut, size, name) in [(&batch.layout[0], rows.shape[0], "batch"), (&batch.layout[1], rows.shape[1], "seq")]
+        for (cut, size, name) in
+            [(&batch.layout[0], rows.shape[0], "micro-batch-size"), (&batch.layout[1], rows.shape[1], "seq-len")]
         {
             if !cut.fits(&mesh, size) {
                 let parts = cut.parts(&mesh);
                 return Err(Error::Input(format!(
-                    "`--{name} {size}` can't be divided among {parts} ranks of {mesh}: give a multiple of {parts}"
+                    "`--{name} {size}` is not divisible by {parts}, the number of parts on {mesh}: give a multiple of {parts}"
                 )));
             }
         }

@@ -109,7 +109,7 @@ impl Examples {
             return Err(Error::Stopped);
         }
         if counts[0] == 0 {
-            let why = if left_out > 0 { ": none has an answer within `--seq` ids" } else { "" };
+            let why = if left_out > 0 { ": none has a completion within `--seq-len` tokens" } else { "" };
             return Err(Error::Input(format!("the data has no examples to train on{why}")));
         }
         unbuffered(data)?.finish()?;

@@ -14,7 +14,7 @@ use ir::{Build, Builder, Compare, DType, Graph, Op, Value, Values};
 /// Why documents of a model can't be kept apart, if they can't.
 pub(crate) fn check(model: &Model, graph: &Graph) -> Result<()> {
     let refused =
-        |what: &str| Err(Error::Input(format!("documents can't be kept apart: {what}; leave out `--isolate`")));
+        |what: &str| Err(Error::Input(format!("document masking is not supported: {what}; remove `--document-mask`")));
     if model.limits.longest.is_some() {
         return refused("the model's positions are learned, and go on from document to document");
     }

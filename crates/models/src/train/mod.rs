@@ -33,7 +33,7 @@ pub use aim::{Aim, DpoForm, PAD};
 pub use batches::{Batch, Batches, held_out};
 pub use objective::How;
 pub use run::{Finished, run, run_on};
-pub use settings::{NAMES, Settings};
+pub use settings::{NAMES, OLD_NAMES, Settings, current_name, current_setting};
 pub use stories::write_stories;
 pub use text::{Part, Texts};
 pub use tokens::{Reading, Tokens};

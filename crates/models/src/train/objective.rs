@@ -83,7 +83,7 @@ pub(crate) struct Target {
 pub(crate) fn objective(model: &Model, adapter: Option<&Adapter>, how: &How<'_>, sizes: StepSizes) -> Result<Target> {
     let StepSizes { rows, seq, accumulate } = sizes;
     if rows % how.aim.rows_each() != 0 {
-        return Err(Error::Input(format!("`{}` takes rows in pairs: give an even `--batch`", how.aim)));
+        return Err(Error::Input(format!("`{}` needs pairs of sequences: give an even `--micro-batch-size`", how.aim)));
     }
     let second = how.second(model, adapter.is_some())?;
     let (mut asserted, mut summing) = (Vec::new(), Summing::default());

@@ -2,7 +2,7 @@
 
 use super::classifier;
 use super::profile::Profile;
-use super::settings::{NAMES, Settings};
+use super::settings::{NAMES, Settings, current_name, current_setting};
 use super::setup;
 use super::source::Source;
 use super::{Aim, Batch, How, Lock, StepSizes, Trainer};
@@ -17,6 +17,7 @@ use crate::session::Buffer;
 use crate::tokenizer::Tokenizer;
 use compiler::{Backend, Timing};
 use dist::Comm;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
@@ -172,9 +173,10 @@ fn nothing_usable(out: &Path, faults: &[saved::Fault]) -> Error {
 /// The settings of a checkpoint, with those given anew that may change.
 fn adopt(settings: &Settings, saved: &Saved, given: &[String]) -> Result<Settings> {
     let mut merged = settings.clone();
+    let found: BTreeMap<String, String> = saved.settings.iter().map(|(k, v)| current_setting(k, v)).collect();
     for (name, may_change, _) in NAMES {
-        let Some(before) = saved.settings.get(*name) else { continue };
-        let is_given = given.iter().any(|g| g == name);
+        let Some(before) = found.get(*name) else { continue };
+        let is_given = given.iter().any(|g| current_name(g) == *name);
         if is_given && !may_change && settings.get(name) != *before {
             return Err(Error::Input(format!(
                 "`--{name} {}` differs from the run's `{before}`: leave it out, or start anew with another `--out`",
@@ -302,7 +304,7 @@ impl<'a> Texts<'a> {
         let sizes = StepSizes { rows: settings.batch, seq: settings.seq, accumulate: settings.grad_accum };
         let (name, parameters) = (model.architecture.name.clone(), model.parameter_count());
         if settings.isolate && end.is_none() {
-            return Err(Error::Input("`--isolate` needs a tokenizer with a token that ends a text".into()));
+            return Err(Error::Input("`--document-mask` needs a tokenizer with an end-of-text token".into()));
         }
         let separator = end.filter(|_| settings.isolate);
         let recipe = crate::recipe::recipe(&settings.recipe)?;

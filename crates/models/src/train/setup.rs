@@ -58,9 +58,9 @@ pub(super) fn possible(settings: &Settings) -> Result<()> {
 pub(super) fn takes(most: Option<usize>, seq: usize) -> Result<()> {
     match most.filter(|most| seq > *most) {
         None => Ok(()),
-        Some(most) => {
-            Err(Error::Input(format!("sequences of {seq} ids: the model takes at most {most}; give a smaller `--seq`")))
-        }
+        Some(most) => Err(Error::Input(format!(
+            "the sequence length {seq} exceeds the model's maximum of {most}: give a smaller `--seq-len`"
+        ))),
     }
 }
 

@@ -71,7 +71,7 @@ impl<'a> Stages<'a> {
         let count = layers.iter().flatten().max().map_or(0, |l| l + 1);
         if count < chunks {
             return Err(refuse(format!(
-                "{count} layers can't be divided among {chunks} stages: give fewer (`--mesh pp=..`, `--chunks`)"
+                "{count} layers cannot be split into {chunks} pipeline stages: reduce `--mesh pp=..` or `--virtual-stages`"
             )));
         }
         let mut of: Vec<Option<usize>> = vec![None; loss.num_values()];

@@ -223,7 +223,7 @@ fn models_that_say_where_ranks_talk() {
 fn what_can_not_be_is_refused_with_a_remedy() {
     let cases: &[(&str, usize, StepSizes, &str)] = &[
         ("pp=2", 2, StepSizes { rows: 4, seq: 8, accumulate: 3 }, "multiple of 2 micro-batches"),
-        ("sp=3", 1, StepSizes { rows: 2, seq: 8, accumulate: 1 }, "`--seq 8` can't be divided among 3"),
+        ("sp=3", 1, StepSizes { rows: 2, seq: 8, accumulate: 1 }, "`--seq-len 8` is not divisible by 3"),
         ("dp=2,fsdp=2", 1, StepSizes { rows: 6, seq: 8, accumulate: 1 }, "give a multiple of 4"),
     ];
     for (mesh, chunks, sizes, said) in cases {

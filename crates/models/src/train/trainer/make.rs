@@ -37,7 +37,7 @@ impl Trainer {
         let started = Instant::now();
         if let Some(most) = model.max_sequence().filter(|most| sizes.seq > *most) {
             return Err(Error::Input(format!(
-                "sequences of {} ids: the model takes at most {most}; give a smaller `--seq`",
+                "the sequence length {} exceeds the model's maximum of {most}: give a smaller `--seq-len`",
                 sizes.seq
             )));
         }
@@ -114,7 +114,7 @@ impl Trainer {
             (None, None) => step::graph(&target, &adam, sizes.accumulate, sums, &moments)?,
         };
         let program = training::Trainer::compile(&graph, &layout, backend)?;
-        budget::fits("a step of training", needs(&program), "give a smaller `--batch` or `--seq`")?;
+        budget::fits("a step of training", needs(&program), "reduce `--micro-batch-size` or `--seq-len`")?;
         let all = model.params.iter().enumerate();
         let (masters, fixed): (Vec<_>, Vec<_>) = all.partition(|(_, param)| adapter.is_none() && param.trainable);
         let part = |at: usize, ty: &Type, whole: Buffer| -> Result<Buffer> {
