@@ -100,7 +100,7 @@ fn commands_keep_what_lies_beside_the_weights() {
     let gguf = folder.at("model.gguf");
     let output = loom(&["quantize", &packed, "--format", "q8", "--dtype", "f16", "--out", &gguf]);
     let note = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(note.contains("not in the file") && note.contains("1_Pooling/config.json"), "{note}");
+    assert!(note.contains("not stored in the GGUF file") && note.contains("1_Pooling/config.json"), "{note}");
     assert!(!note.contains("tokenizer_config.json"), "{note}");
     let half = folder.at("half.gguf");
     let output = loom(&["quantize", &merged, "--dtype", "f16", "--out", &half]);

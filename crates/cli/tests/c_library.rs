@@ -86,7 +86,7 @@ fn mistakes_are_one_line() {
         (&["compile", "llama", "--emit", "c-library", "--out", "x"][..], "trained model"),
         (&["compile", "nowhere", "--emit", "c-library", "--out", "x"], "trained model"),
         (&["compile", env!("CARGO_MANIFEST_DIR"), "--emit", "c-library"], "--out"),
-        (&["compile", ".", "--emit", "c-library", "--out", "x", "--name", "3x"], "name of C"),
+        (&["compile", ".", "--emit", "c-library", "--out", "x", "--name", "3x"], "C identifier"),
     ] {
         let (fine, text) = loom(words);
         assert!(!fine && text.contains(said) && text.trim().lines().count() == 1, "{words:?}: {text}");

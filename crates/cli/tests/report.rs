@@ -77,7 +77,7 @@ fn the_report_opens_in_a_browser() {
     assert!(page_text.matches("<path d=\"M").count() >= 15, "seven lines are drawn, and two for each layer");
     assert!(page_text.matches("<circle").count() >= 4, "a dot for each validation");
     assert!(page_text.matches("class=\"sample\"").count() >= 3);
-    assert!(page_text.contains("matmul f32") && page_text.contains("held-out loss"));
+    assert!(page_text.contains("matmul f32") && page_text.contains("validation loss"));
     assert!(!page_text.contains("NaN") && !page_text.contains(">undefined<"));
 
     // The console is really heard.

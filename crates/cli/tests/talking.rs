@@ -163,7 +163,7 @@ fn gguf_files_are_models_everywhere() {
         good(&["logits", file, "--token-ids", "1,2,3", "--out", &at("y.safetensors")]);
         good(&["perplexity", file, "--formats", "f32", "--max-tokens", "64", "--seq-len", "16"]);
         good(&["quantize", file, "--out", &at("again")]);
-        refused(&["quantize", file, "--out", &at("again")], &["already holds a model", "--out"]);
+        refused(&["quantize", file, "--out", &at("again")], &["already contains a model", "--out"]);
         std::fs::remove_dir_all(at("again")).expect("removed");
     }
     refused(&["generate", &wide, "--prompt", "x", "--module", "crates/lang/std/models/llama.module"], &["GGUF"]);
@@ -213,7 +213,7 @@ fn a_chat_goes_on_until_its_end() {
     assert!(output.status.success(), "{}", text(&output.stderr));
     assert!(text(&output.stderr).contains("plain one"));
     assert!(text(&output.stderr).contains("not UTF-8"), "{}", text(&output.stderr));
-    assert!(text(&output.stderr).contains("no command `/halp`: /new"), "{}", text(&output.stderr));
+    assert!(text(&output.stderr).contains("no command `/halp`: use /new"), "{}", text(&output.stderr));
     assert!(text(&output.stdout).lines().count() >= 3, "{}", text(&output.stdout));
 }
 

@@ -206,7 +206,7 @@ fn a_checkpoint_that_cannot_be_written_leaves_the_older_one() {
         .output()
         .expect("a shell");
     let error = text(&output.stderr);
-    assert!(error.contains("checkpoint not written, the one of step 30 is kept"), "{error}");
+    assert!(error.contains("checkpoint not written, keeping the one of step 30"), "{error}");
     assert_eq!(output.status.code(), Some(2), "the model itself could not be written either: {error}");
     assert!(std::fs::read(&newest).expect("still there") == before);
     let output = loom(&args);
@@ -266,7 +266,7 @@ fn wrong_input_is_one_line_with_a_remedy() {
     check(&["--model", "lama"], &["llama"]);
     check(&["--lora", "rank=2"], &["HuggingFace directory"]);
     let llama = "crates/models/tests/data/llama";
-    refused(&["train", "--out", &out, "--model", llama, "--data", &short], &["no tokenizer here"]);
+    refused(&["train", "--out", &out, "--model", llama, "--data", &short], &["no tokenizer found"]);
     refused(&["train", "--resume"], &["--out"]);
     refused(&["train", "fast"], &["unexpected argument `fast`"]);
     // A tokenizer with more ids than the model.
@@ -277,7 +277,7 @@ fn wrong_input_is_one_line_with_a_remedy() {
     let data = folder.file("data.txt", &"Some words to train on. ".repeat(200));
     let args =
         ["train", "--out", &out, "--model", llama, "--data", &data, "--tokenizer", &tokenizer, "--seq-len", "32"];
-    refused(&args, &["300 ids", "64", "own tokenizer"]);
+    refused(&args, &["300 tokens", "64", "own tokenizer"]);
     // Other data than that of the checkpoint.
     let own = folder.path("own");
     let args = [
@@ -299,9 +299,9 @@ fn wrong_input_is_one_line_with_a_remedy() {
     assert!(output.status.success(), "{}", text(&output.stderr));
     std::fs::write(&data, "Other words to train on. ".repeat(300)).expect("written");
     refused(&["train", "--resume", "--out", &own, "--steps", "4"], &["data", "--out"]);
-    refused(&small(&trained, "3"), &["already holds a run", "--resume"]);
+    refused(&small(&trained, "3"), &["already contains a run", "--resume"]);
     // Generating from what was trained.
-    refused(&["generate", llama, "--prompt", "x"], &["no tokenizer here"]);
+    refused(&["generate", llama, "--prompt", "x"], &["no tokenizer found"]);
     refused(&["generate", &trained, "--prompt", "x", "--greedy", "--top-k", "3"], &["--greedy"]);
     refused(&["generate", &trained, "--prompt", "x", "--temperature", "-1"], &["out of range"]);
     refused(&["merge", llama, "--out", &out], &["adapter_config.json"]);

@@ -67,19 +67,19 @@ impl Model {
     ) -> Result<Answering<'a>> {
         if !self.answers() {
             return Err(Error::Input(format!(
-                "{} has no input `{WRITTEN}`: it goes on with what it reads instead of answering it",
+                "{} has no input `{WRITTEN}`: it is not an encoder-decoder model",
                 self.architecture.name
             )));
         }
         if let Some(longest) = self.longest().filter(|longest| most > *longest) {
-            return Err(Error::Input(format!("an answer of {most} ids: the model writes at most {longest}")));
+            return Err(Error::Input(format!("{most} new tokens were requested, but the model generates at most {longest}: request fewer")));
         }
         let slots = self.architecture.inputs();
         let known = |name: &str| name != WRITTEN && slots.iter().any(|slot| slot.name == name);
         if let Some(unknown) = given.iter().find(|tensor| !known(&tensor.name)) {
             let names = slots.iter().filter(|slot| slot.name != WRITTEN).map(|slot| format!("`{}`", slot.name));
             let names = names.collect::<Vec<_>>().join(", ");
-            return Err(Error::Input(format!("the model doesn't read `{}`: there are {names}", unknown.name)));
+            return Err(Error::Input(format!("the model has no input `{}`: its inputs are {names}", unknown.name)));
         }
         let mut read = Vec::new();
         for (slot, ty) in slots.iter().zip(self.architecture.input_types(1, 1, self.dtype)?) {
@@ -89,7 +89,7 @@ impl Model {
             match given.iter().find(|tensor| tensor.name == slot.name) {
                 Some(tensor) if tensor.shape.len() != ty.rank() || tensor.shape.first() != Some(&1) => {
                     return Err(Error::Input(format!(
-                        "`{}` has {:?}: one thing at a time is answered, in {} dimensions of which the first is 1",
+                        "`{}` has shape {:?}: the batch size must be 1, in {} dimensions",
                         slot.name,
                         tensor.shape,
                         ty.rank()
@@ -104,7 +104,7 @@ impl Model {
                     read.push((slot.name.clone(), Type::new(ty.dtype, &tensor.shape), bytes));
                 }
                 None if slot.optional => {}
-                None => return Err(Error::Input(format!("`{}`, which the model reads, is missing", slot.name))),
+                None => return Err(Error::Input(format!("the input `{}` is missing", slot.name))),
             }
         }
         let (params, ids) = (self.upload(backend)?, Vec::new());
@@ -124,7 +124,7 @@ impl Model {
         heard: &mut dyn FnMut(i32) -> bool,
     ) -> Result<Generation> {
         if writing.draft.is_some() || writing.ranks.is_some() {
-            return Err(Error::Input("a model that answers is run without drafts, by one process".into()));
+            return Err(Error::Input("encoder-decoder models do not support draft models or several ranks".into()));
         }
         let started = Instant::now();
         let zero = Duration::ZERO;
@@ -166,7 +166,7 @@ impl Answering<'_> {
         let length = self.ids.len() + ids.len();
         if ids.is_empty() || length > self.most {
             let most = self.most;
-            return Err(Error::Input(format!("{length} ids of an answer: it has at least one and at most {most}")));
+            return Err(Error::Input(format!("the decoder input has {length} tokens: it must have from 1 to {most}")));
         }
         self.ran = Duration::ZERO;
         if self.step.as_ref().is_none_or(|step| step.caches.is_none() && step.rows != length) {
@@ -181,7 +181,7 @@ impl Answering<'_> {
                 self.step = self.compile(length, false)?;
             }
         }
-        let Some(step) = &mut self.step else { return Err(Error::Input("nothing to run".into())) };
+        let Some(step) = &mut self.step else { return Err(Error::Input("the program is missing".into())) };
         let before = self.ids.len();
         self.ids.extend(ids);
         let started = Instant::now();
@@ -308,7 +308,7 @@ fn split(graph: &Graph, params: usize, written: usize) -> Result<(Graph, Graph)>
     }
     let live = graph.live();
     let is_kept = |v: Value| on[at(v)] == (true, false);
-    let Some(&result) = graph.outputs().first() else { return Err(Error::Input("a model without results".into())) };
+    let Some(&result) = graph.outputs().first() else { return Err(Error::Input("the model has no outputs".into())) };
     let mut kept = Vec::new();
     let users = graph.nodes().iter().filter(|node| node.outs.iter().any(|out| live[at(*out)] && on[at(*out)].1));
     for value in users.flat_map(|node| node.args.iter().copied()).chain([result]) {
@@ -333,7 +333,7 @@ fn split(graph: &Graph, params: usize, written: usize) -> Result<(Graph, Graph)>
             }
         }
         let outputs = outputs.iter().map(|out| map[at(*out)]).collect::<Option<Vec<Value>>>();
-        let outputs = outputs.ok_or_else(|| Error::Input("the model's graph does not fall apart".into()))?;
+        let outputs = outputs.ok_or_else(|| Error::Input("the model's graph cannot be split into encoder and decoder".into()))?;
         Ok(b.finish(&outputs).without_dead_nodes())
     };
     let (own, rest) = graph.inputs().split_at(params);

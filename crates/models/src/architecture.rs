@@ -50,7 +50,7 @@ impl Architecture {
     pub(crate) fn of(config: &Config, path: &Path) -> Result<Architecture> {
         let fault = |reason: String| Error::Config { path: path.to_path_buf(), reason };
         if let Some(own) = config.json.get("tensorloom") {
-            return written_in(own).ok_or_else(|| fault("the field `tensorloom` has no model in it".into()))?;
+            return written_in(own).ok_or_else(|| fault("the field `tensorloom` names no model".into()))?;
         }
         let wanted =
             config.architecture().ok_or_else(|| fault("the field `architectures` must name a model".into()))?;
@@ -91,9 +91,9 @@ impl Architecture {
         let decoder =
             |stem: &str| known.iter().any(|name| name.strip_prefix(stem).is_some_and(|end| DECODERS.contains(&end)));
         if stem.is_some_and(decoder) {
-            return Err(fault(format!("`{wanted}` tells classes apart: `loom classify` uses it")));
+            return Err(fault(format!("`{wanted}` is a classifier: use `loom classify`")));
         }
-        Err(fault(format!("no model for architecture `{wanted}`; known are {}", known.join(", "))))
+        Err(fault(format!("unknown architecture `{wanted}`: the library has {}", known.join(", "))))
     }
 
     /// The model of a program for a checkpoint, by the fields that its `hf_config` reads; what a checkpoint is called does not
@@ -109,7 +109,7 @@ impl Architecture {
         let Some((item, entries)) = described.iter().find(own).or(described.first()).cloned() else {
             let file = program.sources.iter().next().map_or("", |(_, file)| file.name());
             return Err(Error::Input(format!(
-                "{file}: no model with `hf_config`, which says what fields of {} its parameters are",
+                "{file}: no model has `hf_config`, which maps fields of {} to its parameters",
                 path.display()
             )));
         };
@@ -123,7 +123,7 @@ impl Architecture {
         let path = format!("std/models/{name}");
         if !models().any(|known| known == path) {
             let names: Vec<&str> = models().filter_map(|path| path.rsplit('/').next()).collect();
-            return Err(Error::Input(format!("no model `{name}` in the library: there are {}", names.join(", "))));
+            return Err(Error::Input(format!("unknown model `{name}`: the library has {}", names.join(", "))));
         }
         Architecture::of_program(Program::load(&path, &WithLibrary(MemoryLoader::new())), None, given)
     }
@@ -152,7 +152,7 @@ impl Architecture {
         for (key, value) in given {
             if !all.contains_key(&key) && !header(&program, item).contains(&key) {
                 let known = header(&program, item).join(", ");
-                return Err(Error::Input(format!("the model has no parameter `{key}`: there are {known}")));
+                return Err(Error::Input(format!("the model has no parameter `{key}`: its parameters are {known}")));
             }
             // What numbers of a model of one's own mean is not known here: 0 may well be one of them.
             if program.files.first().is_some_and(|file| file.path.starts_with("std/")) {
@@ -270,13 +270,13 @@ impl Architecture {
     pub(crate) fn limits(&self, dtype: DType) -> Limits {
         let inputs = self.inputs();
         let whole = |why: String| Limits { whole: Some(why), ..Limits::default() };
-        let Ok(types) = self.input_types(1, 1, dtype) else { return whole("its inputs have no sizes".into()) };
+        let Ok(types) = self.input_types(1, 1, dtype) else { return whole("its inputs have no known sizes".into()) };
         let optional = inputs.iter().filter(|input| input.optional).map(|input| input.name.clone());
         let absent = self.absent.iter().cloned().chain(optional).collect();
         let options = Options { dtype, absent, recipe: self.recipe, ..Options::default() };
         let types: Vec<Type> = types.into_iter().zip(&inputs).filter(|(_, i)| !i.optional).map(|(ty, _)| ty).collect();
         if types.len() != 1 || types.iter().any(|ty| ty.rank() != 2 || ty.dtype != DType::I32) {
-            return whole("it takes more than ids".into());
+            return whole("it has inputs other than token IDs".into());
         }
         let found = lang::lower::limits(&self.program, self.item, &self.given, &types, &options);
         // What can't be lowered step by step is run whole.

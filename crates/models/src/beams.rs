@@ -31,11 +31,11 @@ impl Slots {
     pub fn search(&mut self, prompt: &[i32], beams: &Beams) -> Result<Vec<Found>> {
         let (count, most) = (beams.count, beams.most);
         if count == 0 || most == 0 || !self.is_empty() || self.sizes().rows < count {
-            return Err(Error::Input(format!("a search with {count} beams needs an empty batch with as many rows")));
+            return Err(Error::Input(format!("beam search with {count} beams needs an empty batch with at least that many rows")));
         }
         if prompt.len() + most > self.sizes().context {
             return Err(Error::Input(format!(
-                "{} ids and {most} new ones: the context has {}",
+                "{} tokens and {most} new tokens exceed the maximum sequence length of {}",
                 prompt.len(),
                 self.sizes().context
             )));

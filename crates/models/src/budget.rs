@@ -38,7 +38,7 @@ pub fn memory() -> Option<u64> {
 pub(crate) fn fits(what: &str, bytes: u128, remedy: &str) -> Result<()> {
     match memory() {
         Some(most) if bytes > u128::from(most) => Err(Error::Input(format!(
-            "{what} needs {}, and this machine has {}: {remedy}",
+            "{what} needs {}, but this machine has {}: {remedy}",
             amount(bytes),
             amount(u128::from(most))
         ))),
@@ -79,7 +79,7 @@ pub(crate) fn value(
     };
     let wanted = match (default, value) {
         (Some(Value::Int(_)), Value::Float(_) | Value::Str(_) | Value::Bool(_) | Value::List(_)) => {
-            Some("a whole number that is not negative")
+            Some("a non-negative integer")
         }
         (Some(Value::Float(_)), Value::Str(_) | Value::Bool(_) | Value::List(_)) => Some("a number"),
         (Some(Value::Bool(_)), Value::Int(_) | Value::Float(_) | Value::Str(_) | Value::List(_)) => {
@@ -89,12 +89,12 @@ pub(crate) fn value(
         _ => None,
     };
     if let Some(wanted) = wanted {
-        return Err(format!("`{name}` is {shown}: it must be {wanted}"));
+        return Err(format!("`{name}` is {shown}, but it must be {wanted}"));
     }
     if let Value::Float(Some(x)) = value {
         return match x.is_finite() && *x >= 0.0 {
             true => Ok(()),
-            false => Err(format!("`{name}` is {x}: it must be a number that is not negative")),
+            false => Err(format!("`{name}` is {x}, but it must be a non-negative number")),
         };
     }
     let Some(n) = value.as_int() else { return Ok(()) };
@@ -104,10 +104,10 @@ pub(crate) fn value(
     let counts = matches!(parameter, "padding" | "end" | "first_dense" | "full_layers");
     let positive = !counts && default.and_then(Value::as_int).is_some_and(|n| n > 0);
     match n {
-        ..0 => Err(format!("`{name}` is {n}: it can't be negative")),
-        0 if positive => Err(format!("`{name}` is 0: it must be positive")),
-        _ if layers && n > MOST_LAYERS => Err(format!("`{name}` is {n}: at most {MOST_LAYERS} are supported")),
-        _ if n > largest(parameter) => Err(format!("`{name}` is {n}: at most {} is possible", largest(parameter))),
+        ..0 => Err(format!("`{name}` is {n}, but it must not be negative")),
+        0 if positive => Err(format!("`{name}` is 0, but it must be positive")),
+        _ if layers && n > MOST_LAYERS => Err(format!("`{name}` is {n}, but the maximum is {MOST_LAYERS}")),
+        _ if n > largest(parameter) => Err(format!("`{name}` is {n}, but the maximum is {}", largest(parameter))),
         _ => Ok(()),
     }
 }
@@ -128,13 +128,13 @@ fn rotation(name: &str, value: &Value) -> std::result::Result<(), String> {
                 Value::Float(Some(x)) => *x,
                 other => match other.as_int() {
                     Some(n) => n as f64,
-                    None if key.contains("factor") => return Err(format!("`{name}.{key}` is no number")),
+                    None if key.contains("factor") => return Err(format!("`{name}.{key}` must be a number")),
                     None => continue,
                 },
             };
             let off = x == 0.0 && matches!(&key[..], "mscale" | "mscale_all_dim");
             if !off && (!x.is_finite() || x <= 0.0) {
-                return Err(format!("`{name}.{key}` has {x}: it must be positive"));
+                return Err(format!("`{name}.{key}` has {x}, but it must be positive"));
             }
         }
     }
@@ -152,7 +152,7 @@ pub(crate) fn parameters(params: &[Parameter], available: usize, path: &Path) ->
         false => Ok(()),
         true => Err(Error::Config {
             path: path.to_path_buf(),
-            reason: format!("a model of {total} parameters, but the weights beside it have {available} elements"),
+            reason: format!("the configuration describes {total} parameters, but the weights have {available} elements"),
         }),
     }
 }
@@ -160,14 +160,14 @@ pub(crate) fn parameters(params: &[Parameter], available: usize, path: &Path) ->
 /// Refuses a model that could not even be held: its elements, and the same as f32 while they are drawn.
 pub(crate) fn fresh(params: &[Parameter], dtype: DType) -> Result<()> {
     let total = total(params).map_err(Error::Input)? as u128;
-    fits("the model", total * (4 + dtype.size() as u128), "give smaller sizes with `--set`")
+    fits("the model", total * (4 + dtype.size() as u128), "reduce its sizes with `--set`")
 }
 
 /// How many elements parameters have, or which of them is too large.
 pub(crate) fn total(params: &[Parameter]) -> std::result::Result<usize, String> {
     let sizes = params.iter().map(|param| {
         product(&param.ty.shape).ok_or_else(|| {
-            format!("parameter `{}` of shape {:?} has more elements than any memory", param.path, param.ty.shape)
+            format!("parameter `{}` of shape {:?} has too many elements", param.path, param.ty.shape)
         })
     });
     sizes.sum()

@@ -46,7 +46,7 @@ impl Model {
     pub fn calibrate(&self, rows: &[Vec<i32>], backend: &dyn Backend) -> Result<Calibration> {
         if self.is_quantized() {
             return Err(Error::Input(
-                "a model that is quantised already is calibrated too late: give the wide one".into(),
+                "the model is already quantized: calibrate the unquantized model".into(),
             ));
         }
         let steps = self.check_ids(rows)?;
@@ -69,7 +69,7 @@ impl Model {
         }
         if found.of.values().flatten().any(|x| !x.is_finite()) {
             return Err(Error::Input(
-                "inputs of a product are not finite on this text: nothing can be calibrated".into(),
+                "the activations are not finite on the calibration text: give another text".into(),
             ));
         }
         Ok(found)
@@ -168,5 +168,5 @@ pub(crate) fn pack(
             }
         }
     }
-    best.map(|(packed, _)| packed).ok_or_else(|| "nothing to pack".into())
+    best.map(|(packed, _)| packed).ok_or_else(|| "no tensor to quantize".into())
 }

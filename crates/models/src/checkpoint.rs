@@ -42,7 +42,7 @@ impl Checkpoint {
         } else if index.exists() {
             shard_names(&index)?.into_iter().map(|name| dir.join(name)).collect()
         } else {
-            return Err(fault(dir, "neither model.safetensors nor model.safetensors.index.json is there"));
+            return Err(fault(dir, "neither model.safetensors nor model.safetensors.index.json was found"));
         };
         Checkpoint::open_all(dir, paths)
     }
@@ -81,7 +81,7 @@ impl Checkpoint {
 
     /// A tensor that was there when the model was put together.
     pub(crate) fn found(&self, name: &str) -> Result<Stored<'_>> {
-        self.get(name).ok_or_else(|| fault(&self.dir, format!("the tensor `{name}` is gone")))
+        self.get(name).ok_or_else(|| fault(&self.dir, format!("the tensor `{name}` is missing")))
     }
 
     /// Nothing was missing of what programs read where it is.
@@ -94,7 +94,7 @@ impl Checkpoint {
         for name in self.places.keys() {
             let Some(stored) = self.get(name) else { continue };
             if let Some(at) = stored.floats(name)?.iter().position(|x| x.is_nan()) {
-                return Err(fault(stored.path, format!("`{name}` is no number at element {at}")));
+                return Err(fault(stored.path, format!("`{name}` is NaN at element {at}")));
             }
         }
         Ok(self.places.len())
@@ -105,11 +105,11 @@ impl Checkpoint {
         let mut all = BTreeMap::new();
         for shard in &self.shards {
             let Some(text) = shard.text("packed") else { continue };
-            let wrong = |what: &str| fault(shard.path(), format!("its list of packed parameters is damaged: {what}"));
+            let wrong = |what: &str| fault(shard.path(), format!("its list of quantized parameters is damaged: {what}"));
             let json: Json = serde_json::from_str(text).map_err(|e| wrong(&e.to_string()))?;
-            for (path, how) in json.as_object().ok_or_else(|| wrong("no object"))? {
+            for (path, how) in json.as_object().ok_or_else(|| wrong("not an object"))? {
                 let format = how.get("format").and_then(Json::as_str).and_then(|f| f.parse().ok());
-                let format: Format = format.ok_or_else(|| wrong(&format!("`{path}` has no known format")))?;
+                let format: Format = format.ok_or_else(|| wrong(&format!("`{path}` has an unknown format")))?;
                 let group = how.get("group").and_then(Json::as_u64).and_then(|g| usize::try_from(g).ok());
                 let packing = Packing::new(format, group).map_err(|e| wrong(&format!("`{path}`: {e}")))?;
                 all.insert(path.clone(), packing);
@@ -126,7 +126,7 @@ impl Checkpoint {
             types.push(Type::checked(dtype, &stored.shape).map_err(|e| fault(stored.path, e))?);
             parts.push(stored.file.bytes(stored.info)?);
         }
-        PackedWeight::new(packing, types, parts).map_err(|e| fault(&self.dir, format!("the packed `{path}`: {e}")))
+        PackedWeight::new(packing, types, parts).map_err(|e| fault(&self.dir, format!("the quantized tensor `{path}`: {e}")))
     }
 
     /// How many elements all tensors have together.
@@ -157,7 +157,7 @@ impl Stored<'_> {
         Error::Tensor {
             path: self.path.to_path_buf(),
             tensor: name.to_string(),
-            expected: "a dtype whose elements are whole bytes, or F4".into(),
+            expected: "F4 or a dtype with elements of whole bytes".into(),
             found: format!("{:?}", self.dtype),
         }
     }
@@ -179,7 +179,7 @@ impl Stored<'_> {
             path: self.path.to_path_buf(),
             tensor: name.to_string(),
             expected: "finite everywhere".into(),
-            found: format!("{x} at element {at}: the file is damaged, or its training failed"),
+            found: format!("{x} at element {at}: the file is damaged or the training diverged"),
         }
     }
 
@@ -248,10 +248,10 @@ fn shard_names(index: &Path) -> Result<BTreeSet<String>> {
     let text = files::read_text(index, files::TEXT)?;
     let json: Json = serde_json::from_str(&text).map_err(|e| fault(index, format!("not valid JSON: {e}")))?;
     let map = json.get("weight_map").and_then(Json::as_object);
-    let map = map.ok_or_else(|| fault(index, "no `weight_map`"))?;
+    let map = map.ok_or_else(|| fault(index, "`weight_map` is missing"))?;
     let names: BTreeSet<String> = map.values().filter_map(Json::as_str).map(String::from).collect();
     match names.iter().find(|name| name.contains('/') || name.contains("..")) {
-        Some(name) => Err(fault(index, format!("the shard `{name}` is outside of the directory"))),
+        Some(name) => Err(fault(index, format!("the path of shard `{name}` leaves the directory"))),
         None => Ok(names),
     }
 }

@@ -68,7 +68,7 @@ impl Model {
         comm: Option<Arc<Comm>>,
     ) -> Result<Decoding<'a>> {
         if let Some(longest) = self.longest().filter(|longest| most > *longest) {
-            return Err(Error::Input(format!("a sequence of {most} ids: the model takes at most {longest}")));
+            return Err(Error::Input(format!("{most} tokens exceed the model's maximum sequence length of {longest}")));
         }
         let divided = comm.filter(|comm| comm.mesh().ranks() > 1).map(|comm| Divided::of(self, comm)).transpose()?;
         let params = match &divided {
@@ -166,7 +166,7 @@ impl Decoding<'_> {
         let (mut rows, mut ran, before) = (Vec::new(), Duration::ZERO, self.ids.len());
         self.model.check_ids(&[ids.to_vec()])?;
         if before + ids.len() > self.capacity {
-            return Err(Error::Input(format!("the sequence was to have at most {} ids", self.capacity)));
+            return Err(Error::Input(format!("the sequence exceeds its capacity of {} tokens", self.capacity)));
         }
         for part in ids.chunks(self.part(ids.len())) {
             match self.run(part, false) {
@@ -191,7 +191,7 @@ impl Decoding<'_> {
     /// Forgets all but the first ids. Models that keep a state can't.
     pub fn cut(&mut self, length: usize) -> Result<()> {
         if self.steps.iter().any(|step| step.caches.is_some() && !step.by_position) && length < self.ids.len() {
-            return Err(Error::Input("a model that keeps a state can't go back".into()));
+            return Err(Error::Input("recurrent state cannot be rolled back".into()));
         }
         // Keys and values behind the end are overwritten before they are read.
         self.ids.truncate(length);
@@ -202,7 +202,7 @@ impl Decoding<'_> {
         self.model.check_ids(&[ids.to_vec()])?;
         let before = self.ids.len();
         if before + ids.len() > self.capacity {
-            return Err(Error::Input(format!("the sequence was to have at most {} ids", self.capacity)));
+            return Err(Error::Input(format!("the sequence exceeds its capacity of {} tokens", self.capacity)));
         }
         self.ids.extend(ids);
         // Rotations change for the whole sequence when it grows long: it is run once more.
@@ -224,7 +224,7 @@ impl Decoding<'_> {
         } else {
             self.choose(new.len(), all)?;
         }
-        let Some(step) = self.steps.first_mut() else { return Err(Error::Input("nothing to run".into())) };
+        let Some(step) = self.steps.first_mut() else { return Err(Error::Input("the program is missing".into())) };
         let started = Instant::now();
         let rows = step.run(&new, position);
         self.ran = started.elapsed();

@@ -34,7 +34,7 @@ pub fn divide(graph: &Graph, params: &[Parameter], mesh: &Mesh) -> Result<Graph>
         }
         let fits = |(cut, size): (&Cut, &usize)| cut.is_whole() || cut.fits(mesh, *size);
         if !layout.iter().zip(&ty.shape).all(fits) {
-            return Err(Error::Input(format!("an input {ty} can't be divided over {mesh}: give other sizes")));
+            return Err(Error::Input(format!("an input {ty} cannot be sharded over {mesh}: use other sizes")));
         }
         ins.push(Placement { layout, stored: None });
     }
@@ -48,13 +48,13 @@ impl Divided {
         let mesh = comm.mesh();
         if let Some(other) = mesh.axes().iter().find(|a| !["tp", "ep"].contains(&a.name.as_str()) && a.size > 1) {
             return Err(Error::Input(format!(
-                "`--mesh {mesh}`: generation has no axis `{}`; it divides by tp and ep",
+                "`--mesh {mesh}`: generation does not support axis `{}`; use tp and ep",
                 other.name
             )));
         }
         if model.is_quantized() {
             return Err(Error::Input(
-                "weights of few bits can't be divided among ranks: generate in one process".into(),
+                "quantized weights cannot be sharded: generate in one process".into(),
             ));
         }
         let options = Options { dtype: model.dtype, ..Options::default() };

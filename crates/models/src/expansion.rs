@@ -15,7 +15,8 @@ pub(crate) fn check(json: &Json) -> Result<(), String> {
         let (growth, prefix) = (of(rule)?, prefix(rule));
         if growth > MOST || prefix > LONGEST_PREFIX {
             return Err(format!(
-                "its {name} may make texts {growth:.0} times as long, and {prefix} bytes more: at most {MOST} times and {LONGEST_PREFIX} bytes are allowed"
+                "its {name} may expand texts {growth:.0} times and by {prefix} bytes: the limits are {MOST} times and \
+                 {LONGEST_PREFIX} bytes"
             ));
         }
     }

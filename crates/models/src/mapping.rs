@@ -272,7 +272,7 @@ fn slice(architecture: &Architecture, spec: &WeightSpec, values: &Bindings, opti
                 "transpose" => part.transposed = true,
                 name => {
                     let known = Function::named(name);
-                    let unknown = || Error::Input(format!("{}: no function `{name}` of weights", architecture.name));
+                    let unknown = || Error::Input(format!("{}: unknown weight function `{name}`", architecture.name));
                     part.function = known.ok_or_else(unknown)?;
                 }
             }

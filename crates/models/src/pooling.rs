@@ -91,7 +91,7 @@ impl Pooling {
                 }
             }
         }
-        Ok(if pooled { found } else { refused(format!("{}: no module that pools", modules.display())) })
+        Ok(if pooled { found } else { refused(format!("{}: no pooling module", modules.display())) })
     }
 
     fn read(dir: &Path, folder: &str) -> Result<Pooling> {
@@ -107,7 +107,7 @@ impl Pooling {
                 let known: Option<Vec<Mode>> = list.iter().map(mode).collect();
                 known.ok_or_else(|| {
                     let known: Vec<&str> = NAMES.iter().map(|(name, _)| *name).collect();
-                    Error::file(&path, format!("`pooling_mode` is {value}: {} are known", known.join(", ")))
+                    Error::file(&path, format!("`pooling_mode` is {value}, but it must be one of {}", known.join(", ")))
                 })?
             }
             None => SWITCHES
@@ -120,7 +120,7 @@ impl Pooling {
         match &modes[..] {
             [mode] => found.mode = *mode,
             [] if named.is_none() => {}
-            modes => found.refused = Some(format!("{}: {} poolings beside each other", path.display(), modes.len())),
+            modes => found.refused = Some(format!("{}: {} pooling modes at once", path.display(), modes.len())),
         }
         Ok(found)
     }

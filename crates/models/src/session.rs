@@ -45,7 +45,7 @@ impl Session {
     ) -> Result<Session> {
         let options = Options { donate: donate.clone(), ..Options::default() };
         let program = compiler::compile(&bare(graph)?, backend, &options)?;
-        budget::fits("this program", needs(&program), "give shorter or fewer sequences")?;
+        budget::fits("this program", needs(&program), "use shorter or fewer sequences")?;
         let executable = backend.load(program)?;
         let program = executable.program();
         let own = program.inputs.iter().enumerate().skip(params.len()).map(|(i, ty)| {

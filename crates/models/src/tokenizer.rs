@@ -23,7 +23,7 @@ fn made(text: impl AsRef<[u8]>) -> Result<tokenizers::Tokenizer> {
     // What is kept for each id is kept for those between, too.
     if largest > 16 * count + (1 << 16) {
         return Err(Error::Input(format!(
-            "its {count} tokens have ids up to {largest}: they must lie closer together"
+            "its {count} tokens have IDs up to {largest}, which leaves too many unused IDs"
         )));
     }
     check_added(&made)?;
@@ -39,7 +39,7 @@ fn check_added(tokenizer: &tokenizers::Tokenizer) -> Result<()> {
         guarded("its added tokens", || normalizer.normalize(&mut text))?;
         if text.get().is_empty() {
             let content = &token.content;
-            return Err(Error::Input(format!("its added token {content:?} ({id}) is empty after its normalizer")));
+            return Err(Error::Input(format!("its added token {content:?} ({id}) is empty after normalization")));
         }
     }
     Ok(())
@@ -80,7 +80,7 @@ impl Tokenizer {
     }
 
     fn read_alone(path: &Path) -> Result<Tokenizer> {
-        let fault = |what: String| Error::file(path, format!("not a tokenizer of HuggingFace's form: {what}"));
+        let fault = |what: String| Error::file(path, format!("not a tokenizer.json of HuggingFace: {what}"));
         let bytes = files::read(path, LARGEST)?;
         let json: serde_json::Value = serde_json::from_slice(&bytes).map_err(|e| fault(e.to_string()))?;
         expansion::check(&json).map_err(|what| Error::file(path, what))?;
@@ -100,7 +100,7 @@ impl Tokenizer {
             self.inner.with_post_processor(None::<PostProcessorWrapper>);
         }
         let wrong =
-            |e: tokenizers::Error| Error::Input(format!("{}: its added tokens can't be used: {e}", dir.display()));
+            |e: tokenizers::Error| Error::Input(format!("{}: its added tokens are not supported: {e}", dir.display()));
         for token in &named.added {
             let Some(token) = added(token, false).filter(|token| !self.lists(token)) else { continue };
             match token.special {
@@ -137,7 +137,7 @@ impl Tokenizer {
 
     /// A tokenizer from the text of a `tokenizer.json` that was made from the file at `path`, with its special tokens.
     pub(crate) fn of_json(json: &serde_json::Value, special: SpecialTokens, path: &Path) -> Result<Tokenizer> {
-        let fault = |e: String| Error::file(path, format!("its tokenizer can't be used: {e}"));
+        let fault = |e: String| Error::file(path, format!("its tokenizer is not supported: {e}"));
         expansion::check(json).map_err(fault)?;
         let mut inner = made(json.to_string()).map_err(|e| fault(e.to_string()))?;
         inner.with_truncation(None).map_err(|e| fault(e.to_string()))?;
@@ -164,9 +164,10 @@ impl Tokenizer {
             let other = ["tokenizer.model", "vocab.json", "vocab.txt", "spiece.model", "sentencepiece.bpe.model"];
             let what = match other.iter().find(|name| own.join(name).is_file()) {
                 Some(name) => format!(
-                    "there is no tokenizer.json here, but {name}: `AutoTokenizer.from_pretrained(DIR).save_pretrained(DIR)` of transformers writes it"
+                    "no tokenizer.json found, only {name}: convert it with \
+                     `AutoTokenizer.from_pretrained(DIR).save_pretrained(DIR)` of transformers"
                 ),
-                None => "there is no tokenizer here: put the model's tokenizer.json beside its config.json, or use ids"
+                None => "no tokenizer found: put the model's tokenizer.json next to its config.json, or use token IDs"
                     .into(),
             };
             return Err(Error::file(&path, what));
@@ -181,13 +182,13 @@ impl Tokenizer {
 
     /// Trains a byte-pair tokenizer: any text can be encoded, and decoding gives it back.
     pub fn train<'a>(texts: impl Iterator<Item = &'a str> + Send, size: usize) -> Result<Tokenizer> {
-        let fault = |e: tokenizers::Error| Error::Input(format!("the tokenizer could not be trained: {e}"));
+        let fault = |e: tokenizers::Error| Error::Input(format!("cannot train the tokenizer: {e}"));
         if size < 257 {
-            return Err(Error::Input(format!("a vocabulary of {size} is too small: 256 bytes and an end need 257")));
+            return Err(Error::Input(format!("the vocabulary size {size} is too small: 256 bytes and the end-of-text token need 257")));
         }
         if size > MOST_IDS {
             return Err(Error::Input(format!(
-                "a vocabulary of {size} is too large: at most {MOST_IDS} ids are trained"
+                "the vocabulary size {size} is too large: the maximum is {MOST_IDS}"
             )));
         }
         type Parts = TokenizerImpl<BPE, NormalizerWrapper, PreTokenizerWrapper, PostProcessorWrapper, DecoderWrapper>;
@@ -366,7 +367,7 @@ impl Tokenizer {
     /// The text of ids.
     pub fn decode(&self, ids: &[i32]) -> Result<String> {
         let ids: Vec<u32> = ids.iter().map(|id| *id as u32).collect();
-        guarded("the ids could not be decoded", || self.inner.decode(&ids, true))
+        guarded("the token IDs could not be decoded", || self.inner.decode(&ids, true))
     }
 
     /// The text of ids, that of special tokens too.

@@ -104,6 +104,6 @@ fn what_can_not_be_kept_apart_is_refused() {
             Trainer::new(golden(name), None, sizes, adam(), &How { end: Some(END), ..How::default() }, &Cpu::new(1))
                 .err();
         let error = refused.expect("refused").to_string();
-        assert!(error.contains(why) && error.contains("--isolate"), "{error}");
+        assert!(error.contains(why) && error.contains("--document-mask"), "{error}");
     }
 }

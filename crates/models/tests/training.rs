@@ -313,7 +313,7 @@ fn stopping_and_resuming_gives_the_same_bits() {
     let mut notes = Notes::default();
     run(&Settings { out: parts.clone(), ..Settings::default() }, true, &[], &cpu, &mut notes)
         .unwrap_or_else(|e| panic!("{e}"));
-    assert!(notes.lines.iter().any(|line| line.contains("last good checkpoint, step 20")), "{:?}", notes.lines);
+    assert!(notes.lines.iter().any(|line| line.contains("last valid checkpoint, step 20")), "{:?}", notes.lines);
     for file in ["model.safetensors", "tokenizer.json"] {
         let read = |dir: &Path| std::fs::read(dir.join(file)).expect("written");
         assert!(read(&straight) == read(&parts), "{file} differs");
@@ -327,7 +327,7 @@ fn stopping_and_resuming_gives_the_same_bits() {
     assert_eq!(losses(&straight), losses(&parts));
     let given = ["batch".to_string()];
     let other = run(&settings(&parts, &[("batch", "2")]), true, &given, &cpu, &mut Notes::default());
-    assert!(other.expect_err("another batch").to_string().contains("--batch 2"));
+    assert!(other.expect_err("another batch").to_string().contains("--micro-batch-size 2"));
     let _ = std::fs::remove_dir_all(&straight);
     let _ = std::fs::remove_dir_all(&parts);
 }

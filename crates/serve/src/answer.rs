@@ -100,7 +100,7 @@ pub(crate) fn prepare(app: &App, body: &[u8], kind: Kind) -> Parsed<Prepared> {
         if let Some(id) = ids.into_iter().flatten().find(|id| !known(id)) {
             return Err(Fault::of(
                 name,
-                format!("`{name}`: id {id} is not in the vocabulary of {}", engine.vocabulary),
+                format!("`{name}`: token ID {id} is outside the vocabulary of {}", engine.vocabulary),
             ));
         }
     }
@@ -147,7 +147,7 @@ fn rendered(engine: &Engine, chat: &api::Chat, bounded: bool) -> Parsed<String> 
     }
     let text = render(&messages)?;
     let at = text.rfind(MARK.trim_end()).ok_or_else(|| {
-        let what = "`continue_final_message`: the template does not show the last message";
+        let what = "`continue_final_message`: the chat template does not include the last message";
         Fault::of("continue_final_message", what)
     })?;
     // Where the template takes spaces off, so must what stands before the mark.
@@ -162,7 +162,8 @@ fn short_enough(bytes: usize, engine: &Engine) -> Parsed<()> {
         true => Err(Fault::new(
             400,
             format!(
-                "the prompt has {bytes} bytes: the context of {} tokens holds {most} at most; shorten it, or set `truncate_prompt_tokens`",
+                "the prompt has {bytes} bytes, but at most {most} fit into the maximum sequence length of {} tokens: \
+                 shorten it, or set `truncate_prompt_tokens`",
                 engine.context
             ),
         )),
@@ -284,20 +285,21 @@ fn bad(error: models::Error) -> Fault {
 /// Ids that the model knows, and that leave room for one more.
 fn checked(ids: Vec<i32>, engine: &Engine) -> Parsed<Vec<i32>> {
     if ids.is_empty() {
-        return Err(Fault::new(400, "the prompt has no ids, and the model has none that ends a text"));
+        return Err(Fault::new(400, "empty prompt, and the model has no end-of-text token"));
     }
     if ids.len() >= engine.context {
         return Err(Fault::new(
             400,
             format!(
-                "the prompt has {} tokens: the context is {}, and one at least is to be new",
+                "the prompt has {} tokens, but the maximum sequence length is {} and at least one token must be \
+                 generated",
                 ids.len(),
                 engine.context
             ),
         ));
     }
     if let Some(id) = ids.iter().find(|id| !usize::try_from(**id).is_ok_and(|id| id < engine.vocabulary)) {
-        return Err(Fault::new(400, format!("id {id} is not in the vocabulary of {}", engine.vocabulary)));
+        return Err(Fault::new(400, format!("token ID {id} is outside the vocabulary of {}", engine.vocabulary)));
     }
     Ok(ids)
 }
@@ -307,7 +309,7 @@ fn submit(app: &App, engine: &Engine, client: Client, tasks: Vec<Task>) -> Parse
     engine.handle.submit(client, tasks).map_err(|refused| match refused {
         Refused::Full => {
             count(&app.served.metrics.refused, 1);
-            Fault { later: Some(1), ..Fault::new(429, "too many of your requests wait already: try again later") }
+            Fault { later: Some(1), ..Fault::new(429, "too many of your requests are queued: try again later") }
         }
         Refused::Large(most) => Fault::new(
             400,
@@ -530,7 +532,7 @@ impl Choice {
             return Ok(Piece { text, told: Vec::new(), finish: None });
         }
         match self.events.recv().await {
-            None => Err("the model is gone".into()),
+            None => Err("the model is no longer loaded".into()),
             Some(Event::Failed(reason)) => Err(reason),
             Some(Event::Stopped(id)) => {
                 let shown = if self.show_stop { self.ids.push(id).map_err(|e| e.to_string())? } else { String::new() };

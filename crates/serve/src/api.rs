@@ -150,7 +150,7 @@ fn number(body: &Map<String, Json>, name: &str, from: f64, to: f64) -> Parsed<Op
 fn whole(body: &Map<String, Json>, name: &str, from: u64, to: u64) -> Parsed<Option<u64>> {
     let Some(value) = given(body, name) else { return Ok(None) };
     let n = value.as_u64().filter(|n| (from..=to).contains(n));
-    n.map(Some).ok_or_else(|| Fault::of(name, format!("`{name}` must be a whole number from {from} to {to}")))
+    n.map(Some).ok_or_else(|| Fault::of(name, format!("`{name}` must be an integer from {from} to {to}")))
 }
 
 fn flag(body: &Map<String, Json>, name: &str) -> Parsed<bool> {
@@ -168,7 +168,7 @@ pub(crate) fn text(body: &Map<String, Json>, name: &str) -> Parsed<String> {
     match given(body, name) {
         None => Err(Fault::of(name, format!("`{name}` is missing"))),
         Some(value) => {
-            value.as_str().map(String::from).ok_or_else(|| Fault::of(name, format!("`{name}` must be a text")))
+            value.as_str().map(String::from).ok_or_else(|| Fault::of(name, format!("`{name}` must be a string")))
         }
     }
 }
@@ -180,7 +180,7 @@ pub(crate) fn ask(body: &Map<String, Json>, chat: bool) -> Parsed<Ask> {
         None => fresh_seed(),
         Some(value) => {
             let seed = value.as_i64().map(|seed| seed as u64).or_else(|| value.as_u64());
-            seed.ok_or_else(|| Fault::of("seed", "`seed` must be a whole number"))?
+            seed.ok_or_else(|| Fault::of("seed", "`seed` must be an integer"))?
         }
     };
     let sampling = Sampling {
@@ -210,7 +210,7 @@ pub(crate) fn ask(body: &Map<String, Json>, chat: bool) -> Parsed<Ask> {
     };
     let echo = flag(body, "echo")?;
     if echo && !chat && logprobs.is_some() {
-        return Err(Fault::of("echo", "nothing is told about tokens of the prompt: leave out `echo` or `logprobs`"));
+        return Err(Fault::of("echo", "log probabilities of prompt tokens are not supported: remove `echo` or `logprobs`"));
     }
     let stream = flag(body, "stream")?;
     let empty = Map::new();
@@ -228,12 +228,12 @@ pub(crate) fn ask(body: &Map<String, Json>, chat: bool) -> Parsed<Ask> {
     let (usage, usage_always) = (option("include_usage")?, option("continuous_usage_stats")?);
     let least = whole(body, "min_tokens", 0, 1 << 32)?.unwrap_or(0);
     if most.is_some_and(|most| most < least) {
-        return Err(Fault::of("min_tokens", "`min_tokens` is above the largest number of tokens that is asked for"));
+        return Err(Fault::of("min_tokens", "`min_tokens` is greater than the maximum number of tokens"));
     }
     let stop_ids = ids_of(body, "stop_token_ids", MOST_STOP_IDS)?.unwrap_or_default();
     let allowed = ids_of(body, "allowed_token_ids", MOST_ALLOWED)?;
     if allowed.as_ref().is_some_and(Vec::is_empty) {
-        return Err(Fault::of("allowed_token_ids", "`allowed_token_ids` must have an id"));
+        return Err(Fault::of("allowed_token_ids", "`allowed_token_ids` must not be empty"));
     }
     let request = given(body, "request_id").map(|_| text(body, "request_id")).transpose()?;
     if request.as_ref().is_some_and(|name| name.len() > LONGEST_NAME) {
@@ -299,7 +299,7 @@ fn ids_of(body: &Map<String, Json>, name: &str, most: usize) -> Parsed<Option<Ve
     let list = value.as_array().filter(|list| list.len() <= most);
     let id = |id: &Json| id.as_i64().and_then(|id| i32::try_from(id).ok()).filter(|id| *id >= 0);
     let ids = list.and_then(|list| list.iter().map(id).collect());
-    ids.map(Some).ok_or_else(|| Fault::of(name, format!("`{name}` must be a list of up to {most} ids")))
+    ids.map(Some).ok_or_else(|| Fault::of(name, format!("`{name}` must be a list of up to {most} token IDs")))
 }
 
 fn top_k(body: &Map<String, Json>) -> Parsed<usize> {
@@ -324,7 +324,8 @@ fn stops(body: &Map<String, Json>) -> Parsed<Vec<String>> {
         Fault::of(
             "stop",
             format!(
-                "`stop` must be a text, or up to {MOST_STOPS} of them, none of them empty or of over {LONGEST_STOP} bytes"
+                "`stop` must be a string or a list of up to {MOST_STOPS} strings, none of them empty or longer than \
+                 {LONGEST_STOP} bytes"
             ),
         )
     };
@@ -342,7 +343,7 @@ fn stops(body: &Map<String, Json>) -> Parsed<Vec<String>> {
 
 fn biases(body: &Map<String, Json>) -> Parsed<Vec<(i32, f32)>> {
     let fault = || {
-        Fault::of("logit_bias", format!("`logit_bias` must map up to {MOST_BIASES} ids to numbers from -100 to 100"))
+        Fault::of("logit_bias", format!("`logit_bias` must map up to {MOST_BIASES} token IDs to numbers from -100 to 100"))
     };
     let Some(value) = given(body, "logit_bias") else { return Ok(Vec::new()) };
     let map = value.as_object().filter(|map| map.len() <= MOST_BIASES).ok_or_else(fault)?;
@@ -379,7 +380,7 @@ fn format(body: &Map<String, Json>) -> Parsed<Format> {
                 ("regex", Json::String(pattern)) => Format::Regex(pattern.clone()),
                 ("regex", _) => return Err(fault("a text")),
                 ("choice", list) => {
-                    Format::Choice(choices(list).ok_or_else(|| fault("a list of texts, none of them empty"))?)
+                    Format::Choice(choices(list).ok_or_else(|| fault("a list of strings, none of them empty"))?)
                 }
                 ("json_object", Json::Bool(true)) if prefix.is_empty() => Format::Object,
                 (_, _) if prefix.is_empty() => return Err(fault("true or false")),
@@ -401,7 +402,7 @@ fn format(body: &Map<String, Json>) -> Parsed<Format> {
         1 => Ok(found.remove(0).1),
         _ => {
             let name = &found[1].0;
-            Err(Fault::of(name, format!("`{name}`: the form of the text is given twice")))
+            Err(Fault::of(name, format!("`{name}`: structured output is specified twice: give only one of the fields")))
         }
     }
 }
@@ -456,7 +457,8 @@ pub(crate) fn prompts(body: &Map<String, Json>, name: &str) -> Parsed<Vec<Prompt
     let fault = || {
         Fault::of(
             name,
-            format!("`{name}` must be a text, a list of ids, or up to {MOST_PROMPTS} of either, none of them empty"),
+            format!("`{name}` must be a string, a list of token IDs, or a list of up to {MOST_PROMPTS} of either, none of \
+                 them empty"),
         )
     };
     let ids = |list: &[Json]| -> Option<Vec<i32>> {
@@ -486,7 +488,7 @@ fn messages(body: &Map<String, Json>) -> Parsed<Vec<Json>> {
     let fault = |what: String| Fault::of("messages", what);
     let list = given(body, "messages").ok_or_else(|| fault("`messages` is missing".into()))?;
     let list = list.as_array().filter(|list| !list.is_empty());
-    let list = list.ok_or_else(|| fault("`messages` must be a list of messages, at least one".into()))?;
+    let list = list.ok_or_else(|| fault("`messages` must be a list with at least one message".into()))?;
     let mut messages = Vec::new();
     for (i, message) in list.iter().enumerate() {
         let Some(fields) = message.as_object() else { return Err(fault(format!("message {i} is not an object"))) };
@@ -503,11 +505,11 @@ fn messages(body: &Map<String, Json>) -> Parsed<Vec<Json>> {
                 };
                 let texts: Option<Vec<String>> = parts.iter().map(part).collect();
                 texts
-                    .ok_or_else(|| fault(format!("message {i} has parts that are no text: only text is read")))?
+                    .ok_or_else(|| fault(format!("message {i} has parts that are not text: only text is supported")))?
                     .concat()
             }
             Some(Json::Null) | None => String::new(),
-            Some(_) => return Err(fault(format!("the `content` of message {i} is no text"))),
+            Some(_) => return Err(fault(format!("the `content` of message {i} must be a string"))),
         };
         fields.insert("content".into(), content.into());
         messages.push(Json::Object(fields));

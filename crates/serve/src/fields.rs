@@ -195,7 +195,7 @@ fn inside(fields: &Map<String, Json>, prefix: &str, on: Endpoint) -> Parsed<()> 
         let field = FIELDS.iter().find(|field| field.name == full && field.on.contains(&on));
         let Some(field) = field else {
             let shown: String = full.chars().take(80).collect();
-            return Err(Fault::of(&shown, format!("`{shown}` is not a field of {}: leave it out", on.path())));
+            return Err(Fault::of(&shown, format!("`{shown}` is not a field of {}: remove it", on.path())));
         };
         match field.how {
             Refused(why, harmless) if !value.is_null() && !harmless.iter().any(|text| same(value, text)) => {

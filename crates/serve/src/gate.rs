@@ -26,7 +26,7 @@ pub(crate) fn check<B>(limits: &Limits, local: bool, request: &Request<B>) -> Pa
     {
         return Err(Fault::new(
             403,
-            format!("the host `{}` is not served: start the server with `--allow-host`", short(host)),
+            format!("the host `{}` is not allowed: start the server with `--allow-host`", short(host)),
         ));
     }
     let Some(origin) = headers.get(header::ORIGIN) else { return Ok(Passed::On(None)) };
@@ -37,7 +37,7 @@ pub(crate) fn check<B>(limits: &Limits, local: bool, request: &Request<B>) -> Pa
     let listed =
         limits.origins.iter().any(|known| known == "*" || known.trim_end_matches('/').eq_ignore_ascii_case(&shown));
     if !own && !listed {
-        let what = format!("pages of `{}` may not ask this server: start it with `--allow-origin`", short(&shown));
+        let what = format!("the origin `{}` is not allowed: start the server with `--allow-origin`", short(&shown));
         return Err(Fault::new(403, what));
     }
     let asks = request.method() == Method::OPTIONS && headers.contains_key(header::ACCESS_CONTROL_REQUEST_METHOD);
@@ -95,7 +95,7 @@ pub(crate) fn key(keys: &[String], headers: &HeaderMap) -> Parsed<Option<usize>>
         sent.bytes().zip(key.bytes()).fold(sent.len() ^ key.len(), |all, (a, b)| all | usize::from(a ^ b))
     };
     let found = keys.iter().enumerate().fold(None, |found, (n, key)| if differs(key) == 0 { Some(n) } else { found });
-    found.map(Some).ok_or_else(|| Fault::new(401, "a key is needed: send `Authorization: Bearer KEY`"))
+    found.map(Some).ok_or_else(|| Fault::new(401, "an API key is required: send `Authorization: Bearer KEY`"))
 }
 
 #[cfg(test)]

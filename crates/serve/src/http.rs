@@ -102,7 +102,7 @@ impl App {
             let names: Vec<&str> = self.served.names().collect();
             Fault {
                 param: Some("model".into()),
-                ..Fault::new(404, format!("no model `{name}`: there are {}", names.join(", ")))
+                ..Fault::new(404, format!("the model `{name}` does not exist: the server has {}", names.join(", ")))
             }
         })?;
         Ok((entry, &self.served.engines[entry.engine]))
@@ -132,7 +132,7 @@ impl Server {
         let started = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |d| d.as_secs());
         let local = listener.local_addr().is_ok_and(|address| address.ip().is_loopback());
         let workers = |count, lower| {
-            Workers::new(count, lower).map_err(|e| Error::Setup(format!("no threads for requests: {e}")))
+            Workers::new(count, lower).map_err(|e| Error::Setup(format!("cannot start the request threads: {e}")))
         };
         // What large requests had is given back as they end, and the rest when the server is idle.
         cpu::keep_little_freed();
@@ -149,7 +149,7 @@ impl Server {
 
     /// Serves until it is stopped.
     pub fn start(self) -> Result<Running> {
-        let fault = |e: std::io::Error| Error::Setup(format!("the server could not start: {e}"));
+        let fault = |e: std::io::Error| Error::Setup(format!("cannot start the server: {e}"));
         let address = self.listener.local_addr().map_err(fault)?;
         // Reading and writing is little work; the engines and workers need the cores.
         let runtime =
@@ -377,7 +377,7 @@ async fn embed(app: &Arc<App>, request: Request) -> Parsed<Response> {
 
 async fn nothing(State(app): State<Arc<App>>, request: Request) -> Response {
     let what = format!(
-        "{} {}: there is nothing here; `/v1/models` lists what is served",
+        "{} {}: not found; `/v1/models` lists the models",
         request.method(),
         request.uri().path()
     );
@@ -385,7 +385,7 @@ async fn nothing(State(app): State<Arc<App>>, request: Request) -> Response {
 }
 
 async fn other_method(State(app): State<Arc<App>>, request: Request) -> Response {
-    let what = format!("{} {}: only GET is answered here", request.method(), request.uri().path());
+    let what = format!("{} {}: method not allowed, use GET", request.method(), request.uri().path());
     answered(&app, Err(Fault::new(405, what)))
 }
 
@@ -398,15 +398,15 @@ fn answered(app: &App, found: Parsed<Response>) -> Response {
 /// The body of a request, as long as it is small enough and comes in time, and who sends it. The share is kept as long as the body.
 async fn body(app: &App, request: Request) -> Parsed<(Caller, Bytes, Share)> {
     if request.method() != Method::POST {
-        return Err(Fault::new(405, format!("{} is not for this address: use POST", request.method())));
+        return Err(Fault::new(405, format!("method {} not allowed: use POST", request.method())));
     }
     let key = gate::key(&app.limits.keys, request.headers())?;
     let connection = request.extensions().get::<Arc<Connection>>().cloned();
-    let connection = connection.ok_or_else(|| Fault::new(500, "the request has no connection"))?;
+    let connection = connection.ok_or_else(|| Fault::new(500, "the connection of the request is missing"))?;
     let caller = Caller { client: key.map_or(connection.client, Client::Key), connection };
     let announced =
         request.headers().get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
-    let large = || Fault::new(413, format!("the body is larger than {} bytes", app.limits.body));
+    let large = || Fault::new(413, format!("the request body is larger than {} bytes", app.limits.body));
     if announced.is_some_and(|length| length > app.limits.body as u64) {
         return Err(large());
     }
@@ -415,7 +415,7 @@ async fn body(app: &App, request: Request) -> Parsed<(Caller, Bytes, Share)> {
         count(&app.served.metrics.refused, 1);
         return Err(Fault {
             later: Some(1),
-            ..Fault::new(429, "too many of your requests are being read: try again later")
+            ..Fault::new(429, "too many of your requests are being received: try again later")
         });
     };
     let read = axum::body::to_bytes(request.into_body(), app.limits.body);
@@ -425,7 +425,7 @@ async fn body(app: &App, request: Request) -> Parsed<(Caller, Bytes, Share)> {
         Err(_) => {
             count(&app.served.metrics.slow, 1);
             let seconds = app.limits.patience.as_secs_f64();
-            Err(Fault::new(StatusCode::REQUEST_TIMEOUT.as_u16(), format!("the body did not come within {seconds} s")))
+            Err(Fault::new(StatusCode::REQUEST_TIMEOUT.as_u16(), format!("the request body was not received within {seconds} s")))
         }
     }
 }

@@ -78,7 +78,7 @@ impl NewFile {
         if let Ok(found) = std::fs::metadata(path)
             && !found.is_file()
         {
-            return Err(Error::file(path, format!("{}: give the name of a file to write", kind_of(&found))));
+            return Err(Error::file(path, format!("{}: not a file name: give the name of the file to write", kind_of(&found))));
         }
         let mut name = path.file_name().ok_or_else(|| Error::file(path, "not the name of a file"))?.to_os_string();
         name.push(".partial");
@@ -204,7 +204,7 @@ pub fn open(path: &Path) -> Result<File> {
     let fault = |e: io::Error| Error::file(path, e);
     let found = std::fs::metadata(path).map_err(fault)?;
     if !found.is_file() {
-        return Err(Error::file(path, format!("{}, not a plain file", kind_of(&found))));
+        return Err(Error::file(path, format!("{}, not a regular file", kind_of(&found))));
     }
     File::open(path).map_err(fault)
 }
@@ -236,7 +236,7 @@ pub fn read(path: &Path, limit: u64) -> Result<Vec<u8>> {
 pub fn read_text(path: &Path, limit: u64) -> Result<String> {
     String::from_utf8(read(path, limit)?).map_err(|e| {
         let at = e.utf8_error().valid_up_to();
-        Error::file(path, format!("stream did not contain valid UTF-8: byte {at} is no text"))
+        Error::file(path, format!("stream did not contain valid UTF-8: invalid byte at {at}"))
     })
 }
 
@@ -246,12 +246,12 @@ pub fn room(path: &Path, bytes: u64) -> Result<Vec<u8>> {
     let fits = usize::try_from(bytes).is_ok_and(|bytes| list.try_reserve_exact(bytes).is_ok());
     match fits {
         true => Ok(list),
-        false => Err(Error::file(path, format!("{bytes} bytes don't fit into memory"))),
+        false => Err(Error::file(path, format!("{bytes} bytes do not fit into memory"))),
     }
 }
 
 fn too_long(path: &Path, length: u64, limit: u64) -> Error {
-    Error::file(path, format!("{length} bytes: at most {limit} are read of such a file"))
+    Error::file(path, format!("the file has {length} bytes, but the limit is {limit}"))
 }
 
 /// Reads exactly these bytes from a place of a file, whatever others do to it meanwhile.
@@ -265,7 +265,7 @@ pub fn read_at(file: &File, path: &Path, place: u64, bytes: &mut [u8]) -> Result
         file.seek(SeekFrom::Start(place)).and_then(|_| file.read_exact(bytes))
     };
     found.map_err(|e| match e.kind() {
-        io::ErrorKind::UnexpectedEof => Error::file(path, "became shorter while it was being read: put it back"),
+        io::ErrorKind::UnexpectedEof => Error::file(path, "became shorter while it was being read: restore it"),
         _ => Error::file(path, e),
     })
 }

@@ -112,7 +112,7 @@ fn answer(mut stream: TcpStream, shown: &Mutex<Shown>) -> std::io::Result<()> {
         match (method, path) {
             ("GET" | "HEAD", "/") => ("200 OK", "text/html; charset=utf-8", shown.page.clone()),
             ("GET" | "HEAD", "/data.json") => ("200 OK", "application/json", shown.numbers.clone()),
-            ("GET" | "HEAD", _) => ("404 Not Found", "text/plain", "there are / and /data.json\n".to_string()),
+            ("GET" | "HEAD", _) => ("404 Not Found", "text/plain", "not found: use / or /data.json\n".to_string()),
             _ => ("405 Method Not Allowed", "text/plain", "only GET\n".to_string()),
         }
     };

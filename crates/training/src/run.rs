@@ -154,7 +154,7 @@ impl Run {
     /// Serves the report while the run goes on, on a port or a free one.
     pub fn serve(&mut self, port: Option<u16>, watch: &mut dyn Observer) -> Result<()> {
         let live = Live::start(port.filter(|port| *port > 0))?;
-        watch.note(&format!("the report, while the run goes on: http://{}/", live.address()));
+        watch.note(&format!("dashboard: http://{}/", live.address()));
         self.live = Some(live);
         Ok(())
     }
@@ -187,11 +187,11 @@ impl Run {
             true if !task.leads() => Ok(()),
             true => saved::try_room(&self.checkpoints(), bytes).map_err(|e| {
                 let step = self.at.step;
-                Error::Input(format!("checkpoint not written, the one of step {step} is kept: {e}; {remedy}"))
+                Error::Input(format!("checkpoint not written, keeping the one of step {step}: {e}; {remedy}"))
             }),
             false => {
                 let written = task.save(&self.checkpoints(), &self.at, self.cadence.keep);
-                written.map(|_| ()).map_err(|e| Error::Input(format!("no checkpoint could be written: {e}; {remedy}")))
+                written.map(|_| ()).map_err(|e| Error::Input(format!("cannot write a checkpoint: {e}; {remedy}")))
             }
         }
     }
@@ -229,7 +229,8 @@ impl Run {
             bad = if result.norm.is_finite() { 0 } else { bad + 1 };
             if bad >= BAD_STEPS {
                 return Err(T::Error::from(Error::Input(format!(
-                    "the loss is {} at step {index}, {BAD_STEPS} steps in a row: resume from the last checkpoint with a smaller {}",
+                    "the loss is {} at step {index}, after {BAD_STEPS} such steps in a row: resume from the last \
+                     checkpoint with a smaller {}",
                     result.loss, self.facts.rate
                 ))));
             }
@@ -312,7 +313,7 @@ impl Run {
         self.note(Entry::Valid { step, loss });
         if !loss.is_finite() {
             let remedy = match step {
-                0 => "the model's weights, or the sizes given, are not usable".to_string(),
+                0 => "the model's weights or sizes are not usable".to_string(),
                 _ => format!("resume from the last checkpoint with a smaller {}", self.facts.rate),
             };
             return Err(Error::Input(format!("the validation loss is {loss} at step {step}: {remedy}")));
@@ -329,7 +330,7 @@ impl Run {
             }
             Err(fault) => {
                 let step = self.saved_at;
-                watch.note(&format!("warning: checkpoint not written, the one of step {step} is kept: {fault}"));
+                watch.note(&format!("warning: checkpoint not written, keeping the one of step {step}: {fault}"));
                 Some(fault)
             }
         }

@@ -93,16 +93,16 @@ fn looked_at(path: &Path, all: bool) -> std::result::Result<(Json, TensorFile, S
         return Err(Fault::Unreadable(e));
     }
     let file = TensorFile::open(path).map_err(Fault::Damaged)?;
-    let field = |name: &str| file.text(name).ok_or_else(|| damaged("it has no state"));
+    let field = |name: &str| file.text(name).ok_or_else(|| damaged("its state is missing"));
     let (state, wanted) = (field("state")?, field("checksum")?.to_string());
     let mut sum = Checksum::new(state);
     for (name, info) in sorted(&file).into_iter().filter(|_| all) {
         sum.tensor(&name, info.dtype, &info.shape);
         file.scan(info, |bytes| sum.bytes(bytes)).map_err(Fault::Unreadable)?;
     }
-    let json: Json = serde_json::from_str(state).map_err(|_| damaged("its state can't be read"))?;
+    let json: Json = serde_json::from_str(state).map_err(|_| damaged("its state is not valid JSON"))?;
     if json.get("format").and_then(Json::as_u64) != Some(FORMAT) {
-        let text = "written by another version of loom, which this one can't go on from";
+        let text = "written by another version of loom, which cannot be resumed by this version";
         return Err(Fault::Unreadable(Error::file(path, text)));
     }
     if all && sum.text() != wanted {
@@ -128,15 +128,15 @@ fn open_share(path: &Path, (own, of): (usize, usize)) -> std::result::Result<(Sa
     let (json, file, _) = looked_at(path, own == 0)?;
     let mut all = vec![Opened { file, parts: json.get("parts").cloned() }];
     for (rank, wanted) in json.get("ranks").and_then(Json::as_object).into_iter().flatten() {
-        let rank: usize = rank.parse().map_err(|_| damaged("its state can't be read"))?;
+        let rank: usize = rank.parse().map_err(|_| damaged("its state is not valid JSON"))?;
         let (state, file, sum) = looked_at(&rank_file(path, rank), all.len() % of == own)?;
         if wanted.as_str() != Some(&sum) {
-            return Err(damaged(&format!("the file of rank {rank} is another checkpoint's")));
+            return Err(damaged(&format!("the file of rank {rank} belongs to another checkpoint")));
         }
         all.push(Opened { file, parts: state.get("parts").cloned() });
     }
     let number = |name: &str| json.get(name).and_then(Json::as_u64).ok_or_else(|| damaged("its state is incomplete"));
-    let settings = json.get("settings").and_then(Json::as_object).ok_or_else(|| damaged("it has no settings"))?;
+    let settings = json.get("settings").and_then(Json::as_object).ok_or_else(|| damaged("its settings are missing"))?;
     let text = |value: &Json| value.as_str().map(String::from);
     let saved = Saved {
         step: number("step")? as usize,
@@ -166,7 +166,7 @@ pub fn read(path: &Path) -> std::result::Result<(Saved, Vec<NamedTensor>), Fault
                 (Dtype::F32, _) => DType::F32,
                 // What is no float of 32 bits one process has whole.
                 (_, Some(dtype)) if parts.is_none() => *dtype,
-                (other, _) => return Err(damaged(format!("`{name}` is {other}"))),
+                (other, _) => return Err(damaged(format!("`{name}` has the unsupported dtype {other}"))),
             };
             let bytes = file.bytes(info).map_err(Fault::Unreadable)?;
             let Some(parts) = parts else {
@@ -178,7 +178,7 @@ pub fn read(path: &Path) -> std::result::Result<(Saved, Vec<NamedTensor>), Fault
             let (shape, places) = parts
                 .get(&name)
                 .and_then(|part| placed(part, &info.shape))
-                .ok_or_else(|| damaged(format!("nobody knows where the parts of `{name}` belong")))?;
+                .ok_or_else(|| damaged(format!("the shard index of `{name}` is missing or invalid")))?;
             let ty = Type::new(DType::F32, &shape);
             let fresh = || {
                 let bytes = vec![0; ty.bytes()];
@@ -186,7 +186,7 @@ pub fn read(path: &Path) -> std::result::Result<(Saved, Vec<NamedTensor>), Fault
             };
             let (whole, filled) = tensors.entry(name.clone()).or_insert_with(fresh);
             if whole.shape != shape {
-                return Err(damaged(format!("parts of `{name}` are of different tensors")));
+                return Err(damaged(format!("the shards of `{name}` have different full shapes")));
             }
             each_run(&places, &ty, |at, own, n| {
                 whole.bytes[4 * at..4 * (at + n)].copy_from_slice(&bytes[4 * own..4 * (own + n)]);
@@ -195,7 +195,7 @@ pub fn read(path: &Path) -> std::result::Result<(Saved, Vec<NamedTensor>), Fault
         }
     }
     if let Some((tensor, _)) = tensors.values().find(|(t, filled)| t.shape.iter().product::<usize>() != *filled) {
-        return Err(damaged(format!("a part of `{}` is missing", tensor.name)));
+        return Err(damaged(format!("a shard of `{}` is missing", tensor.name)));
     }
     Ok((saved, tensors.into_values().map(|(tensor, _)| tensor).collect()))
 }
@@ -229,14 +229,14 @@ impl Checkpoint {
         for Opened { file, parts } in &self.files {
             let Some(info) = file.info(name) else { continue };
             if info.dtype != stored_as(ty.dtype) {
-                return Err(damaged(format!("`{name}` is {}", info.dtype)));
+                return Err(damaged(format!("`{name}` has the unexpected dtype {}", info.dtype)));
             }
             let (whole, there) = match parts {
                 None => (info.shape.clone(), info.shape.iter().map(|n| (0..*n).collect()).collect()),
                 Some(parts) => parts
                     .get(name)
                     .and_then(|part| placed(part, &info.shape))
-                    .ok_or_else(|| damaged(format!("nobody knows where the parts of `{name}` belong")))?,
+                    .ok_or_else(|| damaged(format!("the shard index of `{name}` is missing or invalid")))?,
             };
             if whole[..] != ty.shape[..] {
                 break;
@@ -255,9 +255,9 @@ impl Checkpoint {
         }
         match (seen, size * filled == bytes.len()) {
             (true, true) => Ok(bytes),
-            (true, false) => Err(damaged(format!("a part of `{name}` is missing"))),
+            (true, false) => Err(damaged(format!("a shard of `{name}` is missing"))),
             _ => Err(Error::Input(format!(
-                "the checkpoint has no `{name}` of shape {:?}: it is another model's",
+                "the checkpoint has no `{name}` of shape {:?}: it does not belong to this model",
                 ty.shape
             ))),
         }
@@ -332,7 +332,7 @@ pub fn newest_shared(folder: &Path, share: (usize, usize), any: &dyn Fn(bool) ->
             (false, Ok(found)) => return Ok((Some(found), faults)),
             (_, Err(fault)) => faults.push(fault),
             (true, Ok(_)) => {
-                faults.push(Fault::Damaged(Error::file(path, "damaged: another rank found a part that is not whole")));
+                faults.push(Fault::Damaged(Error::file(path, "damaged: another rank found a damaged shard")));
             }
         }
     }
@@ -614,7 +614,7 @@ mod tests {
                     .part(name, &Type::new(DType::F32, &shape), &[vec![0], vec![0]])
                     .expect_err("not there")
                     .to_string();
-                assert!(e.contains("another model's"), "{e}");
+                assert!(e.contains("does not belong to this model"), "{e}");
             }
         }
         let other = rank_file(&path, 1);

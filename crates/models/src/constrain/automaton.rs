@@ -36,7 +36,7 @@ impl Budget {
                 Ok(())
             }
             None => {
-                Err("the expression can't be used: it takes too long to compile; make it, or the schema, smaller"
+                Err("the regular expression takes too long to compile: simplify it or the schema"
                     .into())
             }
         }
@@ -61,7 +61,8 @@ impl Automaton {
         let nfa = NFA::compiler().configure(config).build(pattern).map_err(|e| {
             if e.size_limit().is_some() {
                 return format!(
-                    "the expression can't be used: it is too large, with an automaton of over {LARGEST_NFA} bytes; make it, or the schema, smaller"
+                    "the regular expression is too large, its automaton exceeds {LARGEST_NFA} bytes: simplify it or \
+                     the schema"
                 );
             }
             let mut text = e.to_string();
@@ -72,11 +73,11 @@ impl Automaton {
             }
             // What is wrong stands in the last line, below a drawing of where.
             let reason = text.lines().last().unwrap_or_default().trim();
-            format!("the expression can't be used: {}", reason.strip_prefix("error: ").unwrap_or(reason))
+            format!("the regular expression is not supported: {}", reason.strip_prefix("error: ").unwrap_or(reason))
         })?;
         let known = [Look::Start, Look::End];
         if nfa.look_set_any().iter().any(|look| !known.contains(&look)) {
-            return Err("the expression can't be used: word boundaries and ends of lines are not supported".into());
+            return Err("the regular expression is not supported: it has word boundaries or line anchors".into());
         }
         budget.spend(16 * nfa.states().len())?;
         let mut found = Subsets::new(&nfa).determinise(budget)?;
@@ -243,7 +244,8 @@ impl<'a> Subsets<'a> {
             }
             if table.len() + kept > LARGEST_TABLE {
                 return Err(format!(
-                    "the expression can't be used: its automaton has over {LARGEST_TABLE} entries; make it, or the schema, smaller"
+                    "the regular expression is too large, its automaton has more than {LARGEST_TABLE} entries: \
+                     simplify it or the schema"
                 ));
             }
         }

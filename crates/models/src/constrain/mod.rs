@@ -137,7 +137,7 @@ impl Constrainer {
     /// Text that matches an expression as a whole. `\d`, `\w` and `\s` are the classes of ECMA-262.
     pub fn regex(&self, pattern: &str) -> Result<Constraint> {
         if pattern.len() > LONGEST {
-            return Err(Error::Input(format!("the expression has over {LONGEST} bytes")));
+            return Err(Error::Input(format!("the regular expression has more than {LONGEST} bytes: shorten it")));
         }
         self.remembered(pattern, |budget| pattern::with_classes(pattern).and_then(|text| self.made(&text, budget)))
     }
@@ -195,7 +195,7 @@ impl Constrainer {
     fn made(&self, pattern: &str, budget: &mut Budget) -> std::result::Result<Arc<Masked>, String> {
         let automaton = Automaton::new(pattern, budget)?;
         if automaton.start() == DEAD {
-            return Err(format!("no text matches `{}`", shortened(pattern)));
+            return Err(format!("no string matches `{}`", shortened(pattern)));
         }
         Ok(Arc::new(Masked { automaton, masks: Mutex::new(BTreeMap::new()) }))
     }

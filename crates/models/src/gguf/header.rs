@@ -166,7 +166,7 @@ fn bad<T>(why: impl Into<String>) -> Result<T, Fault> {
 impl<'a> Bytes<'a> {
     fn take(&mut self, n: u64) -> Result<&'a [u8], Fault> {
         if n > self.length.saturating_sub(self.at as u64) {
-            return bad(format!("{n} bytes are spoken of where the file has {} left", self.length - self.at as u64));
+            return bad(format!("{n} bytes are declared, but the file has {} left", self.length - self.at as u64));
         }
         let n = usize::try_from(n).map_err(|_| Fault::Short)?;
         let end = self.at.checked_add(n).filter(|end| *end <= self.all.len()).ok_or(Fault::Short)?;
@@ -192,7 +192,7 @@ impl<'a> Bytes<'a> {
     fn text(&mut self, longest: u64) -> Result<String, Fault> {
         let n = self.u64()?;
         if n > longest {
-            return bad(format!("a text of {n} bytes: {longest} is the most"));
+            return bad(format!("a string of {n} bytes: the maximum is {longest}"));
         }
         // Tokens may be bytes that are no characters.
         Ok(String::from_utf8_lossy(self.take(n)?).into_owned())
@@ -210,7 +210,7 @@ impl<'a> Bytes<'a> {
             7 => match self.number::<1>()?[0] {
                 0 => Value::Bool(false),
                 1 => Value::Bool(true),
-                n => return bad(format!("{n} is neither true nor false")),
+                n => return bad(format!("{n} is not a boolean")),
             },
             8 => Value::Text(self.text(LONGEST_TEXT)?),
             9 => {
@@ -221,14 +221,14 @@ impl<'a> Bytes<'a> {
                     4..=6 => 4,
                     8 | 10..=12 => 8,
                     9 => 12,
-                    n => return bad(format!("a list of kind {n}, which is not known")),
+                    n => return bad(format!("an array of the unknown type {n}")),
                 };
                 if depth == 0 || count > MOST_ITEMS {
-                    return bad(format!("a list of {count} items, {} deep", DEEPEST - depth));
+                    return bad(format!("an array of {count} items, nested {} levels deep", DEEPEST - depth));
                 }
                 // Before room is made: the items must be there.
                 if count * least > self.length.saturating_sub(self.at as u64) {
-                    return bad(format!("a list of {count} items in a file of {} bytes", self.length));
+                    return bad(format!("an array of {count} items in a file of {} bytes", self.length));
                 }
                 if count * least > (self.all.len() - self.at) as u64 {
                     return Err(Fault::Short);
@@ -242,7 +242,7 @@ impl<'a> Bytes<'a> {
             10 => Value::Int(self.u64()?.into()),
             11 => Value::Int(i64::from_le_bytes(self.number()?).into()),
             12 => Value::Float(f64::from_le_bytes(self.number()?)),
-            n => return bad(format!("a value of kind {n}, which is not known")),
+            n => return bad(format!("a value of the unknown type {n}")),
         })
     }
 }
@@ -251,23 +251,23 @@ impl<'a> Bytes<'a> {
 pub fn parse(bytes: &[u8], length: u64) -> Result<Header, Fault> {
     let mut b = Bytes { all: bytes, at: 0, length };
     if length < 24 {
-        return bad(format!("{length} bytes are too few"));
+        return bad(format!("the file has only {length} bytes"));
     }
     if b.take(4)? != b"GGUF" {
-        return bad("it doesn't begin with GGUF");
+        return bad("the magic number GGUF is missing");
     }
     let version = b.u32()?;
     if !(2..=3).contains(&version) {
-        let hint = if version.swap_bytes() <= 3 { ", in the other order of bytes" } else { "" };
-        return bad(format!("version {version}{hint}: 2 and 3 are read"));
+        let hint = if version.swap_bytes() <= 3 { ", in the other byte order" } else { "" };
+        return bad(format!("version {version}{hint}: only 2 and 3 are supported"));
     }
     let (tensors, pairs) = (b.u64()?, b.u64()?);
     if pairs > MOST_PAIRS || tensors > MOST_TENSORS {
-        return bad(format!("{tensors} tensors and {pairs} pairs: more than any model has"));
+        return bad(format!("{tensors} tensors and {pairs} key-value pairs are too many"));
     }
     // Each takes at least so many bytes.
     if pairs * 13 + tensors * 32 > length {
-        return bad(format!("{tensors} tensors and {pairs} pairs in a file of {length} bytes"));
+        return bad(format!("{tensors} tensors and {pairs} key-value pairs in a file of {length} bytes"));
     }
     let mut found = BTreeMap::new();
     for _ in 0..pairs {
@@ -275,14 +275,14 @@ pub fn parse(bytes: &[u8], length: u64) -> Result<Header, Fault> {
         let kind = b.u32()?;
         let value = b.value(kind, DEEPEST)?;
         if found.contains_key(&name) {
-            return bad(format!("`{name}` stands there twice"));
+            return bad(format!("`{name}` occurs twice"));
         }
         found.insert(name, value);
     }
     let align = match found.get("general.alignment") {
         None => 32,
         Some(Value::Int(n)) if (1..=1 << 20).contains(n) && (*n as u64).is_power_of_two() => *n as u64,
-        Some(other) => return bad(format!("an alignment of {other:?}: a power of two is one")),
+        Some(other) => return bad(format!("the alignment is {other:?}, but it must be a power of two")),
     };
     let mut list = Vec::new();
     let mut seen = BTreeSet::new();
@@ -290,7 +290,7 @@ pub fn parse(bytes: &[u8], length: u64) -> Result<Header, Fault> {
         let name = b.text(LONGEST_NAME)?;
         let rank = b.u32()?;
         if !(1..=4).contains(&rank) {
-            return bad(format!("`{name}` has {rank} dimensions: 1 to 4 are read"));
+            return bad(format!("`{name}` has {rank} dimensions: only 1 to 4 are supported"));
         }
         let mut shape = Vec::new();
         for _ in 0..rank {
@@ -299,22 +299,23 @@ pub fn parse(bytes: &[u8], length: u64) -> Result<Header, Fault> {
                 usize::try_from(n)
                     .ok()
                     .filter(|n| (*n as u64) < 1 << 40)
-                    .ok_or(Fault::Bad(format!("`{name}` has a size of {n}")))?,
+                    .ok_or(Fault::Bad(format!("`{name}` has a dimension of size {n}")))?,
             );
         }
         shape.reverse();
         let (kind, offset) = (b.u32()?, b.u64()?);
         let kind = Kind::of(kind).ok_or(Fault::Bad(format!(
-            "`{name}` is of kind {kind}: F32, F16, BF16, F64, integers, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1 and Q2_K to Q6_K are read"
+            "`{name}` has type {kind}: F32, F16, BF16, F64, integers, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1 and Q2_K to Q6_K \
+             are supported"
         )))?;
         let Some(bytes) = kind.bytes(&shape) else {
-            return bad(format!("`{name}` of shape {shape:?} has no size as {kind:?}"));
+            return bad(format!("the shape {shape:?} of `{name}` is not valid for {kind:?}"));
         };
         if offset % align != 0 {
-            return bad(format!("`{name}` begins at {offset}, which is no multiple of {align}"));
+            return bad(format!("`{name}` begins at {offset}, which is not a multiple of {align}"));
         }
         if !seen.insert(name.clone()) {
-            return bad(format!("the tensor `{name}` stands there twice"));
+            return bad(format!("the tensor `{name}` occurs twice"));
         }
         list.push(TensorEntry { name, shape, kind, offset, bytes });
     }
@@ -326,10 +327,10 @@ pub fn parse(bytes: &[u8], length: u64) -> Result<Header, Fault> {
     for t in places {
         let last = t.offset.checked_add(t.bytes).filter(|last| *last <= room);
         let Some(last) = last else {
-            return bad(format!("`{}` ends beyond the file: {} bytes at {} of {room}", t.name, t.bytes, t.offset));
+            return bad(format!("`{}` ends after the end of the file: {} bytes at {} of {room}", t.name, t.bytes, t.offset));
         };
         if t.offset < end {
-            return bad(format!("`{}` begins at {}, where another tensor still is", t.name, t.offset));
+            return bad(format!("`{}` begins at {}, which overlaps another tensor", t.name, t.offset));
         }
         end = last;
     }

@@ -81,9 +81,9 @@ impl Gguf {
                 Ok(header) => return Ok(Gguf { path: path.to_path_buf(), file, header }),
                 Err(header::Fault::Short) if count < length && take < LONGEST => take *= 4,
                 Err(header::Fault::Short) => {
-                    return Err(Error::file(path, "not a whole GGUF file: its head is cut off"));
+                    return Err(Error::file(path, "not a valid GGUF file: its header is truncated"));
                 }
-                Err(header::Fault::Bad(why)) => return Err(Error::file(path, format!("not a good GGUF file: {why}"))),
+                Err(header::Fault::Bad(why)) => return Err(Error::file(path, format!("not a valid GGUF file: {why}"))),
             }
         }
     }
@@ -253,7 +253,7 @@ impl Model {
                     for (piece, read) in own.iter().zip(found) {
                         let values = read.values();
                         if let Some(x) = values.iter().find(|x| !x.is_finite()) {
-                            return Err(file.fault(format!("the tensors of `{}` hold {x}", param.path)));
+                            return Err(file.fault(format!("the tensors of `{}` have the value {x}", param.path)));
                         }
                         Piece { transposed: false, shape: turned(piece), ..piece.clone() }.place(
                             &param.ty.shape,
@@ -327,7 +327,7 @@ impl Model {
                 let format = packed.packing.format;
                 if format.block_bytes().is_none() || !is_rows(piece) {
                     return Err(wrong(format!(
-                        "`{}` is stored as {format}, which GGUF doesn't have: quantise to q8 or q4 for GGUF",
+                        "`{}` is stored as {format}, which GGUF does not have: quantize to q8 or q4 for GGUF",
                         param.path
                     )));
                 }
@@ -366,10 +366,10 @@ impl Model {
             .filter(|name| mine.get(*name) != again.given.get(*name))
             .map(|name| match mine.get(name) {
                 Some(value) => format!("`{name}` = {value}"),
-                None => format!("`{name}` unsaid"),
+                None => format!("`{name}` missing"),
             })
             .collect();
-        Err(file.fault(format!("GGUF's `{}` can't say all settings of this model: {}", family.name, other.join(", "))))
+        Err(file.fault(format!("GGUF's `{}` cannot represent all settings of this model: {}", family.name, other.join(", "))))
     }
 }
 
@@ -399,13 +399,13 @@ impl Family {
         let rows = tensor.shape.first().copied().unwrap_or(1);
         if let Some(of) = self.order(config, &piece.tensor, rows) {
             if of.iter().any(|i| *i >= rows) {
-                return Err(file.fault(format!("`{}` has {rows} rows, which its heads don't divide", tensor.name)));
+                return Err(file.fault(format!("`{}` has {rows} rows, which is not divisible by its number of heads", tensor.name)));
             }
             read = match read {
                 Read::Packed(_) if tensor.shape.len() != 2 => {
                     let (name, shape) = (&tensor.name, &tensor.shape);
                     return Err(
-                        file.fault(format!("`{name}` of shape {shape:?} is stored in blocks, as matrices alone are"))
+                        file.fault(format!("`{name}` of shape {shape:?} is stored in blocks, which is only supported for matrices"))
                     );
                 }
                 Read::Packed(packed) => Read::Packed(packed.take_rows(of.into_iter())),

@@ -84,7 +84,7 @@ pub(super) fn head(pairs: &[(String, Pair)], tensors: &[Tensor]) -> std::result:
         put_text(name, &mut head);
         head.extend((shape.len() as u32).to_le_bytes());
         shape.iter().rev().for_each(|n| head.extend((*n as u64).to_le_bytes()));
-        let id = kind.id().ok_or_else(|| format!("`{name}` is stored as {kind:?}, which GGUF doesn't have"))?;
+        let id = kind.id().ok_or_else(|| format!("`{name}` is stored as {kind:?}, which GGUF does not have"))?;
         head.extend(id.to_le_bytes());
         head.extend(offset.to_le_bytes());
         offset += (bytes.len() as u64).next_multiple_of(ALIGN);
@@ -107,7 +107,7 @@ pub(super) fn write(path: &Path, pairs: &[(String, Pair)], tensors: &[Tensor]) -
     let (mut file, rest) = file.into_parts();
     match rest {
         Ok(rest) => file.add(&rest)?,
-        Err(_) => return Err(Error::file(path, "a write was interrupted")),
+        Err(_) => return Err(Error::file(path, "writing was interrupted")),
     }
     Ok(file.finish()?)
 }

@@ -49,7 +49,7 @@ pub fn search(job: &Job, batch: usize, devices: usize, device: &Device, show: us
                     let dp = left / ep / fsdp;
                     let wide = dp * fsdp * ep;
                     if !batch.is_multiple_of(wide) {
-                        *out.refused.entry("the batch can't be divided so".into()).or_default() += 1;
+                        *out.refused.entry("the batch size is not divisible".into()).or_default() += 1;
                         continue;
                     }
                     // Parameters in parts over a few ranks and copies of that are rarely better than all of one.
@@ -83,7 +83,7 @@ pub fn search(job: &Job, batch: usize, devices: usize, device: &Device, show: us
     let small = |mesh: &Mesh| least / share(mesh) as f64 > FULL * device.memory;
     let (none, all): (Vec<_>, Vec<_>) = all.into_iter().partition(|(mesh, _)| small(mesh));
     if !none.is_empty() {
-        *out.refused.entry("a rank's memory is too small".into()).or_default() += none.len();
+        *out.refused.entry("the memory of a rank is too small".into()).or_default() += none.len();
     }
     let grounds = Grounds::default();
     let costs = on_all_cores(&all, |(mesh, job)| cost_on(&grounds, job, mesh, device, false));
@@ -91,7 +91,7 @@ pub fn search(job: &Job, batch: usize, devices: usize, device: &Device, show: us
     for ((mesh, job), cost) in all.into_iter().zip(costs) {
         match cost {
             Ok(cost) if cost.memory() as f64 > FULL * device.memory => {
-                *out.refused.entry("a rank's memory is too small".into()).or_default() += 1;
+                *out.refused.entry("the memory of a rank is too small".into()).or_default() += 1;
             }
             Ok(cost) => fit.push(Found { mesh, job, cost }),
             Err(e) => *out.refused.entry(e.to_string()).or_default() += 1,

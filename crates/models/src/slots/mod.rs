@@ -102,12 +102,12 @@ impl Slots {
     pub fn new(model: Arc<Model>, adapters: &[Adapter], sizes: SlotSizes, backend: Arc<dyn Backend>) -> Result<Slots> {
         if let Some(why) = model.runs_whole() {
             return Err(Error::Input(format!(
-                "its tokens can't be decoded one by one, since the model mixes positions: {why}"
+                "incremental decoding is not supported by this model: {why}"
             )));
         }
         let context = longest(&model).map_or(sizes.context, |most| sizes.context.min(most));
         if context < 2 || sizes.rows == 0 {
-            return Err(Error::Input("a batch needs a row, and a context of two ids".into()));
+            return Err(Error::Input("the maximum batch size must be at least 1, and the maximum sequence length at least 2".into()));
         }
         let capacity = context.next_multiple_of(2);
         let sizes = SlotSizes { context, part: sizes.part.clamp(1, capacity), ..sizes };
@@ -116,7 +116,7 @@ impl Slots {
         let row: u128 = layouts.iter().map(|layout| layout.bytes as u128).sum();
         let weights: u128 = model.params.iter().map(|param| param.ty.bytes() as u128).sum();
         let all = row * (sizes.rows as u128 + 1) + weights;
-        budget::fits("the model with its caches", all, "reduce `--max-batch` or `--max-seq-len`")?;
+        budget::fits("the model with its KV cache", all, "reduce `--max-batch` or `--max-seq-len`")?;
         let stacked = Stacked::new(adapters)?;
         let mut shared = match &stacked {
             Some(stacked) => stacked.upload(&*backend)?,
@@ -244,7 +244,7 @@ impl Slots {
 
     /// Why this model gives no embeddings, as far as that is known before they are compiled.
     fn cannot_embed(&self) -> Option<String> {
-        let states = self.has_states().then(|| "a model that keeps a state gives no embeddings here".to_string());
+        let states = self.has_states().then(|| "embeddings of a model with recurrent state are not supported here".to_string());
         self.model.pooling.refused.clone().or(states)
     }
 
@@ -286,7 +286,7 @@ impl Slots {
         self.prepare_hidden()?;
         if matches!(self.hidden, Some(None)) {
             return Err(Error::Input(
-                "this model's result is no product of states with a table: there is nothing to embed".into(),
+                "the model has no language-model head on its hidden states, so it gives no embeddings".into(),
             ));
         }
         self.prompt = Some(Prompt { ids: ids.to_vec(), done: 0, adapter: adapter as i32, states: Some(Vec::new()) });
@@ -301,7 +301,7 @@ impl Slots {
     /// Puts the prompt at hand aside.
     pub fn set_aside(&mut self) -> Result<Aside> {
         let Some(prompt) = self.prompt.take() else {
-            return Err(Error::Input("no prompt was begun".into()));
+            return Err(Error::Input("no prompt is being processed".into()));
         };
         let bytes = cache::read(&self.layouts, &self.own, 0, prompt.done)?;
         Ok(Aside { row: Row { length: prompt.done, adapter: prompt.adapter }, prompt: Some(prompt), bytes })
@@ -324,7 +324,7 @@ impl Slots {
             return Ok(());
         }
         if !self.has_room() {
-            return Err(Error::Input(format!("all {} rows are taken", self.sizes.rows)));
+            return Err(Error::Input(format!("all {} rows are in use", self.sizes.rows)));
         }
         cache::write(&self.layouts, &self.caches, self.rows.len(), length, &aside.bytes)?;
         self.rows.push(aside.row);
@@ -336,13 +336,13 @@ impl Slots {
         self.model.check_ids(&[prompt.to_vec()])?;
         if prompt.len() >= self.sizes.context {
             return Err(Error::Input(format!(
-                "{} ids: the context has {}, and one at least is to be new",
+                "{} tokens: the maximum sequence length is {} and at least one token must be generated",
                 prompt.len(),
                 self.sizes.context
             )));
         }
         if adapter > self.adapters {
-            return Err(Error::Input(format!("adapter {adapter}: there are {}", self.adapters)));
+            return Err(Error::Input(format!("adapter {adapter} does not exist: there are {}", self.adapters)));
         }
         Ok(())
     }
@@ -360,7 +360,7 @@ impl Slots {
     /// Runs the next part of the prompt; after the last one it gives the logits of the id that comes next.
     pub fn advance(&mut self) -> Result<Option<Vec<f32>>> {
         let Some(mut prompt) = self.prompt.take() else {
-            return Err(Error::Input("no prompt was begun".into()));
+            return Err(Error::Input("no prompt is being processed".into()));
         };
         if let Some(states) = prompt.states.take() {
             return self.advance_embedding(prompt, states);
@@ -376,7 +376,7 @@ impl Slots {
                 self.prepare_single()?;
                 match &mut self.single {
                     Some(single) => (single, 1),
-                    None => return Err(Error::Input("no program".into())),
+                    None => return Err(Error::Input("the program is missing".into())),
                 }
             }
         };
@@ -402,10 +402,10 @@ impl Slots {
     /// The prompt that was run becomes a row; gives its number.
     pub fn join(&mut self) -> Result<usize> {
         let Some(prompt) = self.prompt.take().filter(|prompt| prompt.done == prompt.ids.len()) else {
-            return Err(Error::Input("no prompt was run to its end".into()));
+            return Err(Error::Input("no prompt has been processed completely".into()));
         };
         if !self.has_room() {
-            return Err(Error::Input(format!("all {} rows are taken", self.sizes.rows)));
+            return Err(Error::Input(format!("all {} rows are in use", self.sizes.rows)));
         }
         let row = self.rows.len();
         cache::copy(&self.layouts, (&self.own, 0), (&self.caches, row), prompt.done)?;
@@ -432,11 +432,11 @@ impl Slots {
     /// tokens, row by row, and how many there are of a row. The other rows stay as they are.
     pub fn step(&mut self, next: &[i32]) -> Result<(Vec<f32>, usize)> {
         if next.is_empty() || next.len() != self.stepped(next.len()) {
-            return Err(Error::Input(format!("{} ids for {} rows", next.len(), self.rows.len())));
+            return Err(Error::Input(format!("{} token IDs for {} rows", next.len(), self.rows.len())));
         }
         self.model.check_ids(&[next.to_vec()])?;
         if let Some(row) = self.rows[..next.len()].iter().position(|row| row.length >= self.sizes.context) {
-            return Err(Error::Input(format!("row {row} has the {} ids of the context already", self.sizes.context)));
+            return Err(Error::Input(format!("row {row} has reached the maximum sequence length of {}", self.sizes.context)));
         }
         let at = self.prepare(next.len())?;
         let (size, program) = &mut self.steps[at];
@@ -500,7 +500,7 @@ impl Slots {
     /// it says nothing.
     pub fn embed(&mut self, ids: &[i32], adapter: usize) -> Result<Vec<f32>> {
         if self.prompt.is_some() {
-            return Err(Error::Input("a prompt is being run".into()));
+            return Err(Error::Input("another prompt is being processed".into()));
         }
         self.begin_embedding(ids, adapter)?;
         loop {
@@ -515,7 +515,7 @@ impl Slots {
         let part = self.sizes.part;
         let capacity = self.capacity();
         let pooling = self.source().model.pooling.clone();
-        let Some(Some(program)) = &mut self.hidden else { return Err(Error::Input("no program".into())) };
+        let Some(Some(program)) = &mut self.hidden else { return Err(Error::Input("the program is missing".into())) };
         let (ids, done) = (&prompt.ids, prompt.done);
         // The last part may begin earlier, so that it fits: positions are written again with what they have.
         let start = done.min(capacity - part);

@@ -10,7 +10,7 @@ use ir::{Build, Builder, Graph, Op, Value, Values};
 pub(crate) fn both_sides(graph: &Graph) -> Result<Graph> {
     if recurs(graph) {
         return Err(Error::Input(
-            "masked ids need a model whose attention sees both sides: this one keeps a state".into(),
+            "masked language modeling needs bidirectional attention, but this model has recurrent state".into(),
         ));
     }
     let mut b = Builder::new();

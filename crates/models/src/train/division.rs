@@ -91,7 +91,7 @@ impl Division {
         let mesh = comm.mesh().clone();
         if let Some(other) = mesh.axes().iter().find(|a| !AXES.contains(&a.name.as_str()) && a.size > 1) {
             return Err(Error::Input(format!(
-                "`--mesh {mesh}`: training has no axis `{}`; it divides by {}",
+                "`--mesh {mesh}`: training does not support axis `{}`; use {}",
                 other.name,
                 AXES.join(", ")
             )));
@@ -231,7 +231,7 @@ fn whole_loss(graph: &Graph, mesh: &Mesh, ins: &[Placement], late: &[MeshAxis], 
     for (i, set) in varies.iter().enumerate().filter(|(_, set)| !set.is_empty()) {
         if i == 0 {
             return Err(Error::Input(format!(
-                "the loss is not one for all ranks of {mesh}: it does not depend on the batch"
+                "the loss does not depend on the batch, so it cannot be summed over the ranks of {mesh}"
             )));
         }
         let worst = Collective::new(CollectiveKind::Max, &mesh.of(*set));

@@ -16,10 +16,10 @@ pub(crate) fn check(model: &Model, graph: &Graph) -> Result<()> {
     let refused =
         |what: &str| Err(Error::Input(format!("document masking is not supported: {what}; remove `--document-mask`")));
     if model.limits.longest.is_some() {
-        return refused("the model's positions are learned, and go on from document to document");
+        return refused("the model's learned positions continue from document to document");
     }
     if mixes(graph) {
-        return refused("the model keeps a state besides its attention");
+        return refused("the model has recurrent state besides attention");
     }
     if !attends(graph) {
         return refused("the model has no attention");

@@ -52,14 +52,14 @@ impl<'a> How<'a> {
             (aim, Some(second)) if aim.asks_second() => second,
             (Aim::Dpo { .. }, None) if !adapts => model,
             (Aim::Distill { .. }, None) => {
-                return Err(Error::Input("`distill` needs a model to learn from: give `--teacher DIR`".into()));
+                return Err(Error::Input("`distillation` needs a teacher model: give `--teacher DIR`".into()));
             }
             (_, None) => return Ok(None),
-            (_, Some(_)) => return Err(Error::Input("`--teacher` is for `distill` and `dpo`".into())),
+            (_, Some(_)) => return Err(Error::Input("`--teacher` can only be used with the objectives `distillation` and `dpo`".into())),
         };
         if second.vocabulary() != model.vocabulary() {
             return Err(Error::Input(format!(
-                "the teacher knows {} ids, the model {}: they must have one vocabulary",
+                "the teacher's vocabulary has {} tokens, the model's has {}: the vocabularies must match",
                 second.vocabulary().unwrap_or(0),
                 model.vocabulary().unwrap_or(0)
             )));
@@ -128,7 +128,7 @@ pub(crate) fn objective(model: &Model, adapter: Option<&Adapter>, how: &How<'_>,
         if how.aim.reads_states() {
             let hidden = before_head(&lowered.graph).ok_or_else(|| {
                 Error::Input(format!(
-                    "`{}` needs states that a head scores, and this model's result is no product of them",
+                    "`{}` needs hidden states before a language-model head, which this model does not have",
                     how.aim
                 ))
             })?;
@@ -151,7 +151,8 @@ pub(crate) fn objective(model: &Model, adapter: Option<&Adapter>, how: &How<'_>,
             let trained: Vec<bool> = model.params.iter().map(|param| param.trainable).collect();
             if model.is_quantized() {
                 let text =
-                    "a quantised model is trained by an adapter beside it: give `--lora`, or train the wide model";
+                    "a quantized model can only be trained with an adapter: give `--lora`, or train the unquantized \
+                     model";
                 return Err(Error::Input(text.into()));
             }
             let further = Further { keyed: lowered.keyed, states: &lowered.states };

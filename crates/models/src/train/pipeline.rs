@@ -66,10 +66,10 @@ impl Divided {
         let mesh = comm.mesh().clone();
         let Some((_, axis)) = axis(&mesh) else { return Err(Error::Input("the mesh has no axis `pp`".into())) };
         if !objective.asserts.is_empty() {
-            return Err(Error::Input("a model with assertions can't be trained as a pipeline: leave out `pp`".into()));
+            return Err(Error::Input("pipeline parallelism does not support models with assertions: remove `pp`".into()));
         }
         if objective.trained.len() != about.len() {
-            return Err(Error::Input("frozen parameters can't be part of a pipeline: leave out `pp`".into()));
+            return Err(Error::Input("pipeline parallelism does not support frozen parameters: remove `pp`".into()));
         }
         let layers: Vec<Option<usize>> = paths.iter().map(|path| layer_of(path)).collect();
         let mut division = Division::plan(objective, about, comm)?;
@@ -199,7 +199,7 @@ fn chain(stages: &Stages<'_>, division: &Division, late: &[MeshAxis]) -> Result<
         };
         before = Some((ins, sets, graph.clone(), specs.clone(), found.clone()));
         if last && found.iter().any(|s| !s.is_empty()) {
-            return Err(Error::Input(format!("the loss is not one for all ranks of {mesh}")));
+            return Err(Error::Input(format!("the loss differs among the ranks of {mesh}")));
         }
         (between, sets) = (specs, found);
         chunks.push((chunk, graph));
@@ -385,7 +385,7 @@ impl Pipeline {
                 given.insert((chunk, micro), came);
             }
             let own = self.own.iter_mut().find(|o| o.number == chunk);
-            let Some(own) = own else { return Err(failed("a chunk of another rank")) };
+            let Some(own) = own else { return Err(failed("a stage of another rank")) };
             let taken = given.get(&(chunk, micro)).map_or(&[][..], Vec::as_slice);
             if !back {
                 let Some(program) = &mut own.forward else { continue };
@@ -430,7 +430,7 @@ impl Pipeline {
                 given.remove(&(chunk, micro));
             }
         }
-        debug_assert!(mail.stash.is_empty(), "rank {at} was told what it did not need");
+        debug_assert!(mail.stash.is_empty(), "rank {at} received a tensor that it does not need");
         Ok(loss)
     }
 
@@ -531,7 +531,7 @@ impl Mail {
                 return Ok(bytes);
             }
             let Some(next) = self.coming[from].next() else {
-                return Err(failed(format!("rank {} of the pipeline will not tell {action:?}", peers[from])));
+                return Err(failed(format!("rank {} of the pipeline has no action that sends {action:?}", peers[from])));
             };
             // What goes on crosses the next chunk's beginning, what goes back its own.
             let mut bytes = vec![0; self.sizes[next.chunk + usize::from(!next.back)]];

@@ -106,14 +106,14 @@ pub fn run_on(
             watch.note(&format!("warning: {}", fault.error()));
         }
         if !faults.is_empty() {
-            watch.note(&format!("going on from the last good checkpoint, step {}", found.saved.step));
+            watch.note(&format!("resuming from the last valid checkpoint, step {}", found.saved.step));
         }
         settings = adopt(&settings, &found.saved, given)?;
         settings.check()?;
         start = Some(found);
     } else if leads && !saved::list(&checkpoints).is_empty() {
         return Err(Error::Input(format!(
-            "{} already holds a run: add `--resume` to go on with it, or choose another `--out`",
+            "{} already contains a run: add `--resume` to resume it, or choose another `--out`",
             settings.out.display()
         )));
     } else if leads {
@@ -137,7 +137,7 @@ fn no_run(out: &Path) -> Error {
         names
     };
     let found = match out.is_dir() {
-        false => "there is no such folder".to_string(),
+        false => "the folder does not exist".to_string(),
         true => match &names(out)[..] {
             [] => "the folder is empty".to_string(),
             names => format!("no checkpoint among {}", names[..names.len().min(8)].join(", ")),
@@ -154,7 +154,7 @@ fn no_run(out: &Path) -> Error {
     let remedy = match (close, runs.last()) {
         (Some(name), _) => format!("did you mean {}?", parent.join(name).display()),
         (None, Some(name)) => format!("there is a run in {}", parent.join(name).display()),
-        (None, None) => "leave out `--resume` to start one".to_string(),
+        (None, None) => "remove `--resume` to start one".to_string(),
     };
     Error::Input(format!("{}: no run to resume: {found}; {remedy}", out.display()))
 }
@@ -163,7 +163,7 @@ fn no_run(out: &Path) -> Error {
 fn nothing_usable(out: &Path, faults: &[saved::Fault]) -> Error {
     let faults: Vec<String> = faults.iter().map(|fault| fault.error().to_string()).collect();
     Error::Input(format!(
-        "{}: none of its {} checkpoints can be used ({}); put a good one back, or start anew with another `--out`",
+        "{}: none of its {} checkpoints is usable ({}); restore a valid one, or start a new run with another `--out`",
         out.display(),
         faults.len(),
         faults.join("; ")
@@ -179,7 +179,7 @@ fn adopt(settings: &Settings, saved: &Saved, given: &[String]) -> Result<Setting
         let is_given = given.iter().any(|g| current_name(g) == *name);
         if is_given && !may_change && settings.get(name) != *before {
             return Err(Error::Input(format!(
-                "`--{name} {}` differs from the run's `{before}`: leave it out, or start anew with another `--out`",
+                "`--{name} {}` differs from the run's `{before}`: remove it, or start a new run with another `--out`",
                 settings.get(name)
             )));
         }
@@ -241,25 +241,25 @@ impl<'a> Texts<'a> {
                 Model::load_by(dir, settings.dtype, module)?
             }
             None if settings.module.is_some() => {
-                return Err(Error::Input("`--module` is for a HuggingFace directory: give that as `--model`".into()));
+                return Err(Error::Input("`--module` needs a HuggingFace directory as `--model`".into()));
             }
             None => Model::fresh(setup::architecture(&settings, tokenizer.size())?, settings.dtype, settings.seed)?,
         };
-        model.takes_ids().map_err(|e| Error::Input(format!("{e}; training is for models of ids")))?;
+        model.takes_ids().map_err(|e| Error::Input(format!("{e}; training needs a model with token inputs")))?;
         if !matches!(settings.objective, Aim::Classify { .. } | Aim::Contrast { .. }) {
             model.scores_ids()?;
         }
         // A token that another file adds may be beyond the model's table; the ids of the data are looked at when they are encoded.
         if let Some(known) = model.vocabulary().filter(|known| tokenizer.own_size() > *known) {
             return Err(Error::Input(format!(
-                "the tokenizer has {} ids, but the model knows {known}: use the model's own tokenizer",
+                "the tokenizer has {} tokens, but the model's vocabulary has {known}: use the model's own tokenizer",
                 tokenizer.own_size()
             )));
         }
         if tokenizer.end().is_none() {
             watch.note(
-                "the tokenizer names no token that ends a text: documents and answers get none; name it as `eos_token` in the \
-                 tokenizer_config.json beside tokenizer.json",
+                "warning: the tokenizer has no end-of-text token, so documents and completions have no end: set \
+                 `eos_token` in the tokenizer_config.json next to tokenizer.json",
             );
         }
         let vocabulary = model.vocabulary().unwrap_or(tokenizer.size());
@@ -282,13 +282,14 @@ impl<'a> Texts<'a> {
         )?;
         if source.left_out() > 0 {
             let left = thousands(source.left_out() as usize);
-            watch.note(&format!("{left} examples have no answer within {} ids and are left out", settings.seq));
+            watch.note(&format!("{left} examples have no completion within {} tokens and are skipped", settings.seq));
         }
         if source.crossed() > 0 {
             let count = thousands(source.crossed() as usize);
             watch.note(&format!(
-                "in {count} examples the prompt and the answer together don't begin with the tokens of the prompt alone; the answer is \
-                 learned from where they differ. End prompts where a token ends: with the space in front of the answer"
+                "warning: in {count} examples, the tokens of prompt and completion together do not begin with the \
+                 tokens of the prompt; training starts where they differ. End prompts at a token boundary, with the \
+                 space before the completion"
             ));
         }
         let mut settings = settings;
@@ -310,10 +311,10 @@ impl<'a> Texts<'a> {
         let recipe = crate::recipe::recipe(&settings.recipe)?;
         if recipe.is_some_and(|recipe| recipe.few.is_some()) {
             let how = match settings.device.starts_with("cuda") {
-                true => "those of fp8 with one scale for each tensor are computed in it, others emulated",
-                false => "that is emulated here, and no faster",
+                true => "fp8 with one scale per tensor runs natively, other formats are emulated",
+                false => "this is emulated on this device, without a speedup",
             };
-            watch.note(&format!("products are rounded as `{}` says; {how}", settings.recipe));
+            watch.note(&format!("matrix products use the precision of recipe `{}`; {how}", settings.recipe));
         }
         let bits = settings.optimizer_bits.or(recipe.and_then(|recipe| recipe.optimizer_bits));
         let teacher = match &settings.teacher {
@@ -343,13 +344,15 @@ impl<'a> Texts<'a> {
             let saved = &checkpoint.saved;
             if saved.base != at.base {
                 return Err(Error::Input(format!(
-                    "the model in {} is not the one that the run began with: put it back, or start anew with another `--out`",
+                    "the model in {} does not match the checkpoint: restore it, or start a new run with another \
+                     `--out`",
                     settings.model
                 )));
             }
             if saved.data != at.data {
                 return Err(Error::Input(
-                    "the data or the tokenizer is not the one of the checkpoint: put it back, or start anew with another `--out`"
+                    "the data or the tokenizer does not match the checkpoint: restore it, or start a new run with \
+                     another `--out`"
                         .into(),
                 ));
             }
@@ -365,7 +368,7 @@ impl<'a> Texts<'a> {
             if trained == parameters { String::new() } else { format!(", {} trained", thousands(trained)) },
         ));
         watch.note(&format!(
-            "data: {} {} to train on, {} held out; a step takes {} tokens",
+            "data: {} training {}, {} for validation; {} tokens per step",
             thousands(train),
             source.unit(),
             thousands(valid),
@@ -414,7 +417,7 @@ impl<'a> Texts<'a> {
         }
         let (batch, start, fresh) = (Batch::default(), None, based_on.is_none());
         let texts = Texts { settings, backend, tokenizer, source, trainer, held_out, batch, start, fresh };
-        run.try_saving(&texts, 12 * texts.trainer.trained_count(), resumed, "make room or give another `--out`")?;
+        run.try_saving(&texts, 12 * texts.trainer.trained_count(), resumed, "free disk space or give another `--out`")?;
         Ok((texts, run))
     }
 
@@ -466,7 +469,8 @@ impl<'a> Texts<'a> {
             }
         };
         if changed {
-            watch.note("the tokenizer is not the model's: its special tokens are written to config.json, and generation_config.json is left out");
+            watch.note("the tokenizer differs from the model's: its special tokens are written to config.json, and \
+                 generation_config.json is not copied");
             model.set_special_tokens(special);
             let path = out.join("generation_config.json");
             if path.is_file() {
@@ -531,7 +535,8 @@ impl<'a> Texts<'a> {
         files.extend(saved::list(&out.join("checkpoints")).pop());
         if let Some(fault) = unsaved {
             return Err(Error::Input(format!(
-                "the model of step {step} is in {}, but its checkpoint could not be written, so the run would resume at step {}: {fault}",
+                "the model of step {step} was written to {}, but its checkpoint was not, so the run would resume at \
+                 step {}: {fault}",
                 out.display(),
                 run.saved_at()
             )));
@@ -593,7 +598,7 @@ impl Task for Texts<'_> {
         for (name, text) in [("profile.txt", profile.table()), ("profile.json", profile.trace())] {
             let path = self.settings.out.join(name);
             match files::write(&path, text.as_bytes()) {
-                Ok(()) => watch.note(&format!("{} says where the time of a step goes", path.display())),
+                Ok(()) => watch.note(&format!("wrote the profile of one step to {}", path.display())),
                 Err(fault) => watch.note(&format!("warning: {fault}")),
             }
         }

@@ -40,14 +40,14 @@ pub(super) fn possible(settings: &Settings) -> Result<()> {
     if based_on(settings).is_some() {
         return match path.join("config.json").exists() {
             true => Ok(()),
-            false => Err(Error::file(path, "no config.json here: give a HuggingFace model directory")),
+            false => Err(Error::file(path, "no config.json found: give a HuggingFace model directory")),
         };
     }
     if path.is_dir() && load_program(&settings.model).is_err() {
-        return Err(Error::Input(format!("`--out` is the folder of the model, {}: choose another", path.display())));
+        return Err(Error::Input(format!("`--out` is the folder of the input model, {}: choose another", path.display())));
     }
     if settings.adapter()?.is_some() {
-        return Err(Error::Input("an adapter needs a trained model: give a HuggingFace directory as `--model`".into()));
+        return Err(Error::Input("an adapter needs a pretrained model: give a HuggingFace directory as `--model`".into()));
     }
     let found = architecture(settings, settings.vocab)?;
     let lowered = found.lower(1, 1, settings.dtype, None).map_err(|error| of_sizes(error, &found))?;
@@ -68,7 +68,7 @@ pub(super) fn takes(most: Option<usize>, seq: usize) -> Result<()> {
 pub(super) fn of_sizes(error: Error, architecture: &Architecture) -> Error {
     let own = architecture.program.files.first().is_some_and(|file| !file.path.starts_with("std/"));
     match error {
-        Error::Language(text) if !own => Error::Input(format!("{}; give other sizes with `--set`", first_line(&text))),
+        Error::Language(text) if !own => Error::Input(format!("{}; change the sizes with `--set`", first_line(&text))),
         other => other,
     }
 }
@@ -85,7 +85,7 @@ pub(super) fn texts(settings: &Settings, folder: &Path, watch: &mut dyn Observer
     // A file of an earlier start is kept if it is the same.
     if std::fs::read(&path).ok().as_deref() != Some(text.as_bytes()) {
         files::write(&path, text.as_bytes())?;
-        watch.note(&format!("wrote {:.1} MB of stories to {}", text.len() as f64 / 1e6, path.display()));
+        watch.note(&format!("wrote {:.1} MB of synthetic stories to {}", text.len() as f64 / 1e6, path.display()));
     }
     Ok(vec![(Texts::open(&path)?, 1.0)])
 }
@@ -124,12 +124,12 @@ pub(super) fn tokenizer(
                 return Err(Error::Stopped);
             }
             if sample.is_empty() {
-                return Err(Error::Input("the data is empty: give files with text in them".into()));
+                return Err(Error::Input("the data is empty: give files with text".into()));
             }
             let started = Instant::now();
             let found = Tokenizer::train(sample.iter().map(String::as_str), settings.vocab)?;
             let seconds = started.elapsed().as_secs_f64();
-            watch.note(&format!("trained a byte-pair tokenizer of {} ids in {seconds:.1} s", found.size()));
+            watch.note(&format!("trained a byte-pair tokenizer with {} tokens in {seconds:.1} s", found.size()));
             found
         }
     };

@@ -87,7 +87,7 @@ impl<'a> Stages<'a> {
             None => of.iter_mut().flatten().for_each(|layer| *layer = *layer * chunks / count),
         }
         if of[loss.outputs()[0].0 as usize] != Some(chunks - 1) {
-            return Err(refuse("the loss does not depend on the last layers: such a model can't be a pipeline"));
+            return Err(refuse("the loss does not depend on the last layers, so the model cannot be split into pipeline stages"));
         }
         // The last chunk that needs each value.
         let mut needed: Vec<Option<usize>> = vec![None; loss.num_values()];
@@ -108,7 +108,8 @@ impl<'a> Stages<'a> {
         }
         if let Some(v) = crossing.iter().flatten().find(|v| !loss.ty(**v).dtype.is_float()) {
             return Err(refuse(format!(
-                "layers give {} to later ones, which has no gradient: such a model can't be a pipeline",
+                "a layer passes {} to a later one without a gradient, so the model cannot be split into pipeline \
+                 stages",
                 loss.ty(*v)
             )));
         }
@@ -130,7 +131,7 @@ impl<'a> Stages<'a> {
                 continue;
             }
             if let Def::Node(n, _) = loss.def(v) {
-                debug_assert!(self.of[v.0 as usize].is_none_or(|own| own == c), "a value of another chunk");
+                debug_assert!(self.of[v.0 as usize].is_none_or(|own| own == c), "a value of another stage");
                 stack.extend(&loss.nodes()[n as usize].args);
             }
         }
@@ -155,14 +156,14 @@ impl<'a> Stages<'a> {
                 continue;
             }
             let args: Option<Vec<Value>> = node.args.iter().map(|a| map[a.0 as usize]).collect();
-            let Some(args) = args else { return Err(refuse("a part of the model is in no stage")) };
+            let Some(args) = args else { return Err(refuse("a part of the model belongs to no stage")) };
             let outs = b.graph.push(node.op.clone(), &args, node.loc.clone())?;
             for (v, out) in node.outs.iter().zip(outs) {
                 map[v.0 as usize].get_or_insert(out);
             }
         }
         let outs: Option<Vec<Value>> = wanted.iter().map(|v| map[v.0 as usize]).collect();
-        let Some(outs) = outs else { return Err(refuse("a part of the model is in no stage")) };
+        let Some(outs) = outs else { return Err(refuse("a part of the model belongs to no stage")) };
         Ok(Chunk { graph: b.finish(&outs), params, takes: given.len() })
     }
 
@@ -185,8 +186,8 @@ fn marked(loss: &Graph, of: &[Option<usize>], chunks: usize) -> Result<Option<Ve
     let Some(most) = marks.iter().map(|(stage, _)| stage + 1).max() else { return Ok(None) };
     if most != chunks {
         return Err(refuse(format!(
-            "the model has {most} stages by `@partition`, and the mesh {chunks}: give `--mesh pp={most}`, or chunks that make \
-             as many"
+            "`@partition` defines {most} stages, but the mesh has {chunks}: give `--mesh pp={most}`, or \
+             `--virtual-stages` with that total"
         )));
     }
     marks.sort();
@@ -260,7 +261,7 @@ mod tests {
             for chunks in 1..=layers {
                 if !marks.is_empty() && chunks != 3 {
                     let e = Stages::of(&graph, &of, chunks).err().unwrap().to_string();
-                    assert!(e.contains("3 stages by `@partition`") && e.contains("pp=3"), "{e}");
+                    assert!(e.contains("`@partition` defines 3 stages") && e.contains("pp=3"), "{e}");
                     continue;
                 }
                 let stages = Stages::of(&graph, &of, chunks).unwrap();

@@ -53,7 +53,7 @@ impl Texts {
             if paths.is_empty() {
                 return Err(Error::file(
                     path,
-                    "no .txt, .md, .jsonl or .parquet files in this folder, packed (.gz, .zst) or not",
+                    "no .txt, .md, .jsonl or .parquet files in this folder, compressed (.gz, .zst) or not",
                 ));
             }
         } else {
@@ -138,7 +138,7 @@ impl Texts {
                     let read = (&mut reader).take(LINE as u64 + 1).read_until(b'\n', &mut line);
                     match read.map_err(|e| Error::file(path, e))? {
                         0 => break,
-                        n if n > LINE => return Err(fault(format!("longer than {LINE} bytes: a line is one record"))),
+                        n if n > LINE => return Err(fault(format!("longer than {LINE} bytes: each line must be one record"))),
                         _ => sum.add(&line),
                     }
                     if line.trim_ascii().is_empty() {
@@ -222,7 +222,7 @@ fn plain(
             Err(e) if e.error_len().is_none() && n > 0 => e.valid_up_to(),
             Err(e) => {
                 let at = before + e.valid_up_to();
-                return Err(Error::file(path, format!("not UTF-8 text after {at} bytes: convert it first")));
+                return Err(Error::file(path, format!("not UTF-8 after {at} bytes: convert it to UTF-8")));
             }
         };
         text.push_str(&String::from_utf8_lossy(&rest[..valid]));
@@ -329,10 +329,10 @@ fn lines(path: &Path, file: impl Read, sum: &mut Sum, f: &mut impl FnMut(Part<'_
         }
         sum.add(&line);
         if n > LINE {
-            return Err(fault(format!("longer than {LINE} bytes: a line holds one document")));
+            return Err(fault(format!("longer than {LINE} bytes: each line must be one document")));
         }
         let text = std::str::from_utf8(&line)
-            .map_err(|e| fault(format!("not UTF-8 text after {} bytes: convert it first", e.valid_up_to())))?;
+            .map_err(|e| fault(format!("not UTF-8 after {} bytes: convert it to UTF-8", e.valid_up_to())))?;
         if text.trim().is_empty() {
             continue;
         }
@@ -410,7 +410,7 @@ fn collect(folder: &Path, seen: &mut BTreeSet<PathBuf>, depth: usize, paths: &mu
         return Ok(());
     }
     if depth == 0 {
-        return Err(Error::file(folder, format!("more than {DEEPEST} folders in one another")));
+        return Err(Error::file(folder, format!("folders are nested more than {DEEPEST} levels deep")));
     }
     let mut entries = Vec::new();
     for entry in std::fs::read_dir(folder).map_err(fault)? {

@@ -353,7 +353,7 @@ fn meshes_that_do_not_fit_are_refused_with_a_remedy() {
     for (mesh, said) in [
         ("dp=2", "give a multiple of 2"),
         ("pp=3", "2 layers cannot be split into 3 pipeline stages"),
-        ("zz=2", "it divides by dp, fsdp, tp, ep, sp, pp"),
+        ("zz=2", "use dp, fsdp, tp, ep, sp, pp"),
     ] {
         let parsed = Mesh::parse(mesh).unwrap();
         let e = local::spawn(&parsed, |comm| {

@@ -114,7 +114,7 @@ fn adapters_train_on_meshes_or_say_why_not() {
         got.iter().zip(&want).for_each(|(a, b)| close(*a, *b, mesh));
     }
     let e = adapted("pp=2", sizes).unwrap_err();
-    assert!(e.contains("leave out `pp`"), "{e}");
+    assert!(e.contains("remove `pp`"), "{e}");
 }
 
 /// In bf16, losses differ by what rounding of one dtype does; the same bits come each time.

@@ -39,7 +39,7 @@ pub fn write_rank(folder: &Path, step: usize, rank: usize, parts: &[Part]) -> Re
     tensor_file::write_if(&path, &tensors, texts, |written| match checked(written) {
         Ok(_) => Ok(()),
         Err(fault) => {
-            Err(Error::file(&path, format!("not as it was written when it was read back: {}", fault.error())))
+            Err(Error::file(&path, format!("the file differs from what was written when it is read back: {}", fault.error())))
         }
     })?;
     Ok(sum)
@@ -80,7 +80,7 @@ fn write_with(folder: &Path, saved: &Saved, tensors: &[NamedTensor], more: Json,
     tensor_file::write_if(&path, tensors, texts, |written| match checked(written) {
         Ok(_) => Ok(()),
         Err(fault) => {
-            Err(Error::file(&path, format!("not as it was written when it was read back: {}", fault.error())))
+            Err(Error::file(&path, format!("the file differs from what was written when it is read back: {}", fault.error())))
         }
     })?;
     prune(folder, &path, keep);

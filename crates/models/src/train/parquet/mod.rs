@@ -74,26 +74,26 @@ impl Parquet {
     pub(crate) fn open(path: &Path) -> Result<Parquet> {
         let file = files::open(path)?;
         let length = file.metadata().map_err(|e| Error::file(path, e))?.len();
-        let fault = |what: &str| Error::file(path, format!("not Parquet: {what}"));
+        let fault = |what: &str| Error::file(path, format!("not a valid Parquet file: {what}"));
         let mut tail = [0; 8];
         if length < 12 {
-            return Err(fault("too short"));
+            return Err(fault("the file is too short"));
         }
         files::read_at(&file, path, length - 8, &mut tail)?;
         if &tail[4..] != b"PAR1" {
-            return Err(fault(if &tail[4..] == b"PARE" { "encrypted" } else { "no mark at its end" }));
+            return Err(fault(if &tail[4..] == b"PARE" { "encrypted" } else { "the magic number at the end is missing" }));
         }
         let size = u64::from(u32::from_le_bytes([tail[0], tail[1], tail[2], tail[3]]));
         if size > FOOTER || size + 12 > length {
-            return Err(fault("a description longer than the file"));
+            return Err(fault("the metadata is longer than the file"));
         }
         let mut footer = files::room(path, size)?;
         footer.resize(size as usize, 0);
         files::read_at(&file, path, length - 8 - size, &mut footer)?;
-        let meta = Reader::new(&footer).structure().ok_or_else(|| fault("its description is damaged"))?;
-        let schema = meta.list(2).ok_or_else(|| fault("no schema"))?;
+        let meta = Reader::new(&footer).structure().ok_or_else(|| fault("the metadata is damaged"))?;
+        let schema = meta.list(2).ok_or_else(|| fault("the schema is missing"))?;
         let (mut at, mut leaves) = (0, 0);
-        let root = Node::read(schema, &mut at, &mut leaves, (0, 0), DEEPEST).ok_or_else(|| fault("its schema"))?;
+        let root = Node::read(schema, &mut at, &mut leaves, (0, 0), DEEPEST).ok_or_else(|| fault("the schema is damaged"))?;
         let mut groups = Vec::new();
         for group in meta.list(4).unwrap_or_default() {
             groups.push(Group::read(group, leaves).ok_or_else(|| fault("a row group is damaged"))?);
@@ -101,7 +101,7 @@ impl Parquet {
         for group in &groups {
             for chunk in &group.chunks {
                 if chunk.start.checked_add(chunk.bytes).is_none_or(|end| end as u64 > length) {
-                    return Err(fault("a column outside of the file"));
+                    return Err(fault("a column lies outside the file"));
                 }
             }
         }
@@ -120,7 +120,7 @@ impl Parquet {
             self.root.children.iter().filter(|n| wanted.is_empty() || wanted.contains(&&*n.name)).collect();
         if chosen.is_empty() {
             let names: Vec<&str> = self.root.children.iter().map(|node| &*node.name).collect();
-            return Err(self.fault(&wanted.join("`, `"), format!("not there; there are: {}", names.join(", "))));
+            return Err(self.fault(&wanted.join("`, `"), format!("not found; the columns are: {}", names.join(", "))));
         }
         let mut columns: Vec<Option<Column>> = Vec::new();
         columns.resize_with(group.chunks.len(), || None);
@@ -132,7 +132,7 @@ impl Parquet {
             let mut fields = Map::new();
             for node in &chosen {
                 let value = node.assemble(&mut columns);
-                let value = value.ok_or_else(|| self.fault(&node.name, "its levels don't fit together"))?;
+                let value = value.ok_or_else(|| self.fault(&node.name, "its repetition and definition levels do not match"))?;
                 fields.insert(node.name.clone(), value);
             }
             rows.push(Json::Object(fields));
@@ -166,11 +166,11 @@ impl Parquet {
         while column.levels.len() < chunk.values {
             let (head, after) = self.head(at, end)?;
             let number = |field: Option<&Field>, id: i16| {
-                field.and_then(|f| f.size(id)).ok_or_else(|| Fault::Page("a page's head is damaged".into()))
+                field.and_then(|f| f.size(id)).ok_or_else(|| Fault::Page("a page header is damaged".into()))
             };
             let (whole, packed) = (number(Some(&head), 2)?, number(Some(&head), 3)?);
             if whole > PAGE || after.checked_add(packed).is_none_or(|to| to > end) {
-                return Err(Fault::Page("a page longer than its column".into()));
+                return Err(Fault::Page("a page is longer than its column".into()));
             }
             let mut bytes = vec![0; packed];
             files::read_at(&self.file, &self.path, after as u64, &mut bytes).map_err(|e| Fault::File(e.into()))?;
@@ -191,7 +191,7 @@ impl Parquet {
                             return Ok(vec![0; count]);
                         }
                         let n = rest.first_chunk::<4>().map(|b| u32::from_le_bytes(*b) as usize);
-                        let n = n.filter(|n| *n + 4 <= rest.len()).ok_or_else(|| Fault::Page("its levels".into()))?;
+                        let n = n.filter(|n| *n + 4 <= rest.len()).ok_or_else(|| Fault::Page("its levels are damaged".into()))?;
                         let found = page::hybrid(&rest[4..4 + n], width(most), count)?;
                         rest = &rest[4 + n..];
                         Ok(found)
@@ -204,7 +204,7 @@ impl Parquet {
                     let (count, encoding) = (some(number(about, 1)?)?, number(about, 4)? as i64);
                     let (defs, reps) = (number(about, 5)?, number(about, 6)?);
                     if defs.checked_add(reps).is_none_or(|n| n > bytes.len() || n > whole) {
-                        return Err(Fault::Page("its levels".into()));
+                        return Err(Fault::Page("its levels are damaged".into()));
                     }
                     let is_packed = about.and_then(|a| a.number(7)) != Some(0);
                     let rest = &bytes[defs + reps..];
@@ -222,7 +222,7 @@ impl Parquet {
                 }
                 // Indices and what is yet to come.
                 Some(_) => {}
-                None => return Err(Fault::Page("a page of no kind".into())),
+                None => return Err(Fault::Page("a page without type".into())),
             }
         }
         Ok(column)
@@ -238,7 +238,7 @@ impl Parquet {
             let mut reader = Reader::new(&bytes);
             match reader.structure() {
                 Some(head) => return Ok((head, at + reader.at)),
-                None if n < size || size > MOST_HEAD => return Err(Fault::Page("a page's head is damaged".into())),
+                None if n < size || size > MOST_HEAD => return Err(Fault::Page("a page header is damaged".into())),
                 None => size *= 16,
             }
         }
@@ -260,7 +260,7 @@ impl From<String> for Fault {
 fn some(count: usize) -> std::result::Result<usize, Fault> {
     match count {
         1..=VALUES => Ok(count),
-        _ => Err(Fault::Page(format!("a page of {count} values"))),
+        _ => Err(Fault::Page(format!("a page with {count} values"))),
     }
 }
 
@@ -284,7 +284,7 @@ impl Column {
         let count = def.iter().filter(|d| **d == full).count();
         let values = page::values(bytes, encoding, kind, count, dictionary)?;
         if values.len() != count || count == 0 && def.is_empty() {
-            return Err(Fault::Page(format!("{} values where {count} are due", values.len())));
+            return Err(Fault::Page(format!("{} values, expected {count}", values.len())));
         }
         self.values.extend(values);
         self.levels.extend(rep.iter().copied().zip(def.iter().copied()));

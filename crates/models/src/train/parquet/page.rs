@@ -32,7 +32,7 @@ impl Item {
 type Found<T> = Result<T, String>;
 
 fn short() -> String {
-    "a page that ends too early".to_string()
+    "a page is truncated".to_string()
 }
 
 /// Bits of a number, lowest first.
@@ -58,7 +58,7 @@ pub(super) fn hybrid(bytes: &[u8], width: usize, count: usize) -> Found<Vec<u32>
     let mut out = Vec::with_capacity(count.min(1 << 20));
     let mut at = 0;
     if width > 32 {
-        return Err("numbers of more than 32 bits".into());
+        return Err("level values of more than 32 bits".into());
     }
     while out.len() < count {
         let head = varint(bytes, &mut at).ok_or_else(short)?;
@@ -68,7 +68,7 @@ pub(super) fn hybrid(bytes: &[u8], width: usize, count: usize) -> Found<Vec<u32>
             let value = n.iter().rev().fold(0u32, |all, b| all << 8 | u32::from(*b));
             let run = usize::try_from(head >> 1).unwrap_or(usize::MAX).min(count - out.len());
             if run == 0 {
-                return Err("a run of nothing".into());
+                return Err("an empty run".into());
             }
             out.resize(out.len() + run, value);
         } else {
@@ -82,7 +82,7 @@ pub(super) fn hybrid(bytes: &[u8], width: usize, count: usize) -> Found<Vec<u32>
                 out.push(bits.next(width).ok_or_else(short)? as u32);
             }
             if groups == 0 {
-                return Err("a run of nothing".into());
+                return Err("an empty run".into());
             }
         }
     }
@@ -114,7 +114,7 @@ fn deltas(bytes: &[u8]) -> Found<(Vec<i64>, usize)> {
     let (block, minis, count) = (head()?, head()?, head()?);
     let first = zigzag(bytes, &mut at).ok_or_else(short)?;
     if minis == 0 || block % minis != 0 || block / minis % 8 != 0 || block > 1 << 20 {
-        return Err("differences in blocks that can't be".into());
+        return Err("invalid block sizes in delta encoding".into());
     }
     let each = block / minis;
     let mut out = Vec::new();
@@ -131,7 +131,7 @@ fn deltas(bytes: &[u8]) -> Found<(Vec<i64>, usize)> {
                 break;
             }
             if width > 64 {
-                return Err("differences of more than 64 bits".into());
+                return Err("deltas of more than 64 bits".into());
             }
             let n = each / 8 * usize::from(width);
             let mut bits = Bits { bytes: bytes.get(at..at + n).ok_or_else(short)?, at: 0 };
@@ -157,13 +157,13 @@ pub(super) fn values(
     match encoding {
         0 => plain(bytes, kind, count),
         2 | 8 => {
-            let dictionary = dictionary.ok_or("a dictionary is missing")?;
+            let dictionary = dictionary.ok_or("the dictionary page is missing")?;
             if count == 0 {
                 return Ok(Vec::new());
             }
             let (width, rest) = bytes.split_first().ok_or_else(short)?;
             let indices = hybrid(rest, usize::from(*width), count)?;
-            let item = |i: u32| dictionary.get(i as usize).cloned().ok_or("a value outside of the dictionary");
+            let item = |i: u32| dictionary.get(i as usize).cloned().ok_or("a dictionary index is out of range");
             Ok(indices.into_iter().map(item).collect::<Result<_, _>>()?)
         }
         // True and false by runs, behind their length.
@@ -200,7 +200,7 @@ pub(super) fn values(
                 let (p, n) =
                     (usize::try_from(prefix).map_err(|_| short())?, usize::try_from(length).map_err(|_| short())?);
                 if p > last.len() {
-                    return Err("a beginning that was not there before".into());
+                    return Err("a prefix that is longer than the previous value".into());
                 }
                 last.truncate(p);
                 last.extend_from_slice(rest.get(at..at.saturating_add(n)).ok_or_else(short)?);
@@ -209,7 +209,7 @@ pub(super) fn values(
             }
             Ok(out)
         }
-        other => Err(format!("values in an encoding that is not read (number {other}): write the file anew")),
+        other => Err(format!("the encoding number {other} is not supported: write the file with another encoding")),
     }
 }
 
@@ -249,6 +249,6 @@ fn plain(bytes: &[u8], kind: Kind, count: usize) -> Found<Vec<Item>> {
             Ok(out)
         }
         7 if kind.length > 0 => fixed(kind.length, &|_| Json::Null),
-        other => Err(format!("values of an unknown type ({other})")),
+        other => Err(format!("values of the unknown type {other}")),
     }
 }

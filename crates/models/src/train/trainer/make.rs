@@ -42,7 +42,7 @@ impl Trainer {
             )));
         }
         if how.aim != Aim::Next && comm.as_ref().is_some_and(|comm| pipeline::axis(comm.mesh()).is_some()) {
-            return Err(Error::Input(format!("`{}` can't be trained as a pipeline: leave out `pp`", how.aim.kind())));
+            return Err(Error::Input(format!("`{}` does not support pipeline parallelism: remove `pp`", how.aim.kind())));
         }
         // Ranks that don't share tokens sort each their own.
         let how = &How { groups: comm.as_ref().map_or(1, |comm| groups(comm.mesh())), ..*how };
@@ -52,13 +52,13 @@ impl Trainer {
         let alone = comm.as_ref().is_none_or(|comm| comm.mesh().ranks() == 1);
         if !alone && !target.states.is_empty() {
             return Err(Error::Input(
-                "delayed scaling keeps its history in one process: leave out `--mesh`, or write `scaling_strategy: dynamic`"
+                "delayed scaling does not support several ranks: remove `--mesh`, or use `scaling_strategy: dynamic`"
                     .into(),
             ));
         }
         if !alone && how.eight_bits {
             return Err(Error::Input(
-                "moments in 8 bits are kept in one process: leave out `--mesh`, or `--optimizer-bits 8`".into(),
+                "8-bit optimizer states do not support several ranks: remove `--mesh` or `--optimizer-bits 8`".into(),
             ));
         }
         let heads = own_heads.len();
@@ -79,7 +79,7 @@ impl Trainer {
             None => None,
             Some(comm) if pipeline::axis(comm.mesh()).is_some() => {
                 if adapter.is_some() {
-                    return Err(Error::Input("an adapter can't be trained as a pipeline: leave out `pp`".into()));
+                    return Err(Error::Input("pipeline parallelism does not support adapters: remove `pp`".into()));
                 }
                 let paths: Vec<String> = model.params.iter().map(|param| param.path.clone()).collect();
                 let divided = pipeline::Divided::of(&target, &about(), &paths, comm, how.chunks.max(1))?;
@@ -114,7 +114,7 @@ impl Trainer {
             (None, None) => step::graph(&target, &adam, sizes.accumulate, sums, &moments)?,
         };
         let program = training::Trainer::compile(&graph, &layout, backend)?;
-        budget::fits("a step of training", needs(&program), "reduce `--micro-batch-size` or `--seq-len`")?;
+        budget::fits("a training step", needs(&program), "reduce `--micro-batch-size` or `--seq-len`")?;
         let all = model.params.iter().enumerate();
         let (masters, fixed): (Vec<_>, Vec<_>) = all.partition(|(_, param)| adapter.is_none() && param.trainable);
         let part = |at: usize, ty: &Type, whole: Buffer| -> Result<Buffer> {
@@ -168,7 +168,7 @@ impl Trainer {
             None => kept.extend(model.upload_some(&fixed, backend)?),
             Some(_) if packed => {
                 return Err(Error::Input(
-                    "weights of few bits can't be divided among ranks: train in one process".into(),
+                    "quantized weights cannot be sharded: train in one process".into(),
                 ));
             }
             Some(_) => {
