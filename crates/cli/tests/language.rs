@@ -166,7 +166,7 @@ fn factors_are_trained_and_merged_from_the_command_line() {
     let both = ["--out", &other, "--lora", "rank=2", "--ia3", "targets=k"];
     let both = loom(&[&train[..train.len() - 2], &both].concat());
     assert_eq!(both.status.code(), Some(2));
-    assert!(text(&both.stderr).contains("give one of them"), "{}", text(&both.stderr));
+    assert!(text(&both.stderr).contains("give only one of them"), "{}", text(&both.stderr));
     let _ = std::fs::remove_dir_all(&out);
 }
 
@@ -251,7 +251,7 @@ fn settings_are_checked_and_sizes_are_computed() {
     for (set, expected) in [
         (&["--set", "nosuch=3"][..], "has no parameter `nosuch`"),
         (&["--set", "head=3"], "did you mean `heads`?"),
-        (&["--set", "d=eight"], "must be a whole number"),
+        (&["--set", "d=eight"], "must be an integer"),
         (&["--set", "mode=medium"], "one of fast, slow"),
         (&["--set", "d=4", "--set", "d=8"], "given twice"),
         (&["--set", "N=-2"], "negative"),
@@ -378,7 +378,7 @@ fn imports_are_searched_and_unreadable_files_are_named() {
     let output = checked(root.join("project/models/uses.module").to_str().expect("a path"));
     assert_eq!(output.status.code(), Some(1));
     let said = text(&output.stderr);
-    assert!(said.contains("cannot be read") && said.contains("UTF-8") && !said.contains("nothing named"), "{said}");
+    assert!(said.contains("cannot be read") && said.contains("UTF-8") && !said.contains("was not found"), "{said}");
     let output = checked(root.join("project/models/bad.module").to_str().expect("a path"));
     assert!(text(&output.stderr).contains("UTF-8"), "{}", text(&output.stderr));
     write("project/models/empty.module", b"");

@@ -50,9 +50,9 @@ pub(crate) fn check(annotations: &[Annotation], place: Place, names: &dyn Names,
     for (a, b) in OPPOSITES {
         let find = |name: &str| annotations.iter().find(|annotation| annotation.name.name == name);
         if let (Some(first), Some(second)) = (find(a), find(b)) {
-            let message = format!("`@{a}` and `@{b}` cannot both hold");
-            let both = wrong(second.span, message, "one of the two").also(first.span, "the other");
-            found.push(both.hint("keep the one that is meant"));
+            let message = format!("`@{a}` and `@{b}` cannot be combined");
+            let both = wrong(second.span, message, "first one").also(first.span, "second one");
+            found.push(both.hint("remove one of them"));
         }
     }
 }
@@ -68,11 +68,11 @@ fn check_one(annotation: &Annotation, place: Place, names: &dyn Names, found: &m
         return found.push(unknown);
     };
     if !row.places.contains(&place) {
-        let mut misplaced = wrong(annotation.span, format!("`@{name}` cannot stand on {}", place.words()), "misplaced");
+        let mut misplaced = wrong(annotation.span, format!("`@{name}` is not allowed on {}", place.words()), "misplaced");
         if row.places.contains(&Place::Output) && matches!(place, Place::Step | Place::Item) {
             misplaced = misplaced.hint(match place {
-                Place::Step => "end the statement here, and put it behind the destination",
-                _ => "put it behind the closing parenthesis",
+                Place::Step => "end the statement here and put the annotation after the destination",
+                _ => "put it after the closing parenthesis",
             });
         }
         return found.push(misplaced);
@@ -152,7 +152,7 @@ fn check_value(name: &str, key: &str, kind: Kind, value: &Expr, names: &dyn Name
         _ => None,
     };
     let unknown = |known: &[&'static str]| {
-        let message = format!("`@{name}` does not know this value");
+        let message = format!("invalid value for `@{name}`");
         let finding = wrong(value.span, message, format!("expected one of {}", known.join(", ")));
         match word.and_then(|word| closest(word, known.iter().copied())) {
             Some(close) => finding.hint(format!("did you mean `{close}`?")),
@@ -164,10 +164,10 @@ fn check_value(name: &str, key: &str, kind: Kind, value: &Expr, names: &dyn Name
         Kind::Dtype if !word.is_some_and(table::is_dtype) => found.push(unknown(crate::ast::DTYPE_NAMES)),
         Kind::Word(_) | Kind::Dtype => {}
         Kind::Label if word.is_none() && inner.as_path().is_none() => {
-            found.push(wrong(value.span, format!("`{key}` is a name"), "expected a name, or words in quotes"));
+            found.push(wrong(value.span, format!("`{key}` must be a name"), "expected a name or a quoted string"));
         }
         Kind::Text if !matches!(inner.kind, ExprKind::Str(_)) => {
-            found.push(wrong(value.span, format!("`{key}` is for people"), "expected words in quotes"));
+            found.push(wrong(value.span, format!("`{key}` must be a string"), "expected a quoted string"));
         }
         Kind::Label | Kind::Text => {}
         Kind::Names => {
@@ -177,7 +177,7 @@ fn check_value(name: &str, key: &str, kind: Kind, value: &Expr, names: &dyn Name
             };
             let plain = |item: &&Expr| matches!(item.peel().kind, ExprKind::Name(_) | ExprKind::Str(_));
             if let Some(other) = items.iter().find(|item| !plain(item)) {
-                found.push(wrong(other.span, format!("`{key}` is a list of names"), "this is none"));
+                found.push(wrong(other.span, format!("`{key}` must be a list of names"), "this is not a list of names"));
             }
         }
         Kind::Condition => condition(value, names, found),
@@ -188,7 +188,7 @@ fn check_value(name: &str, key: &str, kind: Kind, value: &Expr, names: &dyn Name
             };
             let size = |item: &Expr| eval(item, names).is_ok_and(|v| v.as_int().is_none_or(|n| n > 0));
             if sizes.len() != 2 || !sizes.iter().all(size) {
-                found.push(wrong(value.span, format!("`{key}` is two sizes"), "expected something like `(32, 32)`"));
+                found.push(wrong(value.span, format!("`{key}` must be a pair of sizes"), "expected something like `(32, 32)`"));
             }
         }
         Kind::Int(_) | Kind::Number(..) | Kind::Finite | Kind::Share | Kind::Flag => {
@@ -224,10 +224,10 @@ fn number(key: &str, kind: Kind, value: &Expr, names: &dyn Names, found: &mut Ve
     };
     let (fits, expected) = match kind {
         Kind::Flag => (matches!(constant, Value::Bool(_)), "true or false".to_string()),
-        Kind::Int(i64::MIN) => (matches!(constant, Value::Int(_)), "a whole number".to_string()),
+        Kind::Int(i64::MIN) => (matches!(constant, Value::Int(_)), "an integer".to_string()),
         Kind::Int(least) => {
             let fits = matches!(constant, Value::Int(_)) && constant.as_int().is_none_or(|n| n >= least);
-            (fits, format!("a whole number of at least {least}"))
+            (fits, format!("an integer of at least {least}"))
         }
         Kind::Number(least, above) => {
             let enough = |x: f64| x.is_finite() && if above { x > least } else { x >= least };
@@ -240,7 +240,7 @@ fn number(key: &str, kind: Kind, value: &Expr, names: &dyn Names, found: &mut Ve
         Kind::Share => {
             let fits =
                 matches!(constant, Value::Int(_) | Value::Float(_)) && real.is_none_or(|x| (0.0..1.0).contains(&x));
-            (fits, "a share from 0 to below 1".to_string())
+            (fits, "a number of at least 0 and less than 1".to_string())
         }
         _ => {
             let fits = matches!(constant, Value::Int(_) | Value::Float(_)) && real.is_none_or(f64::is_finite);
@@ -263,7 +263,7 @@ fn condition(value: &Expr, names: &dyn Names, found: &mut Vec<Diagnostic>) {
             ExprKind::Call(callee, args) => {
                 let name = callee.as_name().unwrap_or("this");
                 if !QUESTIONS.contains(&name) && !crate::consteval::INTRINSICS.contains(&name) {
-                    return Some((name, "no question"));
+                    return Some((name, "no condition function"));
                 }
                 args.iter().find_map(|arg| unknown(&arg.value, names))
             }
@@ -287,11 +287,11 @@ fn condition(value: &Expr, names: &dyn Names, found: &mut Vec<Diagnostic>) {
     if let Some((name, what)) = unknown(expr, names) {
         let span = if std::ptr::eq(expr, value) { find_name(value, name).unwrap_or(value.span) } else { value.span };
         let mut finding = Diagnostic::new(Code::E002, span, format!("{what} named `{name}`")).label("not known here");
-        if what == "no question" {
+        if what == "no condition function" {
             let close = closest(name, QUESTIONS.iter().copied());
             finding = finding.hint(match close {
                 Some(close) => format!("did you mean `{close}`?"),
-                None => format!("conditions may ask {}", QUESTIONS.join(", ")),
+                None => format!("conditions support {}", QUESTIONS.join(", ")),
             });
         }
         found.push(finding);
@@ -352,17 +352,17 @@ fn together(annotation: &Annotation, args: &[Arg], place: Place, names: &dyn Nam
     match name {
         "memory" => match word("mode") {
             Some("offload" | "stream") => found.push(
-                unused(annotation.span, "there is one memory", "stays where it is")
+                unused(annotation.span, "the device has one memory", "stays where it is")
                     .hint("the tensor is kept in memory, as with `@memory(pin)`"),
             ),
             Some(mode @ ("recompute" | "temporary")) if place == Place::Parameter => found.push(
-                wrong(annotation.span, format!("a parameter cannot be `{mode}`"), "nothing computes it")
+                wrong(annotation.span, format!("a parameter cannot be `{mode}`"), "a parameter is not computed")
                     .hint("parameters are kept: `@memory(pin)`"),
             ),
             _ => stray(&["priority", "prefetch", "async"], "only `offload` and `stream` have it", found),
         },
         "checkpoint" if word("granularity") == Some("none") => {
-            stray(&["preserve"], "without a checkpoint, everything is kept", found);
+            stray(&["preserve"], "without a checkpoint, all tensors are saved", found);
         }
         "adapter" => match word("type") {
             Some(kind @ ("prefix" | "prompt" | "adapter")) => found.push(later(
@@ -373,7 +373,7 @@ fn together(annotation: &Annotation, args: &[Arg], place: Place, names: &dyn Nam
             )),
             Some("ia3") => {
                 let others = ["rank", "alpha", "dropout", "length", "hidden_dim", "bottleneck_dim", "activation"];
-                stray(&others, "`ia3` takes `targets` alone", found);
+                stray(&others, "`ia3` takes only `targets`", found);
             }
             _ => stray(&["length", "hidden_dim", "bottleneck_dim", "activation"], "`lora` does not have it", found),
         },
@@ -383,22 +383,22 @@ fn together(annotation: &Annotation, args: &[Arg], place: Place, names: &dyn Nam
                     condition.span,
                     "a condition on a probe of gradients is not supported yet",
                     "gradients are not known in the forward graph",
-                    "leave it out",
+                    "remove it",
                 ));
             }
         }
         "gradient" => {
             if args.is_empty() {
-                let nothing = wrong(annotation.span, "`@gradient` says nothing", "neither mode, scale nor clip");
+                let nothing = wrong(annotation.span, "`@gradient` has no arguments", "neither mode, scale nor clip");
                 found.push(nothing.hint("write `@gradient(skip)`, `@gradient(scale=0.5)` or `@gradient(clip=1.0)`"));
             }
             match word("mode") {
-                Some("skip") => stray(&["scale", "clip"], "nothing is left of a skipped gradient", found),
+                Some("skip") => stray(&["scale", "clip"], "a skipped gradient has no further options", found),
                 Some("checkpoint") => found.push(later(
                     annotation.span,
                     "`@gradient(checkpoint)` is not supported yet",
                     "gradients are not kept",
-                    "use `@checkpoint` for what backward computes again",
+                    "use `@checkpoint` for recomputation in backward",
                 )),
                 _ => {}
             }
@@ -406,11 +406,11 @@ fn together(annotation: &Annotation, args: &[Arg], place: Place, names: &dyn Nam
         "kernel" if flag("fallback") == Some(false) => found.push(later(
             annotation.span,
             "kernels cannot be chosen by name yet",
-            "`fallback=false` asks for this one alone",
-            "leave out `fallback=false`: the compiler makes its kernels",
+            "`fallback=false` requires this kernel",
+            "remove `fallback=false`: the compiler generates the kernels",
         )),
         "kernel" => found.push(
-            unused(annotation.span, "`@kernel` has no effect yet", "the compiler makes its kernels")
+            unused(annotation.span, "`@kernel` has no effect yet", "the compiler generates its own kernels")
                 .hint("remove the annotation, or look at `loom explain`"),
         ),
         "profile" => {
@@ -418,8 +418,8 @@ fn together(annotation: &Annotation, args: &[Arg], place: Place, names: &dyn Nam
                 if flag(key) == Some(true) {
                     let at = get(key).map_or(annotation.span, |value| value.span);
                     found.push(
-                        unused(at, format!("`{key}` has no effect yet"), "steps are timed by the clock")
-                            .hint("leave it out, or write `false`"),
+                        unused(at, format!("`{key}` has no effect yet"), "steps are timed with the wall clock")
+                            .hint("remove it, or write `false`"),
                     );
                 }
             }
@@ -436,16 +436,16 @@ fn together(annotation: &Annotation, args: &[Arg], place: Place, names: &dyn Nam
                         unused(
                             value.span,
                             format!("`{key}` has no effect here"),
-                            "the mesh of a run says how many there are",
+                            "the number is given by the mesh of the run",
                         )
-                        .hint("leave it out, and give the mesh: loom train --mesh tp=2"),
+                        .hint("remove it and give the mesh: loom train --mesh tp=2"),
                     );
                 }
             }
         }
         "partition" if place != Place::Output => found.push(
-            unused(annotation.span, "`@partition` has no effect here", "results are in stages, not what leads to them")
-                .hint("write it behind the result: `x -> blocks[0:4]() -> y @partition(0)`"),
+            unused(annotation.span, "`@partition` has no effect here", "stages are assigned to results, not to operations")
+                .hint("write it after the result: `x -> blocks[0:4]() -> y @partition(0)`"),
         ),
         "partition" => {
             for key in ["micro_batch", "recompute"] {
@@ -454,9 +454,10 @@ fn together(annotation: &Annotation, args: &[Arg], place: Place, names: &dyn Nam
                         unused(
                             value.span,
                             format!("`{key}` has no effect"),
-                            "stages run one micro-batch after another, and compute again what backward needs",
+                            "stages run one micro-batch after another and recompute activations in backward",
                         )
-                        .hint("leave it out, and give micro-batches: loom train --mesh pp=2 --gradient-accumulation-steps 8"),
+                        .hint("remove it and set the number of micro-batches: loom train --mesh pp=2 \
+                             --gradient-accumulation-steps 8"),
                     );
                 }
             }
@@ -472,21 +473,21 @@ fn together(annotation: &Annotation, args: &[Arg], place: Place, names: &dyn Nam
             }
             if get("bucket_size").is_none() && flag("async") != Some(false) {
                 found.push(
-                    unused(annotation.span, "gradients are summed anyway", "neither `bucket_size` nor `async=false`")
-                        .hint("remove it, or say how much goes together: `bucket_size=25_000_000`"),
+                    unused(annotation.span, "gradients are summed by default", "neither `bucket_size` nor `async=false`")
+                        .hint("remove it, or give the bucket size: `bucket_size=25_000_000`"),
                 );
             }
         }
         "comm" if matches!(place, Place::Output | Place::Item | Place::Step) => {
-            stray(&["bucket_size"], "gradients alone go in buckets: write it in a backward graph", found);
+            stray(&["bucket_size"], "only gradients are bucketed: write it in a backward graph", found);
             if word("group") == Some("pp") {
                 let at = get("group").map_or(annotation.span, |value| value.span);
-                let stages = wrong(at, "stages of a pipeline share no tensor", "not a group that talks here");
-                return found.push(stages.hint("leave it out: stages tell each other what `@partition` says"));
+                let stages = wrong(at, "pipeline stages share no tensors", "this group does not communicate here");
+                return found.push(stages.hint("remove it: stages communicate as `@partition` specifies"));
             }
             if matches!(word("op"), Some("send" | "recv")) {
                 found.push(
-                    unused(annotation.span, "stages send by themselves", "what goes where follows from `@partition`")
+                    unused(annotation.span, "stages communicate automatically", "the transfers follow from `@partition`")
                         .hint("remove it, and mark the stages: `-> x @partition(0)`"),
                 );
             }
@@ -495,9 +496,9 @@ fn together(annotation: &Annotation, args: &[Arg], place: Place, names: &dyn Nam
             unused(
                 annotation.span,
                 format!("`@{name}` has no effect here"),
-                "how ranks talk follows from `@shard` of parameters and from the mesh",
+                "communication follows from `@shard` of the parameters and from the mesh",
             )
-            .hint("remove it; `loom compile --mesh tp=2 --emit graph` shows the collectives that are put in"),
+            .hint("remove it; `loom compile --mesh tp=2 --emit graph` shows the inserted collectives"),
         ),
         "scaling" => {
             let strategy = word("strategy");
@@ -514,25 +515,25 @@ fn together(annotation: &Annotation, args: &[Arg], place: Place, names: &dyn Nam
         match place {
             Place::Parameter => {
                 let others = ["policy", "compute", "accumulate", "output"];
-                stray(&others, "a parameter has a `storage` alone", found);
+                stray(&others, "a parameter supports only `storage`", found);
             }
-            _ => stray(&["storage"], "only parameters are stored", found),
+            _ => stray(&["storage"], "`storage` is only allowed on parameters", found),
         }
         if let Some(policy) = get("policy") {
             for key in ["compute", "output"] {
                 if let Some(value) = get(key) {
-                    let both = wrong(value.span, format!("`policy` decides `{key}` already"), "one of the two");
-                    found.push(both.also(policy.span, "the other"));
+                    let both = wrong(value.span, format!("`policy` decides `{key}` already"), "first one");
+                    found.push(both.also(policy.span, "second one"));
                 }
             }
         }
         if let Some(sum) = get("accumulate").filter(|_| word("accumulate") != Some("fp32")) {
-            found.push(later(sum.span, "sums are taken in fp32", "another format is not supported yet", "write fp32"));
+            found.push(later(sum.span, "sums are accumulated in fp32", "another format is not supported yet", "write fp32"));
         }
         if args.is_empty() {
             found.push(wrong(
                 annotation.span,
-                "`@precision` says nothing",
+                "`@precision` has no arguments",
                 "expected `compute=`, `output=` or `policy=`",
             ));
         }
@@ -574,7 +575,7 @@ pub(super) fn check_fuse(flow: &Flow, performed: &std::collections::BTreeSet<Str
                     found.push(no_fusion(arg.value.span, name, "fusion pattern", known));
                 } else if let Some(lacking) = missing(name, performed) {
                     found.push(
-                        Diagnostic::new(Code::E013, arg.value.span, format!("the statement is no `{name}`"))
+                        Diagnostic::new(Code::E013, arg.value.span, format!("the statement is not a `{name}`"))
                             .label(format!("it has no {lacking}"))
                             .also(flow.span, "this statement"),
                     );
@@ -677,7 +678,7 @@ pub(super) fn check_alias(flow: &Flow, found: &mut Vec<Diagnostic>) {
     const VIEWS: &[&str] = &["view", "reshape", "transpose", "permute", "split", "contiguous", "fork"];
     if let (Some(apart), true) = (flow.annotations.iter().find(|a| a.name.name == "noalias"), flow.steps.is_empty()) {
         found.push(
-            wrong(apart.span, "`@noalias` on another name for the same tensor", "nothing makes a new one")
+            wrong(apart.span, "`@noalias` on another name for the same tensor", "no copy is made")
                 .hint("write `x -> copy() -> y @noalias`"),
         );
     }
@@ -710,7 +711,7 @@ pub(super) fn check_topology(topology: &Recipe, found: &mut Vec<Diagnostic>) {
             found.push(unknown);
         } else if !matches!(value.peel().kind, ExprKind::Int(n) if n > 0) {
             let message = format!("`{}` is a number of devices", key.name);
-            found.push(Diagnostic::new(Code::E003, value.span, message).label("expected a number above 0"));
+            found.push(Diagnostic::new(Code::E003, value.span, message).label("expected a positive number"));
         }
     }
 }
@@ -766,7 +767,7 @@ pub(super) fn check_stages(flow: &Flow, found: &mut Vec<Diagnostic>) {
                 Diagnostic::new(Code::E025, checkpoint.span, "checkpoint spans pipeline stages")
                     .label(format!("the checkpointed statement is in {whole}"))
                     .also(span, format!("this operation is in stage {number}"))
-                    .hint("write one checkpointed statement per stage, with `@partition` behind its destination"),
+                    .hint("write one checkpointed statement per stage, with `@partition` after its destination"),
             );
         }
     }

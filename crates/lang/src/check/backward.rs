@@ -134,7 +134,7 @@ fn compare(
                 Diagnostic::new(Code::E020, at, format!("`{name}` cannot accumulate into {want}"))
                     .label(format!("this is {have}"))
                     .also(declared, format!("`{base}` is {want}"))
-                    .hint(format!("cast it: `@dtype({want})` behind the destination")),
+                    .hint(format!("cast it: `@dtype({want})` after the destination")),
             );
         }
     }
@@ -202,7 +202,7 @@ fn unused_saves(checker: &mut GraphChecker<'_>, view: &ModuleView<'_>) {
             checker.diagnostics.push(
                 Diagnostic::new(Code::W004, item.span, format!("`{}` is saved but never used", item.pattern))
                     .label(format!("the backward graph has no `saved.{}`", item.pattern))
-                    .hint("take it off the list to save memory"),
+                    .hint("remove it from the list to save memory"),
             );
         }
     }

@@ -164,7 +164,7 @@ impl GraphChecker<'_> {
             }
             Target::Bodiless(item) => {
                 let name = call.callee.path.to_string();
-                let mut found = Diagnostic::new(Code::E014, call.callee.span, format!("nothing computes `{name}`"))
+                let mut found = Diagnostic::new(Code::E014, call.callee.span, format!("`{name}` has no implementation"))
                     .label("declared without a graph, and no primitive has its name")
                     .hint("give its `forward:` a `graph:`");
                 if let Some(decl) = self.program.decl(item) {
@@ -288,10 +288,10 @@ impl GraphChecker<'_> {
                         Diagnostic::new(
                             Code::E015,
                             operand.span,
-                            format!("`{}` does not become {want} without a word", operand.text),
+                            format!("`{}` is not converted to {want} implicitly", operand.text),
                         )
                         .label(format!("this is {have}, and `{}` is declared as {want}", slot.name))
-                        .hint("`quantize` it, or write `@scaling(per_tensor)` behind the input's declaration"),
+                        .hint("`quantize` it, or write `@scaling(per_tensor)` after the input's declaration"),
                     );
                     continue;
                 }
@@ -302,7 +302,7 @@ impl GraphChecker<'_> {
                         format!("`{}` is rounded from {have} to {want}", operand.text),
                     )
                     .label(format!("`{}` is declared as {want}", slot.name))
-                    .hint(format!("write `@dtype({want})` where it is computed to say that this is meant")),
+                    .hint(format!("write `@dtype({want})` where it is computed to make this explicit")),
                 );
             }
         }
@@ -331,6 +331,6 @@ impl GraphChecker<'_> {
     pub(super) fn too_many(&mut self, call: &Call, span: Span) {
         let name = call.callee.path.to_string();
         self.diagnostics
-            .push(Diagnostic::new(Code::E003, span, format!("`{name}` takes fewer arguments")).label("one too many"));
+            .push(Diagnostic::new(Code::E003, span, format!("`{name}` takes fewer arguments")).label("unexpected argument"));
     }
 }

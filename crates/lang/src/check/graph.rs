@@ -122,7 +122,7 @@ impl<'a> GraphChecker<'a> {
         self.elided = true;
         self.diagnostics.push(
             Diagnostic::new(Code::L001, span, format!("{what} left out with `...`"))
-                .label("nothing can be compiled from this")
+                .label("this cannot be compiled")
                 .hint("write it out"),
         );
     }
@@ -250,7 +250,7 @@ impl<'a> GraphChecker<'a> {
             .label("cannot run before the others")
             .note(format!("each needs the next: {}", shown.join(" <- ")));
         for flow in visited[start..].iter().filter(|flow| **flow != at) {
-            found = found.also(blocked[*flow].0.span, "part of the circle");
+            found = found.also(blocked[*flow].0.span, "part of the cycle");
         }
         self.diagnostics.push(found);
     }
@@ -295,7 +295,7 @@ impl<'a> GraphChecker<'a> {
             if let (None, Some(note)) = (&item.name, item.annotations.first()) {
                 found.push(
                     Diagnostic::new(Code::E008, note.span, format!("`@{}` on a result without a name", note.name.name))
-                        .label("`_` is thrown away")
+                        .label("`_` is discarded")
                         .hint("give the result a name"),
                 );
             }
@@ -305,7 +305,7 @@ impl<'a> GraphChecker<'a> {
         {
             found.push(
                 Diagnostic::new(Code::E008, note.span, format!("`@{}` on results without names", note.name.name))
-                    .label("`_` is thrown away")
+                    .label("`_` is discarded")
                     .hint("give one of the results a name"),
             );
         }
@@ -388,7 +388,7 @@ impl<'a> GraphChecker<'a> {
                     }
                     match &operand.ty.shape {
                         Some(shape) if !shape.equal(&stated) => self.diagnostics.push(
-                            Diagnostic::new(Code::E004, step.span, "shape is not as stated")
+                            Diagnostic::new(Code::E004, step.span, "the shape differs from the stated one")
                                 .label(format!("the tensor here is {shape}")),
                         ),
                         _ => operand.ty.shape = Some(stated),
@@ -427,7 +427,7 @@ impl<'a> GraphChecker<'a> {
                     again = if gradient {
                         again.hint("add `accumulate=true` to sum contributions to a gradient")
                     } else {
-                        again.hint("give the new tensor a name of its own")
+                        again.hint("give the new tensor a different name")
                     };
                     self.diagnostics.push(again);
                 }

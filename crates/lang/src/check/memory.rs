@@ -103,7 +103,7 @@ fn derived_needs(checker: &mut GraphChecker<'_>, saved: &BTreeSet<String>, recom
                 found.push(
                     Diagnostic::new(Code::W003, defined.span, format!("the derived backward needs `{operand}`"))
                         .label(format!("`{name}` needs it, and it is not saved"))
-                        .hint(format!("add `{operand}` to the save list, or to the recompute list to choose so")),
+                        .hint(format!("add `{operand}` to the save list or to the recompute list")),
                 );
             }
         }

@@ -96,10 +96,10 @@ pub fn check(program: &Program) -> Report {
                         Diagnostic::new(
                             Code::L001,
                             view.decl.name.span,
-                            "a written backward of a primitive with a graph",
+                            "a backward section for a primitive with a graph",
                         )
                         .label("its backward is derived from the graph")
-                        .hint("leave out `backward:`, or declare a `module`"),
+                        .hint("remove `backward:`, or declare a `module`"),
                     );
                 }
             }

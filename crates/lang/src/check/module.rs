@@ -152,7 +152,7 @@ impl GraphChecker<'_> {
                         let span = at.map_or(condition.span, |(span, _)| span);
                         let shown = self.program.sources.slice(condition.span).to_string();
                         let mut violated = Diagnostic::new(Code::E027, span, constraint.message.value.clone())
-                            .label(format!("makes `{shown}` false"));
+                            .label(format!("violates `{shown}`"));
                         if at.is_some() {
                             violated = violated.also(condition.span, "the constraint");
                         }
@@ -248,15 +248,15 @@ impl GraphChecker<'_> {
             let name = note.name.name.as_str();
             if let TypeKind::TiedTo(path) = &ty.kind {
                 self.diagnostics.push(
-                    Diagnostic::new(Code::E008, note.span, format!("`@{name}` on a parameter that is another one"))
-                        .label("it is tied")
+                    Diagnostic::new(Code::E008, note.span, format!("`@{name}` on a tied parameter"))
+                        .label("the parameter is tied")
                         .hint(format!("put it on `{path}`")),
                 );
             } else if name == "gradient" && matches!(entry, Entry::Instance(_) | Entry::Instances(..)) {
                 self.diagnostics.push(
-                    Diagnostic::new(Code::E008, note.span, "`@gradient` cannot stand on a module")
-                        .label("it is about one tensor")
-                        .hint("`@frozen` holds for all parameters inside"),
+                    Diagnostic::new(Code::E008, note.span, "`@gradient` is not allowed on a module")
+                        .label("it applies to one tensor")
+                        .hint("`@frozen` applies to all parameters of the module"),
                 );
             }
         }
@@ -272,9 +272,9 @@ impl GraphChecker<'_> {
             && matches!(ty.kind, TypeKind::Tensor { .. } | TypeKind::Optional(_))
         {
             self.diagnostics.push(
-                Diagnostic::new(Code::E008, note.span, "`@scaling` of what is not quantised")
-                    .label("no format of few bits stands beside it")
-                    .hint("write `@dtype(fp8_e4m3) @scaling(...)`, or leave it out"),
+                Diagnostic::new(Code::E008, note.span, "`@scaling` of a tensor that is not quantized")
+                    .label("no low-precision dtype is given with it")
+                    .hint("write `@dtype(fp8_e4m3) @scaling(...)`, or remove it"),
             );
         }
         // Those of few bits have scales.
@@ -288,8 +288,8 @@ impl GraphChecker<'_> {
                     at.map_or(ty.span, |note| note.span),
                     format!("a weight cannot be stored as {format}"),
                 )
-                .label("fractions would be lost: it has no scale")
-                .hint("use bf16, fp16, fp32, or a format of few bits"),
+                .label("fractions would be lost, because it has no scale")
+                .hint("use bf16, fp16, fp32, or a low-precision format"),
             );
         }
     }
@@ -324,9 +324,9 @@ impl GraphChecker<'_> {
         } else if entry.annotations.is_empty() {
             refuse(
                 entry.span,
-                "nothing is said about this parameter",
+                "the entry has no annotation",
                 "no annotation",
-                "write `path: [...] @frozen`, or take it out",
+                "write `path: [...] @frozen`, or remove the entry",
             );
         }
         let names = entry.path.parts.iter().filter_map(|part| match part {
@@ -390,7 +390,7 @@ impl GraphChecker<'_> {
                     let finding = Diagnostic::new(Code::L008, written.span, format!("an array of {count} modules"));
                     self.diagnostics.push(match count < 0 {
                         true => Diagnostic::new(Code::E003, written.span, format!("an array of {count} modules"))
-                            .label("a length cannot be negative"),
+                            .label("the length must not be negative"),
                         false => finding
                             .label(format!("at most {} modules are lowered", crate::lower::MAX_MODULES))
                             .hint("make the array smaller"),
@@ -504,7 +504,7 @@ impl GraphChecker<'_> {
                 Diagnostic::new(code, made, format!("`{name}` is rounded from {have} to {want}"))
                     .label(format!("computed in {have}"))
                     .also(at, format!("declared as {want}"))
-                    .hint(format!("write `@dtype({want})` behind the destination to say that this is meant")),
+                    .hint(format!("write `@dtype({want})` after the destination to make this explicit")),
             );
         }
     }

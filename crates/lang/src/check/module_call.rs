@@ -20,7 +20,7 @@ impl GraphChecker<'_> {
         if view.decl.kind == DeclKind::AbstractModule {
             self.diagnostics.push(
                 Diagnostic::new(Code::L007, span, format!("`{}` is abstract", view.decl.name.name))
-                    .label("has no graph to run")
+                    .label("it has no graph to run")
                     .also(view.decl.name.span, "declared here")
                     .hint("use a module that extends it"),
             );
@@ -64,7 +64,7 @@ impl GraphChecker<'_> {
                                 arg.value.span,
                                 format!("`{}` takes {} parameters", view.decl.name.name, header.len()),
                             )
-                            .label("one too many"),
+                            .label("unexpected argument"),
                         );
                         break;
                     }
@@ -97,7 +97,7 @@ impl GraphChecker<'_> {
                 }
                 None => self.diagnostics.push(
                     Diagnostic::new(Code::E012, span, format!("`{}` needs `{}`", view.decl.name.name, name.name))
-                        .label("not given, and it has no default")
+                        .label("missing, and it has no default")
                         .also(name.span, "declared here"),
                 ),
             }
@@ -253,7 +253,7 @@ impl GraphChecker<'_> {
                 None if is_instance => {}
                 None => self.diagnostics.push(
                     Diagnostic::new(Code::E012, call.span, format!("`{}` needs `{}`", view.decl.name.name, name.name))
-                        .label("not given, and no tensor decides it")
+                        .label("missing, and no tensor determines it")
                         .also(name.span, "declared here"),
                 ),
             }
@@ -279,7 +279,7 @@ impl GraphChecker<'_> {
     ) -> Result<Option<Vec<TensorType>>, Undecided> {
         let Some(first) = args.first() else {
             self.diagnostics.push(
-                Diagnostic::new(Code::E012, call.span, "`StackedBlocks` needs the blocks")
+                Diagnostic::new(Code::E012, call.span, "`StackedBlocks` needs an array of blocks")
                     .label("expected `StackedBlocks(blocks, n)`"),
             );
             return Ok(None);
@@ -305,7 +305,7 @@ impl GraphChecker<'_> {
                     && !a.equal(b)
                 {
                     self.diagnostics.push(
-                        Diagnostic::new(Code::E004, call.span, "a block's results must fit its inputs to be stacked")
+                        Diagnostic::new(Code::E004, call.span, "the results of a stacked block must match its inputs")
                             .label(format!("result {} is {b}, input `{}` is {a}", index + 1, input.text)),
                     );
                 }

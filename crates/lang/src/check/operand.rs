@@ -39,8 +39,8 @@ impl GraphChecker<'_> {
             Some(Entry::Absent) => {
                 self.diagnostics.push(
                     Diagnostic::new(Code::E003, path.span(), format!("`{path}` may be None here"))
-                        .label("its condition does not hold in this branch")
-                        .hint("use it under the same condition that its declaration has"),
+                        .label("its condition is not known to be true in this branch")
+                        .hint("use it under the condition of its declaration"),
                 );
                 TensorType::default()
             }

@@ -15,9 +15,9 @@ pub(super) fn check(program: &Program, view: &ModuleView<'_>, found: &mut Vec<Di
     names.extend(way.iter().rev().map(name));
     found.push(
         Diagnostic::new(Code::E007, span, format!("`{}` contains itself", view.decl.name.name))
-            .label("leads back to it")
+            .label("this leads back to it")
             .note(names.join(" contains "))
-            .hint("put it under an `if` that ends it, or take it out"),
+            .hint("put it under an `if` that ends the recursion, or remove it"),
     );
 }
 

@@ -59,7 +59,7 @@ impl Lowerer<'_> {
         let plain = name == "int8" && find(notes, "scaling").is_none();
         if let Some(few) = Few::named(&name).filter(|_| !plain) {
             let how = self.rounding(few, notes, &Known(frame), span)?;
-            self.emulates(span, &format!("rounded to {}, and kept in f32", how.words()));
+            self.emulates(span, &format!("rounded to {}, kept in f32", how.words()));
             return self.quantized(value, &how, span);
         }
         let dtype = super::declare::dtype_named(&name, span)?;
@@ -324,8 +324,8 @@ impl Lowerer<'_> {
     pub(super) fn unheeded(&mut self, notes: &[&Annotation]) {
         for note in notes {
             let why = match (note.name.name.as_str(), note.word("mode").as_deref()) {
-                ("kernel", _) => "the compiler makes its kernels",
-                ("memory", Some("offload" | "stream")) => "there is one memory",
+                ("kernel", _) => "the compiler generates its own kernels",
+                ("memory", Some("offload" | "stream")) => "the device has one memory",
                 _ => continue,
             };
             let file = self.program.sources.file(note.span.file);

@@ -27,7 +27,7 @@ impl Lowerer<'_> {
     pub(super) fn condition(&mut self, expr: &Expr, message: &str, frame: &Frame) -> Result<Option<Value>> {
         match self.quoted_condition(expr, frame)? {
             Held::Known(true) => Ok(None),
-            Held::Known(false) => fail(Code::E027, expr.span, message, "does not hold"),
+            Held::Known(false) => fail(Code::E027, expr.span, message, "is false"),
             Held::Computed(value) => Ok(Some(value)),
         }
     }
@@ -38,8 +38,8 @@ impl Lowerer<'_> {
             Term::Known(_) => fail(Code::E003, expr.span, "expected a condition", "this is not true or false"),
             Term::Tensor(value) if self.b.graph.ty(value).rank() == 0 => Ok(Held::Computed(value)),
             Term::Tensor(_) => {
-                let label = "true or false for each element: write `all(..)` or `any(..)`";
-                fail(Code::E003, expr.span, "a condition must be one truth", label)
+                let label = "the condition has a value for each element: write `all(..)` or `any(..)`";
+                fail(Code::E003, expr.span, "a condition must be a single true or false", label)
             }
         }
     }
@@ -117,7 +117,7 @@ impl Lowerer<'_> {
                     (false, Some(value)) => Ok(Term::Known(value)),
                     _ => match self.operand(expr, frame)? {
                         Operand::Tensor(value) => Ok(Term::Tensor(value)),
-                        _ => unsupported(expr.span, "a condition about something else than a tensor"),
+                        _ => unsupported(expr.span, "a condition that does not depend on a tensor"),
                     },
                 }
             }
@@ -133,7 +133,7 @@ impl Lowerer<'_> {
             return frame.constant(expr).map(Term::Known);
         }
         let Term::Tensor(x) = self.term(&arg.value, frame)? else {
-            return fail(Code::E003, arg.value.span, format!("`{name}` asks about a tensor"), "this is a constant");
+            return fail(Code::E003, arg.value.span, format!("`{name}` needs a tensor"), "this is a constant");
         };
         let axes: Vec<usize> = (0..self.b.graph.ty(x).rank()).collect();
         self.built(expr, |b| {
@@ -190,7 +190,7 @@ impl Lowerer<'_> {
             (Term::Tensor(a), Term::Tensor(c)) => self.built(expr, |b| b.compare(op_of, a, c)),
             (Term::Tensor(x), Term::Known(value)) => {
                 let Some(number) = number(&value) else {
-                    return fail(Code::E003, expr.span, "elements compare with numbers", format!("this is {value}"));
+                    return fail(Code::E003, expr.span, "elements can only be compared with numbers", format!("this is {value}"));
                 };
                 self.built(expr, |b| {
                     let other = b.full_like(x, number)?;
@@ -199,7 +199,7 @@ impl Lowerer<'_> {
             }
             (Term::Known(value), Term::Tensor(x)) => {
                 let Some(number) = number(&value) else {
-                    return fail(Code::E003, expr.span, "elements compare with numbers", format!("this is {value}"));
+                    return fail(Code::E003, expr.span, "elements can only be compared with numbers", format!("this is {value}"));
                 };
                 self.built(expr, |b| {
                     let other = b.full_like(x, number)?;

@@ -278,7 +278,7 @@ impl Lowerer<'_> {
                     let label = "make the array smaller";
                     return too_large(
                         length.span,
-                        format!("an array of {count} modules: at most {MAX_MODULES}"),
+                        format!("an array of {count} modules: the maximum is {MAX_MODULES}"),
                         label,
                     );
                 }
@@ -326,7 +326,7 @@ impl Lowerer<'_> {
         let Some(few) = few else {
             return (self.b.cast(value, dtype)).map(Entry::Tensor).map_err(|e| misfit(&e, span, "@dtype"));
         };
-        self.emulates(span, &format!("stored in {}, and multiplied in f32", few.words()));
+        self.emulates(span, &format!("stored in {}, multiplied in f32", few.words()));
         self.read_stored(value, &few, stacked, span).map(Entry::Tensor)
     }
 
@@ -412,8 +412,8 @@ pub(super) fn dtype_named(name: &str, span: Span) -> Result<DType> {
         "int32" => DType::I32,
         "int8" => DType::I8,
         _ => {
-            let label = "numbers of few bits need scales: make the tensor in bf16, and `quantize` it";
-            return fail(Code::E015, span, format!("a tensor cannot be {name} here"), label);
+            let label = "low-precision values need scales: make the tensor in bf16 and `quantize` it";
+            return fail(Code::E015, span, format!("a tensor cannot have the dtype {name} here"), label);
         }
     })
 }

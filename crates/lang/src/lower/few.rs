@@ -62,7 +62,7 @@ impl Lowerer<'_> {
                         return fail(
                             Code::E008,
                             note.span,
-                            "operations compute in floats, or in few bits with scales",
+                            "operations compute in floats, or in a low-precision format with scales",
                             "",
                         );
                     }
@@ -73,8 +73,8 @@ impl Lowerer<'_> {
         }
         let Some((note, scale)) = self.scale(notes, names)?.filter(|_| scales) else { return Ok(own) };
         if own.compute.is_some() {
-            let label = "it computes in a dtype that needs none";
-            return fail(Code::E008, note.span, "`@scaling` of what is not quantised", label);
+            let label = "the compute dtype needs no scaling";
+            return fail(Code::E008, note.span, "`@scaling` of a tensor that is not quantized", label);
         }
         let usual = if self.in_backward { Few::E5M2 } else { Few::E4M3 };
         let few = own.few.or(self.few).or(self.whole).unwrap_or(FewBits::new(Rounding::new(usual)));
@@ -100,8 +100,9 @@ impl Lowerer<'_> {
         if self.in_backward && matches!(scale, Scale::Delayed { .. }) {
             let found =
                 Diagnostic::new(Code::L001, note.span, "delayed scaling in a written backward is not supported yet")
-                    .label("its history would be lost")
-                    .hint("write `dynamic`, or leave the backward out: the policy fp8_hybrid rounds gradients itself");
+                    .label("the amax history would be lost")
+                    .hint("write `dynamic`, or remove the backward section: the policy fp8_hybrid rounds gradients \
+                         itself");
             return Err(Box::new(found));
         }
         Ok(Some((note, scale)))
@@ -163,7 +164,7 @@ impl Lowerer<'_> {
         let ty = self.b.graph.ty(value).clone();
         if !ty.dtype.is_float() {
             let label = format!("its elements are {}", ty.dtype);
-            return fail(Code::E015, span, format!("only floats are quantised to {}", how.format.name()), label);
+            return fail(Code::E015, span, format!("only floats can be quantized to {}", how.format.name()), label);
         }
         let axis = ty.rank().saturating_sub(1);
         let name = Name::new(format!("{under}{}", how.format.name()));
@@ -230,7 +231,7 @@ impl Lowerer<'_> {
                 Some((few @ (Few::Int8 | Few::Int4), false)) => {
                     let found =
                         Diagnostic::new(Code::E015, p.span, format!("`{}` cannot take {} here", p.name, few.name()))
-                            .label("whole numbers are not dequantised without a word")
+                            .label("integers are not dequantized implicitly")
                             .hint("write `x -> dequantize() -> y`, and use `y`");
                     return Err(Box::new(found));
                 }
@@ -345,14 +346,14 @@ impl Lowerer<'_> {
 
     /// The line for products in few bits.
     pub(super) fn emulates_products(&mut self, span: Span, few: &FewBits) {
-        let mut what = format!("operands of products are rounded to {}", few.left.words());
+        let mut what = format!("operands of matrix products are rounded to {}", few.left.words());
         if few.left != few.right {
             what = format!("{what}, weights to {}", few.right.words());
         }
         if let Some(backward) = &few.backward {
             what = format!("{what}, gradients to {}", backward.words());
         }
-        self.emulates(span, &format!("{what}, and multiplied in f32"));
+        self.emulates(span, &format!("{what}, multiplied in f32"));
     }
 }
 
@@ -362,9 +363,9 @@ pub(crate) fn is_few(name: &str) -> bool {
 }
 
 fn not_quantized<T>(note: &Annotation) -> Result<T> {
-    let found = Diagnostic::new(Code::E008, note.span, "`@scaling` of what is not quantised")
-        .label("no format of few bits stands beside it")
-        .hint("write `@dtype(fp8_e4m3) @scaling(...)`, or leave it out");
+    let found = Diagnostic::new(Code::E008, note.span, "`@scaling` of a tensor that is not quantized")
+        .label("no low-precision dtype is given with it")
+        .hint("write `@dtype(fp8_e4m3) @scaling(...)`, or remove it");
     Err(Box::new(found))
 }
 
@@ -384,7 +385,7 @@ impl Lowerer<'_> {
             Format::Wide(dtype) => self.b.cast(x, dtype).map(|y| vec![y]).map_err(|e| misfit(&e, p.span, "quantize")),
             Format::Few(plain) => {
                 let how = Scale::on(self.quantizing.as_ref(), plain, Role::Alone, p.span)?;
-                self.emulates(p.span, &format!("rounded to {}, and kept in f32", how.words()));
+                self.emulates(p.span, &format!("rounded to {}, kept in f32", how.words()));
                 Ok(vec![self.quantized(x, &how, p.span)?])
             }
         }

@@ -110,7 +110,7 @@ impl Frame {
         match value.as_int().map(usize::try_from) {
             Some(Ok(size)) => Ok(size),
             _ => {
-                fail(Code::E003, expr.span, "a size must be a number that is not negative", format!("this is {value}"))
+                fail(Code::E003, expr.span, "a size must be a non-negative number", format!("this is {value}"))
             }
         }
     }
@@ -130,7 +130,7 @@ impl Frame {
             let Some(default) = default else {
                 let owner = &view.decl.name.name;
                 let missing = Diagnostic::new(Code::E012, at, format!("`{owner}` needs `{}`", name.name))
-                    .label("not given, and nothing decides it")
+                    .label("missing, and nothing determines it")
                     .also(name.span, "declared here");
                 return Err(Box::new(missing));
             };
@@ -163,7 +163,7 @@ impl Frame {
         for (condition, message) in constraints(view) {
             if matches!(eval(condition, self), Ok(Const::Bool(Truth::Known(false)))) {
                 let message = format!("{message}{}", self.told(view, condition));
-                return fail(Code::E027, condition.span, message, "does not hold for these sizes");
+                return fail(Code::E027, condition.span, message, "is violated by these sizes");
             }
         }
         Ok(())
@@ -208,7 +208,7 @@ impl Frame {
                 DimExpr::Size(expr) => shape.push(self.size(expr)?),
                 DimExpr::Variadic(span) => match &self.lead {
                     Some(lead) => shape.extend(lead),
-                    None => return fail(Code::E003, *span, "`*` has no meaning here", "nothing decides it"),
+                    None => return fail(Code::E003, *span, "`*` has no meaning here", "nothing determines it"),
                 },
                 DimExpr::Elided(span) => return fail(Code::L001, *span, "a shape left out with `...`", ""),
             }

@@ -123,7 +123,7 @@ impl Recipe {
                 Code::L001,
                 at,
                 "a sum in another format than fp32 is not supported yet",
-                "sums are taken in fp32",
+                "sums are accumulated in fp32",
             );
         }
         let mut made = Recipe::default();
@@ -135,7 +135,7 @@ impl Recipe {
                     made.compute = Some(dtype);
                     if let Some((other, at)) = backward.filter(|(other, _)| *other != word) {
                         let what = if Few::named(other).is_some() {
-                            "gradients in few bits need activations in few bits"
+                            "low-precision gradients need low-precision activations"
                         } else {
                             "a recipe whose gradients have another dtype than its activations is not supported yet"
                         };
@@ -162,7 +162,7 @@ impl Recipe {
             None => {
                 if let Some((word, at)) = backward.filter(|(word, _)| Few::named(word).is_some()) {
                     let label = "give `forward_activation_dtype` too";
-                    return fail(Code::E008, at, format!("gradients in {word} need activations in few bits"), label);
+                    return fail(Code::E008, at, format!("gradients in {word} need low-precision activations"), label);
                 }
             }
         }
@@ -174,8 +174,8 @@ impl Recipe {
                 (Format::Wide(dtype), Some(few)) => few.wide = Some(dtype),
                 (format @ Format::Wide(_), None) => made.output = Some(format),
                 (Format::Few(_), None) => {
-                    let label = "give `forward_activation_dtype` in few bits too";
-                    return fail(Code::E008, at, format!("results in {word} need products in few bits"), label);
+                    let label = "give a low-precision `forward_activation_dtype` too";
+                    return fail(Code::E008, at, format!("results in {word} need low-precision matrix products"), label);
                 }
             }
         }
@@ -186,7 +186,7 @@ impl Recipe {
             });
         }
         if let (Some((name, _)), None) = (find("scaling_strategy"), made.few) {
-            let label = "nothing here is in few bits";
+            let label = "nothing here has low precision";
             return fail(Code::E008, name.span, "`scaling_strategy` has no meaning here", label);
         }
         if let Some((name, value)) = find("stochastic_rounding")
@@ -195,7 +195,7 @@ impl Recipe {
             match made.few.as_mut().and_then(|few| few.backward.as_mut()) {
                 Some(backward) => backward.stochastic = true,
                 None => {
-                    let label = "give `backward_gradient_dtype` in few bits";
+                    let label = "give a low-precision `backward_gradient_dtype`";
                     return fail(Code::E008, name.span, "`stochastic_rounding` rounds gradients", label);
                 }
             }
@@ -207,8 +207,8 @@ impl Recipe {
                     return fail(
                         Code::E008,
                         value.span,
-                        "`optimizer_bits` is 8 or 32",
-                        "moments have as many bits each",
+                        "`optimizer_bits` must be 8 or 32",
+                        "the number of bits of each optimizer state",
                     );
                 }
             }
@@ -294,14 +294,14 @@ impl Scale {
             match eval(expr, names) {
                 Ok(Const::Float(Some(x))) => Ok(Some(x)),
                 Ok(other) if other.as_int().is_some() => Ok(other.as_int().map(|n| n as f64)),
-                _ => fail(Code::E008, expr.span, format!("`{key}` is a number"), "not known here"),
+                _ => fail(Code::E008, expr.span, format!("`{key}` must be a number"), "not known here"),
             }
         };
         let size = |expr: &Expr, what: &str| -> Result<usize> {
             let n = eval(expr, names).ok().and_then(|v| v.as_int()).and_then(|n| usize::try_from(n).ok());
             match n.filter(|n| *n > 0 && *n <= 1 << 20) {
                 Some(n) => Ok(n),
-                None => fail(Code::E008, expr.span, format!("{what} is a number from 1 to 1048576"), "not one"),
+                None => fail(Code::E008, expr.span, format!("{what} must be a number from 1 to 1048576"), "out of range"),
             }
         };
         let margin = number("margin")?.unwrap_or(0.0);
@@ -315,7 +315,7 @@ impl Scale {
                         (size(&items[0], "a size of a block")?, size(&items[1], "a size of a block")?)
                     }
                     Some((expr, _)) => {
-                        return fail(Code::E008, expr.span, "`block_size` is two sizes", "write `(32, 32)`");
+                        return fail(Code::E008, expr.span, "`block_size` must be a pair of sizes", "write `(32, 32)`");
                     }
                 };
                 Scale::PerBlock { margin, rows, columns }
@@ -354,7 +354,7 @@ impl Scale {
         let few = plain.format;
         let blocks_only = |what: &str| {
             let found = Diagnostic::new(Code::E008, span, format!("{} has scales of blocks, not {what}", few.name()))
-                .label("one scale for many numbers of 4 bits leaves nothing of the small ones")
+                .label("with one scale for many 4-bit values, the small ones become 0")
                 .hint("write `per_block`, with `block_size=(1, 16)`, `(16, 16)` or `(32, 32)`");
             Err(Box::new(found))
         };
@@ -377,9 +377,9 @@ impl Scale {
                     let found = Diagnostic::new(
                         Code::E008,
                         span,
-                        format!("{} has no blocks of {rows} by {columns}", few.name()),
+                        format!("{} does not support blocks of {rows} by {columns}", few.name()),
                     )
-                    .label("machines have rows of 1, 16 or 32, and columns of 16 or 32")
+                    .label("supported are 1, 16 or 32 rows and 16 or 32 columns")
                     .hint("write `block_size=(32, 32)`, `(16, 16)`, `(1, 16)` or `(1, 32)`");
                     return Err(Box::new(found));
                 }
@@ -395,7 +395,7 @@ impl Scale {
 /// How a weight is stored: without a word, with a scale for each row, and for groups where numbers have 4 bits.
 pub(super) fn stored(plain: Rounding, scale: Option<&Scale>, span: Span) -> Result<Rounding> {
     if let Some(Scale::Delayed { .. }) = scale {
-        return fail(Code::E008, span, "a weight is scaled by what it is, not by what it was", "write `per_channel`");
+        return fail(Code::E008, span, "weights are scaled by their current values, not by a history", "write `per_channel`");
     }
     let usual = match plain.format {
         Few::E2M1 => Scaling::Blocks(1, 16),

@@ -289,7 +289,7 @@ pub(super) fn check(program: &Program, item: ItemRef, decl: &Decl, found: &mut V
     {
         found.push(
             Diagnostic::new(Code::E011, decl.name.span, format!("`{}` has no graph", decl.name.name))
-                .label(format!("`{path}` is abstract and leaves the graph to it"))
+                .label(format!("`{path}` is abstract, so `forward` must be defined here"))
                 .hint("write `forward:` with a `graph:`, or declare it `abstract module`"),
         );
     }
@@ -313,7 +313,7 @@ fn check_params(program: &Program, decl: &Decl, parent: &ModuleView<'_>, found: 
                     Diagnostic::new(Code::E011, entry.span, message)
                         .label("redefined here")
                         .also(old.span, "inherited from here")
-                        .hint("leave it out, or choose another name"),
+                        .hint("remove it, or choose another name"),
                 );
             }
             _ => {}

@@ -15,7 +15,7 @@ pub(super) fn lower(l: &mut Lowerer<'_>, p: &Primitive) -> Lowering<Vec<Value>> 
             let experts = experts.ok_or_else(|| Fault::Given("needs num_experts".into()))?;
             let indices = p.tensor(0)?;
             let found = offsets(l, indices, experts)?;
-            if let Kind::Rows(..) = l.all_rows(&[(indices, 0)], "choices that are not those of a position") {
+            if let Kind::Rows(..) = l.all_rows(&[(indices, 0)], "expert indices that are not computed per position") {
                 l.tag(found, Kind::Offsets(indices));
             }
             Ok(vec![found])
@@ -36,7 +36,7 @@ pub(super) fn lower(l: &mut Lowerer<'_>, p: &Primitive) -> Lowering<Vec<Value>> 
                 let each = l.b.broadcast(each, &ty.shape, &[0])?;
                 permuted = l.b.mul(permuted, each)?;
             }
-            if let Kind::Rows(..) = l.all_rows(&[(x, 0), (indices, 0)], "choices that are not those of a position") {
+            if let Kind::Rows(..) = l.all_rows(&[(x, 0), (indices, 0)], "expert indices that are not computed per position") {
                 l.tag(order, Kind::Rows(0, Some(indices)));
                 l.tag(permuted, Kind::Rows(0, Some(indices)));
             }

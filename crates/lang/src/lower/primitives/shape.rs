@@ -98,7 +98,7 @@ pub(super) fn lower(l: &mut Lowerer<'_>, p: &Primitive) -> Lowering<Vec<Value>> 
             match p.time_axis {
                 TimeAxis::None => {}
                 TimeAxis::At(axis) => l.tag(filled, Kind::rows(axis)),
-                TimeAxis::Unclear => l.tag_mixed(&[filled], "a shape by the length of the sequence"),
+                TimeAxis::Unclear => l.tag_mixed(&[filled], "a shape that depends on the sequence length"),
             }
             Ok(vec![filled])
         }
@@ -113,7 +113,7 @@ fn view_shape(p: &Primitive, elements: usize) -> Lowering<Vec<usize>> {
         .map(|&d| match (usize::try_from(d), d) {
             (Ok(d), _) => Ok(d),
             (_, -1) if known > 0 => Ok(elements / known as usize),
-            _ => Err(Fault::Given(format!("cannot take the size {d}"))),
+            _ => Err(Fault::Given(format!("got the invalid size {d}"))),
         })
         .collect()
 }
@@ -125,7 +125,7 @@ fn split(l: &mut Lowerer<'_>, p: &Primitive) -> Lowering<Vec<Value>> {
     let sizes = p.ints("sizes").ok_or_else(|| Fault::Given("needs sizes".into()))?;
     let total: i64 = sizes.iter().sum();
     if sizes.iter().any(|s| *s < 0) || total != ty.shape[axis] as i64 {
-        let words = format!("has sizes that add up to {total}, the axis has {}", ty.shape[axis]);
+        let words = format!("has sizes that add up to {total}, but the axis has {}", ty.shape[axis]);
         return Err(Fault::Given(words));
     }
     let mut start = 0;

@@ -75,15 +75,15 @@ fn state(l: &mut Lowerer<'_>, given: Option<Value>, ty: &Type) -> Lowering<(Valu
 /// What the result of a primitive with a state is: rows, if all that goes in is and the state is its own.
 fn kept_kind(l: &mut Lowerer<'_>, inputs: &[(Value, usize)], given: Option<Value>) -> Kind {
     match given {
-        Some(_) => l.mixed("a state that each call gives anew"),
-        None => l.all_rows(inputs, "a state that passes over what is no position"),
+        Some(_) => l.mixed("a state that is an input of each call"),
+        None => l.all_rows(inputs, "a state over an axis that is not the sequence"),
     }
 }
 
 /// The result has this kind; the state behind the last position depends on all.
 fn remember(l: &mut Lowerer<'_>, y: Value, state: Value, kind: Kind) {
     l.tag(y, kind);
-    l.tag_mixed(&[state], "the state behind the last position");
+    l.tag_mixed(&[state], "the state after the last position");
 }
 
 /// Depthwise and causal: each channel's last K values, its own weights. A sum of K shifted products fuses into one loop.
@@ -112,7 +112,7 @@ fn conv(l: &mut Lowerer<'_>, p: &Primitive) -> Lowering<Vec<Value>> {
         let term = l.b.mul(shifted, wi)?;
         y = l.b.add_opt(y, Some(term))?;
     }
-    let mut y = y.ok_or_else(|| Fault::Given("needs a kernel of at least one place".into()))?;
+    let mut y = y.ok_or_else(|| Fault::Given("needs a kernel of at least one element".into()))?;
     if let Some(bias) = p.optional(2)? {
         let bias = l.b.broadcast(bias, &ty.shape, &[1])?;
         y = l.b.add(y, bias)?;
