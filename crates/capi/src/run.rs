@@ -32,7 +32,7 @@ fn load(bytes: &[u8], threads: u32) -> Result<Box<Loaded>, Failure> {
 unsafe fn give(out: *mut *mut Loaded, read: impl FnOnce() -> Result<Box<Loaded>, Failure>) -> Status {
     guard(|| {
         if out.is_null() {
-            return Err(Failure::argument("null for where the program goes"));
+            return Err(Failure::argument("the pointer for the program is null"));
         }
         let loaded = read()?;
         // SAFETY: the caller's promise.
@@ -51,7 +51,7 @@ pub unsafe extern "C" fn loom_program_load(
 ) -> Status {
     let read = || {
         if data.is_null() {
-            return Err(Failure::argument("null for the program's bytes"));
+            return Err(Failure::argument("the pointer to the program's bytes is null"));
         }
         // SAFETY: the caller's promise.
         load(unsafe { std::slice::from_raw_parts(data.cast(), bytes) }, threads)
@@ -65,7 +65,7 @@ pub unsafe extern "C" fn loom_program_load(
 pub unsafe extern "C" fn loom_program_open(path: *const c_char, threads: u32, out: *mut *mut Loaded) -> Status {
     let read = || {
         if path.is_null() {
-            return Err(Failure::argument("null for the file's path"));
+            return Err(Failure::argument("the path is null"));
         }
         // SAFETY: the caller's promise.
         let path = unsafe { CStr::from_ptr(path) }.to_string_lossy();
@@ -102,7 +102,7 @@ fn lent(what: &str, i: usize, at: *mut u8, shown: &Shown) -> Result<Arc<dyn Devi
     let at = match NonNull::new(at) {
         Some(at) => at,
         None if bytes == 0 => NonNull::<u64>::dangling().cast(),
-        None => return Err(Failure::argument(format!("null for {what} {i}, which is {}", shown.ty))),
+        None => return Err(Failure::argument(format!("the pointer for {what} {i}, which is {}, is null", shown.ty))),
     };
     if !(at.as_ptr() as usize).is_multiple_of(shown.ty.dtype.size().max(1)) {
         return Err(Failure::argument(format!(
@@ -125,10 +125,10 @@ pub unsafe extern "C" fn loom_program_run(
 ) -> Status {
     guard(|| {
         // SAFETY: the caller's promise, here and below.
-        let p = unsafe { program.as_ref() }.ok_or_else(|| Failure::argument("null for the program"))?;
+        let p = unsafe { program.as_ref() }.ok_or_else(|| Failure::argument("the program is null"))?;
         let (ins, outs) = (p.inputs.len(), p.outputs.len());
         if (inputs.is_null() && ins > 0) || (outputs.is_null() && outs > 0) {
-            return Err(Failure::argument("null for the list of inputs or outputs"));
+            return Err(Failure::argument("the list of inputs or outputs is null"));
         }
         let mut bindings = Bindings { inputs: Vec::with_capacity(ins), outputs: Vec::with_capacity(outs) };
         for (i, shown) in p.inputs.iter().enumerate() {
@@ -147,7 +147,7 @@ pub unsafe extern "C" fn loom_program_run(
         let needed = p.exe.arena_bytes();
         if arena_bytes < needed || !(arena.as_ptr() as usize).is_multiple_of(ALIGN) {
             return Err(Failure::argument(format!(
-                "an arena of {arena_bytes} bytes at {arena:?}; it has to have {needed}, from a multiple of {ALIGN} on"
+                "the arena has {arena_bytes} bytes at {arena:?}; it must have {needed} bytes and be aligned to {ALIGN}"
             )));
         }
         // SAFETY: the caller's promise.

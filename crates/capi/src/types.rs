@@ -50,12 +50,12 @@ impl Shown {
 unsafe fn get(p: *const Loaded, index: usize, out: *mut LoomType, of: fn(&Loaded) -> &[Shown]) -> Status {
     guard(|| {
         if p.is_null() || out.is_null() {
-            return Err(Failure::argument("null for a program, or for where its type goes"));
+            return Err(Failure::argument("the program or the pointer for its type is null"));
         }
         // SAFETY: the caller's promise.
         let list = of(unsafe { &*p });
         let found =
-            list.get(index).ok_or_else(|| Failure::argument(format!("there are {}, not {index}", list.len())))?;
+            list.get(index).ok_or_else(|| Failure::argument(format!("index {index} is out of range, there are {}", list.len())))?;
         // SAFETY: as above.
         unsafe { out.write(found.c()) };
         Ok(())

@@ -209,7 +209,7 @@ fn a_plan_names_meshes_and_why() {
     assert!(row.len() == 6 && row[0] > 0.0 && (row[1] + row[2] + row[3] - row[0]).abs() < 0.02, "{}", said(&output));
     for (more, wrong) in [
         ("--devices 8xTPU", "256xH200"),
-        ("--devices 8xH200 --mesh dp=4", "same number"),
+        ("--devices 8xH200 --mesh dp=4", "make the two equal"),
         ("--devices 2xhere", "--mesh dp=2"),
     ] {
         let output = loom(&words(&format!("{sizes} {more}")));

@@ -137,7 +137,7 @@ pub trait Executable: Send + Sync {
     /// holds before doesn't matter; what it holds afterwards means something to the next range alone.
     fn run_in(&self, bindings: &mut Bindings, arena: &mut dyn DeviceBuffer, steps: Range<usize>) -> Result<()> {
         let _ = (bindings, arena, steps);
-        Err(Error::Backend("this backend runs in memory of its own; call `run`".into()))
+        Err(Error::Backend("this backend uses its own memory; call `run`".into()))
     }
 
     /// Runs it, and says how long each step took, those inside of loops too. A backend that can't tell gives no timings.

@@ -44,7 +44,7 @@ pub enum Error {
     #[error(transparent)]
     Graph(#[from] ir::Error),
     /// Memory could not be had.
-    #[error("out of memory: {bytes} bytes were asked for{hint}")]
+    #[error("out of memory: {bytes} bytes were requested{hint}")]
     OutOfMemory {
         /// How many.
         bytes: usize,
@@ -53,8 +53,8 @@ pub enum Error {
     },
     /// The owner of the program has set a limit.
     #[error(
-        "the limit on memory is {limit} bytes, {live} are in use and {bytes} more were asked for; drop tensors, use smaller \
-         ones, or raise the limit"
+        "the memory limit is {limit} bytes, {live} are in use and {bytes} more were requested; drop tensors, use \
+         smaller ones, or raise the limit"
     )]
     MemoryLimit {
         /// How many.
@@ -71,16 +71,16 @@ pub enum Error {
     #[error("{0}")]
     Backend(String),
     /// Who asked for the run wants it no more ([`interrupt`]). Its outputs, and inputs donated to them, are half written.
-    #[error("the run was interrupted between two of its steps; call it again for a result")]
+    #[error("the run was interrupted between two steps; call it again")]
     Interrupted,
     /// A buffer is written while something else reads or writes it.
-    #[error("{0}; a buffer that is written is used by nothing else meanwhile")]
+    #[error("{0}; a buffer that is written must not be used by anything else at the same time")]
     InUse(String),
     /// A saved program can't be used.
     #[error("a saved program: {0}")]
     Program(String),
     /// A fault of the compiler itself.
-    #[error("internal fault of the compiler: {0}")]
+    #[error("internal compiler error: {0}")]
     Internal(String),
 }
 

@@ -136,7 +136,7 @@ impl Comm {
     pub fn new(transport: Arc<dyn Transport>, mesh: Mesh) -> Result<Comm> {
         if mesh.ranks() != transport.world() {
             return Err(Error::Start(format!(
-                "the mesh {mesh} has {} ranks, and {} were started; start as many as the mesh has",
+                "the mesh {mesh} has {} ranks, but {} were started; make the two equal",
                 mesh.ranks(),
                 transport.world()
             )));
@@ -257,7 +257,7 @@ impl Comm {
         match (0..n).find(|&r| r != self.rank() && came[r] != own) {
             Some(rank) => Err(self
                 .inner
-                .failed(Error::Differs { rank, reason: "settings, data or model are not the same".into() })),
+                .failed(Error::Differs { rank, reason: "its settings, data or model differ".into() })),
             None => Ok(()),
         }
     }
@@ -283,7 +283,7 @@ pub struct Started(Receiver<Result<Vec<u8>>>);
 impl Started {
     /// Waits for its result.
     pub fn finish(self, to: &mut [u8]) -> Result<()> {
-        let lost = |_| Error::Call("a collective that was started did not end".into());
+        let lost = |_| Error::Call("a collective did not complete".into());
         to.copy_from_slice(&self.0.recv().map_err(lost)??);
         Ok(())
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum Error {
     /// A rank is gone, so nothing can be computed together any more.
-    #[error("rank {rank} is gone: {reason}")]
+    #[error("lost the connection to rank {rank}: {reason}")]
     Gone {
         /// Which.
         rank: usize,
@@ -15,8 +15,8 @@ pub enum Error {
     },
     /// A rank did not come in time.
     #[error(
-        "rank {rank} did not answer for {} s: it hangs, or is much slower; raise TENSORLOOM_COMM_TIMEOUT (seconds) if it is only \
-         slow", waited.as_secs_f32()
+        "rank {rank} did not respond for {} s: it hangs or is much slower; raise TENSORLOOM_COMM_TIMEOUT (seconds) if \
+         it is only slow", waited.as_secs_f32()
     )]
     Slow {
         /// Which.
@@ -25,7 +25,7 @@ pub enum Error {
         waited: Duration,
     },
     /// Ranks do different things.
-    #[error("rank {rank} runs another program: {reason}")]
+    #[error("rank {rank} runs a different program: {reason}")]
     Differs {
         /// Who differs from this rank.
         rank: usize,

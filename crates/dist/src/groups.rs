@@ -111,7 +111,7 @@ impl Groups {
             shared.groups.get(&names(&op.axes)).cloned()
         };
         let Some(group) = found else {
-            return Err(Error::Call(format!("{}: no group was made of {:?}", ir::Rules::name(op), names(&op.axes))));
+            return Err(Error::Call(format!("{}: there is no group of {:?}", ir::Rules::name(op), names(&op.axes))));
         };
         // SAFETY: by the caller's promise.
         let done = unsafe { group.run(op, ty, from, to, stream, zero) };
@@ -135,7 +135,7 @@ impl DeviceCommunicator for Groups {
     fn prepare(&self, axes: &[MeshAxis]) -> compiler::Result<()> {
         self.join(axes).map_err(|e| {
             compiler::Error::Backend(format!(
-                "{e}; NCCL needs a GPU for each rank: TENSORLOOM_NCCL=off sends through the hosts instead"
+                "{e}; NCCL needs one GPU per rank: set TENSORLOOM_NCCL=off to send through host memory instead"
             ))
         })
     }

@@ -70,8 +70,8 @@ impl Mailbox {
                     return Err(Error::Differs {
                         rank: from,
                         reason: format!(
-                            "its exchange {} (of kind {:08x}, {} bytes) met our {} ({:08x}, {} bytes); all ranks must run the same \
-                             programs in the same order",
+                            "its message {} (kind {:08x}, {} bytes) does not match the expected {} ({:08x}, {} \
+                             bytes); all ranks must run the same programs in the same order",
                             found.number,
                             found.what,
                             bytes.len(),
@@ -88,7 +88,7 @@ impl Mailbox {
                 return Err(Error::Gone { rank, reason });
             }
             if state.finished[from] {
-                return Err(Error::Gone { rank: from, reason: "it has ended, and this rank still needs it".into() });
+                return Err(Error::Gone { rank: from, reason: "it has exited, but this rank still needs it".into() });
             }
             let waited = started.elapsed();
             let Some(left) = self.patience.checked_sub(waited) else {

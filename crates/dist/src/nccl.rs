@@ -85,7 +85,7 @@ fn dtype(d: DType) -> Result<c_int> {
         DType::F32 => 7,
         DType::F64 => 8,
         DType::BF16 => 9,
-        other => return Err(Error::Call(format!("NCCL has no {other}"))),
+        other => return Err(Error::Call(format!("NCCL does not support {other}"))),
     })
 }
 
@@ -100,7 +100,7 @@ pub fn calls(op: &Collective, ty: &Type, me: usize) -> Result<Vec<Call>> {
     let outer = |dim: usize| ty.shape[..dim].iter().product::<usize>();
     let inner = |dim: usize| ty.shape[dim..].iter().product::<usize>();
     let reduction = |op: Reduction| match ty.dtype {
-        DType::Bool => Err(Error::Call(format!("{op:?} of bools is not NCCL's"))),
+        DType::Bool => Err(Error::Call(format!("NCCL does not support {op:?} of bools"))),
         _ => Ok(vec![Call::AllReduce { count: ty.numel(), op }]),
     };
     Ok(match &op.kind {
@@ -189,7 +189,7 @@ impl Nccl {
     /// A library by its file.
     pub fn load(file: &str) -> Result<Arc<Nccl>> {
         let missing = |e: libloading::Error| {
-            Error::Start(format!("NCCL can't be used: {file}: {e}; install it, or name its file in TENSORLOOM_NCCL"))
+            Error::Start(format!("cannot load NCCL: {file}: {e}; install it, or set TENSORLOOM_NCCL to the path of the library"))
         };
         // SAFETY: loading runs the library's own start, which NCCL's is made for; the types are those of nccl.h.
         unsafe {
@@ -275,7 +275,7 @@ impl Group {
         let (n, kind, all) = (&self.nccl, dtype(ty.dtype)?, calls(op, ty, self.me)?);
         let raw = self.raw.load(Ordering::Acquire);
         if raw.is_null() {
-            return Err(Error::Call(format!("{}: a rank of its group is gone", op.name())));
+            return Err(Error::Call(format!("{}: lost a rank of its group", op.name())));
         }
         // SAFETY: places lie inside of operand and result, which the caller vouches for.
         unsafe {

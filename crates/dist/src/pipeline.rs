@@ -231,10 +231,10 @@ impl Timeline {
             }
         }
         if let Some(rank) = (0..ranks).find(|&r| next[r] < schedule.ranks[r].len()) {
-            return Err(Error::Start(format!("rank {rank} of the pipeline waits forever")));
+            return Err(Error::Start(format!("deadlock: rank {rank} of the pipeline waits forever")));
         }
         if ends.iter().any(Option::is_none) {
-            return Err(Error::Start("the pipeline leaves out a part of the work".into()));
+            return Err(Error::Start("the pipeline schedule is incomplete".into()));
         }
         Ok(Timeline { total: free.iter().fold(0.0, |a, b| a.max(*b)), busy, spans })
     }

@@ -42,7 +42,7 @@ fn fault(text: String) -> Error {
 
 fn random() -> Result<Nonce> {
     let mut bytes = [0; 32];
-    getrandom::fill(&mut bytes).map_err(|e| fault(format!("this system gives no random numbers: {e}")))?;
+    getrandom::fill(&mut bytes).map_err(|e| fault(format!("cannot read random numbers from the system: {e}")))?;
     Ok(bytes)
 }
 
@@ -58,7 +58,8 @@ impl Secret {
         if let Some(text) = var("LOOM_TOKEN") {
             if text.len() < SHORTEST {
                 return Err(fault(format!(
-                    "LOOM_TOKEN has {} characters: give all ranks the same {SHORTEST} random ones or more, as from `openssl rand -hex 16`",
+                    "LOOM_TOKEN has {} characters, but at least {SHORTEST} are needed: give all ranks the same random \
+                     token, such as from `openssl rand -hex 16`",
                     text.len()
                 )));
             }
@@ -78,7 +79,7 @@ impl Secret {
         let home = || var("HOME").or_else(|| var("USERPROFILE")).map(|home| Path::new(&home).join(".config"));
         match folder.or_else(home) {
             Some(folder) => Ok(Secret::User(folder.join("tensorloom").join("ranks.key"))),
-            None => Err(fault("ranks need a secret that they share: set LOOM_TOKEN or LOOM_TOKEN_FILE".into())),
+            None => Err(fault("ranks need a shared secret: set LOOM_TOKEN or LOOM_TOKEN_FILE".into())),
         }
     }
 
@@ -121,7 +122,7 @@ fn read(path: &Path, what: &str) -> Result<Vec<u8>> {
     std::io::Read::read_to_string(&mut std::io::Read::take(file, 1 << 16), &mut text).map_err(told)?;
     let text = text.trim();
     if text.len() < SHORTEST {
-        return Err(fault(format!("{what} {shown} has {} characters: it needs {SHORTEST} or more", text.len())));
+        return Err(fault(format!("{what} {shown} has {} characters, but at least {SHORTEST} are needed", text.len())));
     }
     Ok(text.as_bytes().to_vec())
 }
@@ -129,7 +130,7 @@ fn read(path: &Path, what: &str) -> Result<Vec<u8>> {
 /// Makes the user's key file, unless another rank is quicker.
 fn make(path: &Path) -> Result<()> {
     let told = |e: std::io::Error| {
-        fault(format!("{} can't be made: {e}; set LOOM_TOKEN or LOOM_TOKEN_FILE instead", path.display()))
+        fault(format!("cannot create {}: {e}; set LOOM_TOKEN or LOOM_TOKEN_FILE instead", path.display()))
     };
     let secret = Secret::draw()?;
     if let Some(folder) = path.parent() {

@@ -184,7 +184,8 @@ impl Engine {
         match trace.as_ref().map(|t| &t.mode) {
             Some(Mode::Function) => {
                 let reason =
-                    "a traced function would draw the same numbers at every call; pass a key or the numbers in";
+                    "a traced function would draw the same numbers at every call; pass a key or the numbers as \
+                     arguments";
                 return Tensor::failed(Error::call("a random op", reason, at), Some(self));
             }
             // The region's call records its draws when it is emitted.
@@ -285,7 +286,8 @@ impl Tensor {
             Some(Mode::Region(e) | Mode::Checkpoint(e)) => Ok(e.clone()),
             _ => {
                 let reason =
-                    "a traced function would draw the same numbers at every call; pass a key or the numbers in";
+                    "a traced function would draw the same numbers at every call; pass a key or the numbers as \
+                     arguments";
                 Err(Error::call("dropout", reason, at))
             }
         }

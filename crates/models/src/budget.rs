@@ -190,12 +190,12 @@ mod tests {
         check("d_model", Value::int(0), 64, "positive");
         check("head_dim", Value::int(0), 0, "");
         check("d_model", Value::int(4096), 64, "");
-        check("n_layers", Value::int(100_000_000), 4, "at most 4096");
-        check("vocab_size", Value::int(i64::MAX), 4, "at most 4294967296");
-        check("d_model", Value::Str("x".into()), 4, "whole");
-        check("d_model", Value::List(Vec::new()), 4, "whole");
-        check("d_model", Value::bool(true), 4, "whole");
-        check("d_model", Value::Float(Some(1.5)), 4, "whole");
+        check("n_layers", Value::int(100_000_000), 4, "maximum is 4096");
+        check("vocab_size", Value::int(i64::MAX), 4, "maximum is 4294967296");
+        check("d_model", Value::Str("x".into()), 4, "non-negative integer");
+        check("d_model", Value::List(Vec::new()), 4, "non-negative integer");
+        check("d_model", Value::bool(true), 4, "non-negative integer");
+        check("d_model", Value::Float(Some(1.5)), 4, "non-negative integer");
         assert!(value("theta", "f", &Value::Float(Some(-1.0)), Some(&Value::Float(Some(1.0)))).is_err());
         assert!(value("theta", "f", &Value::Float(Some(2.0)), Some(&Value::Float(Some(1.0)))).is_ok());
         let rope = |key: &str, x: Value| Value::List(vec![Value::List(vec![Value::Str(key.into()), x])]);

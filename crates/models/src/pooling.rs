@@ -226,7 +226,7 @@ mod tests {
         let two = json!({ "pooling_mode_mean_tokens": true, "pooling_mode_cls_token": true });
         let plain = modules(&[("", "Transformer"), ("1_Pooling", "Pooling")]);
         for (n, (modules, config, word)) in
-            [(dense, json!({}), "Dense"), (outside, json!({}), "Pooling"), (plain.clone(), two, "beside each other")]
+            [(dense, json!({}), "Dense"), (outside, json!({}), "Pooling"), (plain.clone(), two, "at once")]
                 .into_iter()
                 .enumerate()
         {

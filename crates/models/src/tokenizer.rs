@@ -570,7 +570,7 @@ mod tests {
         }]);
         std::fs::write(&path, json.to_string()).expect("written");
         let error = Tokenizer::read(&path).err().expect("refused").to_string();
-        assert!(error.contains("\"  \" (280) is empty after its normalizer"), "{error}");
+        assert!(error.contains("\"  \" (280) is empty after normalization"), "{error}");
         let _ = std::fs::remove_file(&path);
     }
 }

@@ -195,8 +195,8 @@ fn quantised_checkpoints_are_refused_with_what_reads_them() {
         (json!({ "quant_method": "compressed-tensors" }), ["compressed-tensors", "vLLM"]),
         (json!({ "quant_method": "fp8", "weight_block_size": [128, 128] }), ["8-bit floats", "vLLM"]),
         (json!({ "quant_method": "mxfp4" }), ["MXFP4", "transformers"]),
-        (json!({ "quant_method": "of-the-future" }), ["`of-the-future`", "not known"]),
-        (json!({ "bits": 4 }), ["quant_method", "how"]),
+        (json!({ "quant_method": "of-the-future" }), ["`of-the-future`", "unknown method"]),
+        (json!({ "bits": 4 }), ["quant_method", "missing"]),
     ] {
         let error = Copy::new("quantised", "llama").with(&[("quantization_config", value.clone())]).unwrap_err();
         assert!(words.iter().all(|word| error.contains(word)), "{error}");

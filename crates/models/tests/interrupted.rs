@@ -221,7 +221,7 @@ fn resuming_refuses_what_is_not_there_and_what_has_changed() {
     let data_path = data.to_str().expect("a path");
     run(&settings(&right, &[("data", data_path), ("steps", "2")]), false, &[], &cpu, &mut Silent)
         .unwrap_or_else(|e| panic!("{e}"));
-    refuse(&folder.join("frst"), true, &[], &["no such folder", "did you mean", "first"]);
+    refuse(&folder.join("frst"), true, &[], &["does not exist", "did you mean", "first"]);
     assert!(!folder.join("frst").exists());
     std::fs::create_dir(folder.join("other")).expect("a folder");
     refuse(&folder.join("other"), true, &[], &["empty", "there is a run in", "first"]);
@@ -230,7 +230,7 @@ fn resuming_refuses_what_is_not_there_and_what_has_changed() {
     // A folder that holds a model, or a run.
     std::fs::copy(right.join("model.safetensors"), folder.join("other/model.safetensors")).expect("a copy");
     refuse(&folder.join("other"), false, &[], &["already contains a model", "--out"]);
-    refuse(&right, false, &[], &["already holds a run", "--resume"]);
+    refuse(&right, false, &[], &["already contains a run", "--resume"]);
     // Other data of the same length: four fifths replaced, or a single byte.
     let replaced = format!("{}{}", &text[..1600], "x".repeat(text.len() - 1600));
     let one = text.replacen("dog ran. the cat", "dog ran. tha cat", 1);

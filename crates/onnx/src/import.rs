@@ -84,12 +84,13 @@ pub fn import_with(bytes: &[u8], options: &Options, external: &dyn External) -> 
 
 /// Imports a model that has been read.
 pub fn import_model(model: &ModelProto, options: &Options, external: &dyn External) -> Result<Imported> {
-    let graph = model.graph.as_ref().ok_or_else(|| Error::Format("there is no graph in it".into()))?;
+    let graph = model.graph.as_ref().ok_or_else(|| Error::Format("the model has no graph".into()))?;
     let importer = Importer::new(model, options, external);
     let mut weights = Weights { functions: &importer.functions, known: HashMap::new(), deepest: MOST_DEPTH };
     if weights.of(&graph.node, 0) > MOST_NODES {
         return Err(Error::Model(format!(
-            "more than {MOST_NODES} nodes, or more than {MOST_DEPTH} functions inside of each other, when its functions are written out"
+            "more than {MOST_NODES} nodes, or more than {MOST_DEPTH} levels of nested functions, after inlining its \
+             functions"
         )));
     }
     importer.run(graph).map_err(Error::of_model)
@@ -194,7 +195,7 @@ impl<'m> Importer<'m> {
         let (mut outs, mut outputs, mut forms) = (Vec::new(), Vec::new(), Vec::new());
         for info in &graph.output {
             let name = text(&info.name);
-            let item = self.find(name).ok_or_else(|| Error::Model(format!("no node gives the output `{name}`")))??;
+            let item = self.find(name).ok_or_else(|| Error::Model(format!("no node computes the output `{name}`")))??;
             let form = self.form(name, &item, &mut outs, &mut outputs);
             forms.push((name.to_string(), form));
         }
@@ -271,7 +272,7 @@ impl<'m> Importer<'m> {
                     Ok(Item::Optional(Some(Box::new(item))))
                 }
                 _ => Err(fault(
-                    "is optional: say when importing whether it is there (`Given::Present`, `Given::Absent`)",
+                    "is optional: specify when importing whether it is present (`Given::Present`, `Given::Absent`)",
                 )),
             },
             Some(TypeValue::Map(_)) => Err(fault("is a map, which is not supported; convert it to tensors before")),
@@ -289,9 +290,9 @@ impl<'m> Importer<'m> {
     ) -> Result<Item> {
         let fault = |what: String| Error::Model(format!("input {name}: {what}"));
         let n = t.elem_type.unwrap_or(0);
-        let elem = Elem::from_number(n.into()).ok_or_else(|| fault(format!("element type {n} is not known")))?;
+        let elem = Elem::from_number(n.into()).ok_or_else(|| fault(format!("unknown element type {n}")))?;
         let Some(own) = elem.dtype() else {
-            return Err(fault(format!("{} tensors are not supported; do that part outside of the model", elem.name())));
+            return Err(fault(format!("{} tensors are not supported; do this part outside the model", elem.name())));
         };
         let carried = elem.is_carried().then_some(elem);
         if let Some(Given::Value(x)) = given {
@@ -311,20 +312,20 @@ impl<'m> Importer<'m> {
                             _ => true,
                         });
                     if !fits {
-                        return Err(fault(format!("the shape {shape:?} was given, which its type doesn't allow")));
+                        return Err(fault(format!("the given shape {shape:?} does not match its type")));
                     }
                 }
                 shape.clone()
             }
             (Some(_), _) => return Err(fault("is a tensor: give its shape or its value".into())),
             (None, None) => {
-                return Err(fault("its shape is open; give one when importing (`Options::shape`, `--shape`)".into()));
+                return Err(fault("its shape is not known; give one when importing (`Options::shape`, `--shape`)".into()));
             }
             (None, Some(declared)) => self.shape(name, &declared.dim)?,
         };
         let ty = Type::checked(self.dtype(elem)?, &shape).map_err(|p| fault(p.to_string()))?;
         if room(&ty) > MOST_ELEMENTS {
-            return Err(fault(format!("{ty} has more elements than any memory")));
+            return Err(fault(format!("{ty} has too many elements")));
         }
         let v = self.frames[0].fold.b.graph.input(ty.clone());
         self.frames[0].names.insert(v, name.to_string());
@@ -386,12 +387,12 @@ impl<'m> Importer<'m> {
         let ((values, carried), (indices, _)) = (self.literal(values)?, self.literal(indices)?);
         let dims: Option<Vec<usize>> = s.dims.iter().map(|&d| usize::try_from(d).ok()).collect();
         let dims =
-            dims.filter(|_| carried.is_none()).ok_or_else(|| fault("of a shape or type that is not supported"))?;
+            dims.filter(|_| carried.is_none()).ok_or_else(|| fault("with an unsupported shape or type"))?;
         let ty = Type::checked(values.ty().dtype, &dims)?;
         let n = ty.numel();
         let stored = values.ty().numel();
         if n > 1 << 28 || indices.ty().shape.first() != Some(&stored) || indices.ty().rank() > 2 {
-            return Err(fault("whose indices don't fit"));
+            return Err(fault("whose indices do not match its shape"));
         }
         let at: Vec<i64> = indices.to_vec();
         let mut filled = vec![ir::Scalar::zero(ty.dtype); n];
@@ -405,7 +406,7 @@ impl<'m> Importer<'m> {
                     Some(sum + k * strides[a])
                 }),
             };
-            let place = place.filter(|&p| p < n).ok_or_else(|| fault("with an index outside of it"))?;
+            let place = place.filter(|&p| p < n).ok_or_else(|| fault("with an index out of range"))?;
             filled[place] = values.get(i);
         }
         Ok(Literal::from_fn(ty, |i| filled[i]))
@@ -428,7 +429,7 @@ impl<'m> Importer<'m> {
             return Ok(());
         }
         if self.scope().names.insert(name.to_string(), item).is_some() {
-            return Err(Error::Model(format!("the name `{name}` is given twice in one graph; names are used once")));
+            return Err(Error::Model(format!("the name `{name}` is defined twice in one graph")));
         }
         Ok(())
     }
@@ -449,7 +450,7 @@ impl<'m> Importer<'m> {
         if let Item::Sequence(items) = &item {
             self.copied += items.len();
             if self.copied > MOST_COPIED {
-                let what = format!("its nodes pass on more than {MOST_COPIED} elements of sequences");
+                let what = format!("its nodes copy more than {MOST_COPIED} elements of sequences");
                 return Some(Err(Error::Model(what)));
             }
         }
@@ -483,7 +484,7 @@ impl<'m> Importer<'m> {
         match self.known_in(frame, v, &mut inputs) {
             Some(x) => Ok(x),
             None if inputs.is_empty() => Err(Error::here(format!(
-                "{what} decides about shapes, which are static here, but it changes while the model runs"
+                "{what} determines shapes, which are static here, but it changes while the model runs"
             ))),
             None => {
                 inputs.sort();
@@ -521,7 +522,7 @@ impl<'m> Importer<'m> {
         for (i, node) in nodes.iter().enumerate() {
             self.visited += 1;
             if self.visited > MOST_NODES {
-                return Err(Error::Model(format!("more than {MOST_NODES} nodes, functions and loops written out")));
+                return Err(Error::Model(format!("more than {MOST_NODES} nodes after inlining functions and unrolling loops")));
             }
             let (kind, number) = (text(&node.op_type), i.to_string());
             let label = match (text(&node.name), node.output.iter().find(|o| !o.is_empty())) {
@@ -541,7 +542,7 @@ impl<'m> Importer<'m> {
                 "" => None,
                 name => Some(self.find(name).ok_or_else(|| {
                     Error::here(format!(
-                        "its input `{name}` is not defined before it; sort the nodes, or mend the name"
+                        "its input `{name}` is not defined before it; sort the nodes topologically, or fix the name"
                     ))
                 })??),
             });
@@ -554,7 +555,7 @@ impl<'m> Importer<'m> {
             None => {
                 let Some(&version) = self.scope().opsets.get(domain) else {
                     return Err(Error::here(format!(
-                        "the model doesn't say which version of the domain `{domain}` it uses"
+                        "the model has no opset version for the domain `{domain}`"
                     )));
                 };
                 let mut attributes = Vec::with_capacity(node.attribute.len());
@@ -572,12 +573,12 @@ impl<'m> Importer<'m> {
             }
         };
         if outs.len() < node.output.iter().rposition(|o| !o.is_empty()).map_or(0, |i| i + 1) {
-            return Err(Error::here(format!("{} outputs are named, but it gives {}", node.output.len(), outs.len())));
+            return Err(Error::here(format!("{} outputs are named, but it has {}", node.output.len(), outs.len())));
         }
         for (name, item) in node.output.iter().zip(outs) {
             item.map(&mut |t: Tensor| match self.ty(t.v) {
                 ty if room(&ty) > MOST_ELEMENTS => {
-                    Err(Error::here(format!("its result {ty} has more elements than any memory")))
+                    Err(Error::here(format!("its result {ty} has too many elements")))
                 }
                 _ => Ok(t),
             })?;
@@ -617,7 +618,7 @@ impl<'m> Importer<'m> {
             }
             self.walk(&f.node)?;
             let missing =
-                |o: &str| Error::here(format!("the function {} doesn't give its output `{o}`", text(&f.name)));
+                |o: &str| Error::here(format!("the function {} does not compute its output `{o}`", text(&f.name)));
             f.output.iter().map(|o| self.find(o).ok_or_else(|| missing(o))?).collect()
         })();
         self.scopes.pop();
@@ -627,7 +628,7 @@ impl<'m> Importer<'m> {
     fn deeper(&self) -> Result<()> {
         match self.scopes.len() < MOST_DEPTH {
             true => Ok(()),
-            false => Err(Error::here(format!("more than {MOST_DEPTH} functions or bodies inside of each other"))),
+            false => Err(Error::here(format!("functions and bodies are nested more than {MOST_DEPTH} levels deep"))),
         }
     }
 
@@ -649,7 +650,7 @@ impl<'m> Importer<'m> {
         }
         self.initializers(graph, false)?;
         self.walk(&graph.node)?;
-        let missing = |name: &str| Error::here(format!("no node of its body gives the output `{name}`"));
+        let missing = |name: &str| Error::here(format!("no node of its body computes the output `{name}`"));
         let names = graph.output.iter().map(|o| text(&o.name));
         names.map(|name| self.find(name).ok_or_else(|| missing(name))?).collect()
     }
@@ -686,7 +687,7 @@ impl<'m> Importer<'m> {
         for item in outs? {
             match item {
                 Item::Tensor(t) => tensors.push(t),
-                other => return Err(Error::here(format!("its body gives {}, which loops can't carry", other.kind()))),
+                other => return Err(Error::here(format!("its body returns {}, which cannot be loop-carried", other.kind()))),
             }
         }
         // Captures were found on the way; here they follow the body's own inputs.

@@ -99,7 +99,7 @@ impl<'m> Cx<'_, 'm> {
         let Some(list) = self.ints(name) else { return Ok(None) };
         for &x in list {
             if x.unsigned_abs() > MOST.unsigned_abs() {
-                return Err(Error::here(format!("the attribute {name} holds {x}, which is out of range")));
+                return Err(Error::here(format!("the attribute {name} has the value {x}, which is out of range")));
             }
         }
         Ok(Some(list.to_vec()))
@@ -200,7 +200,7 @@ impl<'m> Cx<'_, 'm> {
     pub(crate) fn known_amounts(&mut self, i: usize, what: &str) -> Result<Vec<i64>> {
         let list = self.known_ints(i, what)?;
         match list.iter().find(|x| x.unsigned_abs() > MOST.unsigned_abs()) {
-            Some(x) => Err(Error::here(format!("its {what} (input {i}) holds {x}, which is out of range"))),
+            Some(x) => Err(Error::here(format!("its {what} (input {i}) has the value {x}, which is out of range"))),
             None => Ok(list),
         }
     }
@@ -248,7 +248,7 @@ impl<'m> Cx<'_, 'm> {
     /// The dtype of an element type.
     pub(crate) fn dtype_of(&self, number: i64) -> Result<(DType, Option<Elem>)> {
         let elem =
-            Elem::from_number(number).ok_or_else(|| Error::here(format!("element type {number} is not known")))?;
+            Elem::from_number(number).ok_or_else(|| Error::here(format!("unknown element type {number}")))?;
         Ok((self.imp.dtype(elem)?, elem.is_carried().then_some(elem)))
     }
 }
@@ -256,7 +256,7 @@ impl<'m> Cx<'_, 'm> {
 /// How many elements sizes are together, where no tensor has them yet.
 pub(crate) fn total(sizes: &[usize]) -> Result<usize> {
     let n = sizes.iter().try_fold(1usize, |n, &d| n.checked_mul(d));
-    n.filter(|&n| n <= MOST as usize).ok_or_else(|| Error::here(format!("sizes {sizes:?} are too large together")))
+    n.filter(|&n| n <= MOST as usize).ok_or_else(|| Error::here(format!("the product of the sizes {sizes:?} is too large")))
 }
 
 /// An axis counted from either end.
@@ -277,7 +277,7 @@ pub(crate) fn broadcast_shapes(shapes: &[Vec<usize>]) -> Result<Vec<usize>> {
             if *o == 1 {
                 *o = d;
             } else if d != 1 && d != *o {
-                return Err(Error::here(format!("shapes {shapes:?} don't broadcast to one")));
+                return Err(Error::here(format!("the shapes {shapes:?} do not broadcast")));
             }
         }
     }

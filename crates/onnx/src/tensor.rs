@@ -19,14 +19,14 @@ pub struct NoExternal;
 
 impl External for NoExternal {
     fn read(&self, location: &str, _: u64, _: Option<u64>) -> std::result::Result<Bytes, String> {
-        Err(format!("its data is in `{location}`; import the model by its path, so that files beside it can be read"))
+        Err(format!("its data is in `{location}`; import the model by its path, so that files next to it can be read"))
     }
 }
 
 /// The type of a tensor's elements.
 pub fn elem(t: &TensorProto) -> Result<Elem> {
     let n = t.data_type.unwrap_or(0);
-    Elem::from_number(n.into()).ok_or_else(|| Error::here(format!("tensor {}: element type {n} is not known", name(t))))
+    Elem::from_number(n.into()).ok_or_else(|| Error::here(format!("tensor {}: unknown element type {n}", name(t))))
 }
 
 fn name(t: &TensorProto) -> &str {

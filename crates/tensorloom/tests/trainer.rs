@@ -284,14 +284,14 @@ fn what_can_not_be_trained_is_refused_with_a_remedy() {
     // A folder that holds a run, and a run that can't go on with other things.
     let _ = std::fs::remove_dir_all(&folder.0);
     Trainer::new(Net::new(0.0), loss).run(&good, batch, &[]).unwrap();
-    check(&good, "already holds a run");
+    check(&good, "already contains a run");
     let more = Settings { resume: true, steps: 5, ..good.clone() };
     check(&Settings { seed: 8, ..more.clone() }, "`seed` is 8");
     check(&Settings { optimizer: AdamW { decay: 0.0, ..good.optimizer }, ..more.clone() }, "`optimizer` is");
     let error = Trainer::new(Net::new(0.0), |net: &Net, b: Batch| loss(net, b) * 2.0).run(&more, batch, &[]);
-    assert!(error.unwrap_err().to_string().contains("its loss is not the one"));
+    assert!(error.unwrap_err().to_string().contains("its loss does not match the checkpoint"));
     let error = Trainer::new(Net::new(0.0), loss).run(&more, |n| batch(n + 1), &[]);
-    assert!(error.unwrap_err().to_string().contains("first batch is not the one"));
+    assert!(error.unwrap_err().to_string().contains("first batch does not match the checkpoint"));
     // More steps of the same are fine.
     let done = Trainer::new(Net::new(0.0), loss).run(&more, batch, &[]).unwrap();
     assert_eq!((done.step, done.complete), (5, true));

@@ -313,7 +313,7 @@ mod tests {
         std::fs::write(&path, b"text\xff").expect("written");
         let error = |result: Result<String>| result.expect_err("refused").to_string();
         assert!(error(read_text(&path, TEXT)).contains("byte 4"));
-        assert!(error(read_text(&path, 4)).contains("at most 4"));
+        assert!(error(read_text(&path, 4)).contains("limit is 4"));
         assert!(error(read_text(&folder, TEXT)).contains("a folder"));
         assert!(error(read_text(&folder.join("none"), TEXT)).contains("No such file"));
         if cfg!(unix) {

@@ -149,7 +149,7 @@ pub(crate) unsafe fn op(kind: u32, attrs: *const vsla_attrs_t, operands: usize) 
     let a = a.unwrap_or(&zero);
     // SAFETY: the caller's promise, for the attributes that the operation reads.
     let list = || unsafe { sizes(a.list, a.list_len, "attribute list") };
-    let size = |n: u64| usize::try_from(n).map_err(|_| Error::InvalidArg(format!("{n} is too large a size")));
+    let size = |n: u64| usize::try_from(n).map_err(|_| Error::InvalidArg(format!("the size {n} is too large")));
     const KINDS: u32 = OpKind::VslaOpAttention as u32 + 1;
     Ok(match kind {
         0 => Op::Add,
@@ -185,7 +185,7 @@ pub(crate) unsafe fn op(kind: u32, attrs: *const vsla_attrs_t, operands: usize) 
         26 => Op::MulScalar { value: (operands < 2).then_some(a.value) },
         27 => Op::Repeat { count: size(a.size)? },
         28 => Op::Attention { heads: size(a.size)?, lengths: list()? },
-        n => return Err(Error::InvalidArg(format!("{n} is no operation; there are {KINDS}"))),
+        n => return Err(Error::InvalidArg(format!("{n} is not an operation; there are {KINDS}"))),
     })
 }
 
@@ -219,7 +219,7 @@ pub unsafe extern "C" fn vsla_graph_value(
         let tag = match tag {
             0 => Tag::Param,
             1 => Tag::Input,
-            n => return Err(Error::InvalidArg(format!("tag {n}; declare parameters and inputs, mark outputs"))),
+            n => return Err(Error::InvalidArg(format!("invalid tag {n}; declare parameters and inputs, mark outputs"))),
         };
         // SAFETY: the caller's promise.
         let (shape, name) = unsafe { (sizes(shape, rank, "the shape")?, text(name)?) };
@@ -329,7 +329,7 @@ pub extern "C" fn vsla_graph_numerics(graph: *const vsla_graph_t, narrow_product
             0 => None,
             1 => Some(Path::Direct),
             2 => Some(Path::Fft),
-            n => return Err(Error::InvalidArg(format!("{n} is no way to compute a convolution"))),
+            n => return Err(Error::InvalidArg(format!("{n} is not a convolution algorithm"))),
         };
         lock(graph).numerics = Numerics { narrow_products: narrow_products != 0, conv };
         Ok(())
@@ -364,7 +364,7 @@ pub unsafe extern "C" fn vsla_program_values(
             0 => program.params(),
             1 => program.inputs(),
             2 => program.outputs(),
-            n => return Err(Error::InvalidArg(format!("tag {n}; list parameters, inputs or outputs"))),
+            n => return Err(Error::InvalidArg(format!("invalid tag {n}; list parameters, inputs or outputs"))),
         };
         // SAFETY: the caller's promise.
         unsafe { set(count, list.len())? };

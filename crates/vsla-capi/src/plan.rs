@@ -173,7 +173,7 @@ pub unsafe extern "C" fn vsla_plan_arena_size(plan: *const vsla_plan_t, class: u
     guard(|| {
         want!(plan, Plan, plan);
         if class as usize >= ArenaClass::ALL.len() {
-            return Err(Error::InvalidArg(format!("{class} is no class of memory")));
+            return Err(Error::InvalidArg(format!("{class} is not a memory class")));
         }
         // SAFETY: the caller's promise.
         unsafe { set(bytes, plan.arena_sizes()[class as usize] as u64) }
@@ -210,7 +210,7 @@ pub unsafe extern "C" fn vsla_plan_segment(plan: *const vsla_plan_t, index: usiz
         want!(plan, Plan, plan);
         let all = plan.segments();
         if index >= all.len() {
-            return Err(Error::InvalidArg(format!("segment {index}; the schedule has {}", all.len())));
+            return Err(Error::InvalidArg(format!("segment {index} is out of range; the schedule has {}", all.len())));
         }
         // SAFETY: the caller's promise.
         unsafe { set(out, vsla_segment_t::new(all, index)) }
@@ -385,7 +385,7 @@ pub extern "C" fn vsla_link(
 ) -> Code {
     guard(|| {
         if source.addr() == destination.addr() {
-            return Err(Error::InvalidArg("a program can't be linked to itself".into()));
+            return Err(Error::InvalidArg("a program cannot be linked to itself".into()));
         }
         want!(source, Bindings, source);
         want!(destination, Bindings, destination);
@@ -427,9 +427,9 @@ const AXES: usize = 16;
 unsafe fn short_shape(at: *const u64, rank: usize, to: &mut [usize; AXES]) -> Result<&[usize]> {
     // SAFETY: the caller's promise.
     let from = unsafe { slice(at, rank, "the shape")? };
-    let to = to.get_mut(..rank).ok_or_else(|| Error::InvalidArg(format!("{rank} axes; at most {AXES} are routed")))?;
+    let to = to.get_mut(..rank).ok_or_else(|| Error::InvalidArg(format!("{rank} axes are too many; at most {AXES} are supported")))?;
     for (t, n) in to.iter_mut().zip(from) {
-        *t = usize::try_from(*n).map_err(|_| Error::InvalidArg(format!("{n} is too large a size")))?;
+        *t = usize::try_from(*n).map_err(|_| Error::InvalidArg(format!("the size {n} is too large")))?;
     }
     Ok(to)
 }
@@ -457,7 +457,7 @@ pub unsafe extern "C" fn vsla_profile_route(
                 return unsafe { set(index, i) };
             }
         }
-        let text = format!("no profile takes {shape:?} as input {id}; add a larger one");
+        let text = format!("no profile is large enough for {shape:?} as input {id}; add a larger one");
         Err(Error::InvalidShape { op: "route".into(), text })
     })
 }

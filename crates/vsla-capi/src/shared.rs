@@ -113,7 +113,7 @@ unsafe fn hand_out(
     bind: impl FnOnce() -> Result<Vec<Bindings>>,
 ) -> Result<()> {
     if count != arena.stages() {
-        let text = format!("room for {count} bindings, the arena holds {} programs", arena.stages());
+        let text = format!("there is room for {count} bindings, but the arena has {} programs", arena.stages());
         return Err(Error::InvalidArg(text));
     }
     // SAFETY: the caller's promise.

@@ -26,7 +26,7 @@ impl Memory {
     /// is made from this block uses them until then.
     pub unsafe fn from_raw(ptr: *mut u8, bytes: usize, owner: Arc<dyn Any + Send + Sync>) -> Result<Memory> {
         let Some(at) = NonNull::new(ptr).filter(|p| p.align_offset(ALIGN) == 0) else {
-            return Err(Error::arg(format!("memory at {ptr:p}; it must begin at a multiple of {ALIGN}")));
+            return Err(Error::arg(format!("the memory at {ptr:p} must be aligned to {ALIGN} bytes")));
         };
         // SAFETY: by the caller's promise; zeros make every byte initialised.
         unsafe {
@@ -77,7 +77,7 @@ impl Drop for InUse<'_> {
 pub(crate) fn padded(bytes: usize) -> Result<usize> {
     match bytes.checked_next_multiple_of(ALIGN) {
         Some(n) if n <= ADDRESSABLE => Ok(n),
-        _ => Err(Error::PlanningFailed("an arena would be larger than memory can be; smaller shapes need less".into())),
+        _ => Err(Error::PlanningFailed("the arena would be too large; use smaller shapes".into())),
     }
 }
 
@@ -102,7 +102,7 @@ pub(crate) fn arenas<const N: usize>(
         Some(block) => {
             let needed = total(&sizes)?;
             if block.bytes() < needed {
-                return Err(Error::arg(format!("{} bytes of memory were given, {needed} are needed", block.bytes())));
+                return Err(Error::arg(format!("{} bytes of memory were given, but {needed} are needed", block.bytes())));
             }
             let mut at = 0;
             for n in sizes {

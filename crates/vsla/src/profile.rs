@@ -59,7 +59,7 @@ impl Profile {
         let device = self.plan.backend.device().cloned();
         let graph = device.as_ref().map_or(Ok(None), |d| d.record(self.plan.segments()))?;
         let recorded = device.zip(graph).map(|(device, graph)| Recorded { device, graph });
-        let none = || Error::NotImplemented("this backend records no graphs; run the profile as it is".into());
+        let none = || Error::NotImplemented("this backend does not record graphs; run the profile directly".into());
         self.recorded = Some(recorded.ok_or_else(none)?);
         Ok(())
     }
@@ -105,7 +105,7 @@ impl Profile {
     pub fn run(&mut self, inputs: &[&Tensor], stream: &Stream) -> Result<()> {
         let program = self.plan.program();
         if inputs.len() != program.inputs().len() {
-            return Err(Error::arg(format!("{} inputs, the program has {}", inputs.len(), program.inputs().len())));
+            return Err(Error::arg(format!("{} inputs were given, but the program has {}", inputs.len(), program.inputs().len())));
         }
         for (v, t) in program.inputs().iter().zip(inputs) {
             fits(program.signature(*v), t)?;
@@ -195,7 +195,7 @@ impl Router {
     pub fn route(&self, inputs: &[&Tensor]) -> Result<usize> {
         self.profiles.iter().position(|p| p.takes(inputs)).ok_or_else(|| {
             let shapes: Vec<String> = inputs.iter().map(|t| t.signature().to_string()).collect();
-            Error::shape("route", format!("no profile takes inputs ({}); add a larger bucket", shapes.join(", ")))
+            Error::shape("route", format!("no profile is large enough for inputs ({}); add a larger bucket", shapes.join(", ")))
         })
     }
 

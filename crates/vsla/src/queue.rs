@@ -56,7 +56,7 @@ impl<T: Task> Queue<T> {
         let shared = Arc::new(Shared { state: Mutex::new(state), changed: Condvar::new() });
         let inner = shared.clone();
         let worker = thread::Builder::new().name("vsla-stream".into()).spawn(move || inner.work());
-        let worker = worker.map_err(|e| Error::Backend(format!("no thread for a stream: {e}")))?;
+        let worker = worker.map_err(|e| Error::Backend(format!("cannot start a thread for a stream: {e}")))?;
         let id = worker.thread().id();
         Ok(Queue { shared, worker: Some(worker), id })
     }
@@ -64,7 +64,7 @@ impl<T: Task> Queue<T> {
     /// Whether this is called by a task of this very queue, which would wait for itself.
     fn check_thread(&self) -> Result<()> {
         if thread::current().id() == self.id {
-            return Err(Error::arg("a task of a stream can't wait for its own stream"));
+            return Err(Error::arg("a task of a stream cannot wait for its own stream"));
         }
         Ok(())
     }
@@ -218,7 +218,7 @@ impl Event {
     pub fn synchronize(&self) -> Result<()> {
         let marks = lock(&self.0.state);
         if marks.by == Some(thread::current().id()) && marks.happened < marks.recorded {
-            return Err(Error::arg("a task of a stream can't wait for its own stream"));
+            return Err(Error::arg("a task of a stream cannot wait for its own stream"));
         }
         let n = marks.recorded;
         drop(marks);

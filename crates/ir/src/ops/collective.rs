@@ -123,7 +123,7 @@ fn cut(ty: &Type, dim: usize, by: usize) -> std::result::Result<Type, Problem> {
     check_axis(dim, ty.rank())?;
     let mut shape = ty.shape.clone();
     if shape[dim] % by != 0 {
-        return Err(Problem::other(format!("axis {dim} of {ty} can't be cut into {by} equal parts")));
+        return Err(Problem::other(format!("axis {dim} of {ty} cannot be split into {by} equal parts")));
     }
     shape[dim] /= by;
     Ok(ty.with_shape(&shape))
@@ -200,7 +200,7 @@ impl Rules for Collective {
                         return Err(Problem::other(format!("the pair {from} → {to} among {n} ranks")));
                     }
                     if pairs[..i].iter().any(|(a, b)| a == from || b == to) {
-                        return Err(Problem::other(format!("{from} → {to}: a rank sends and receives once at most")));
+                        return Err(Problem::other(format!("{from} → {to}: a rank can send and receive only once")));
                     }
                 }
                 x.clone()
@@ -283,7 +283,7 @@ impl Rules for Collective {
         if self.ranks() != 1 {
             let axes: Vec<String> = self.axes.iter().map(|a| format!("`{}`", a.name)).collect();
             return Err(Error::Run(format!(
-                "{} over {} needs {} ranks: call it inside of a `shard_map`, or run the program with a communicator",
+                "{} over {} needs {} ranks: call it inside a `shard_map`, or run the program with a communicator",
                 self.name(),
                 axes.join(", "),
                 self.ranks()

@@ -724,7 +724,7 @@ impl Rules for Bitcast {
         arity(args, 1)?;
         let from = args[0].dtype;
         if from.size() != self.0.size() {
-            return Err(Problem::other(format!("{from} and {} are not of one size", self.0)));
+            return Err(Problem::other(format!("{from} and {} differ in size", self.0)));
         }
         if self.0 == DType::Bool && from != DType::Bool {
             return Err(Problem::other(format!("not every bit pattern of {from} is a bool; compare with 0 instead")));

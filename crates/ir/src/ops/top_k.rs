@@ -31,7 +31,7 @@ impl Rules for TopK {
         check_axis(self.axis, x.rank())?;
         if self.k > x.shape[self.axis] {
             return Err(Problem::other(format!(
-                "there are no {} largest elements along axis {} of {x}",
+                "k = {} exceeds the size of axis {} of {x}",
                 self.k, self.axis
             )));
         }

@@ -541,7 +541,7 @@ mod tests {
         assert_eq!(chat.rows(&json!({ "prompt": "cat ".repeat(80), "completion": "x" })).expect("fits"), None);
         for (record, word) in [
             (json!({ "text": "x" }), "messages"),
-            (json!({ "messages": [say("user", "x")] }), "nothing to learn"),
+            (json!({ "messages": [say("user", "x")] }), "to train on"),
             (json!({ "prompt": 3, "completion": "x" }), "completion"),
         ] {
             let error = chat.rows(&record).expect_err("wrong").to_string();

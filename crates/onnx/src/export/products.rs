@@ -105,7 +105,7 @@ impl Writer {
         if c.batch_groups > 1 {
             return Err(refused(
                 "conv",
-                "groups of the batch, which the gradient of a grouped convolution has, are not ONNX's",
+                "batch groups, which the gradient of a grouped convolution has, do not exist in ONNX",
             ));
         }
         let n = x.ty.rank() - 2;

@@ -45,7 +45,7 @@ impl Writer {
         if cells > MOST {
             return Err(refused(
                 r.kind.name(),
-                &format!("windows of {cells} elements are not written out; at most {MOST}"),
+                &format!("windows of {cells} elements cannot be unrolled: the maximum is {MOST}"),
             ));
         }
         let mut sum: Option<V> = None;

@@ -17,7 +17,7 @@ pub(super) fn convert(cx: &mut Cx) -> Result<Outs> {
         let width = cx.shape(x).last().copied().unwrap_or(0);
         match width % n {
             0 => Ok(n),
-            _ => Err(Error::here(format!("{name} is {n}, which doesn't divide {width} features"))),
+            _ => Err(Error::here(format!("{name} is {n}, but {width} features are not divisible by it"))),
         }
     };
     let split = |cx: &mut Cx, x: Value, name: &str| -> Result<Value> {

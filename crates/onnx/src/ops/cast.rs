@@ -125,7 +125,7 @@ fn power_of_two(cx: &mut Cx, x: Value, saturate: bool, mode: &str) -> Result<Val
         "up" => cx.compare(Compare::Gt, fraction, zero)?,
         "down" => cx.compare(Compare::Lt, fraction, zero)?,
         "nearest" => cx.compare(Compare::Ge, fraction, half)?,
-        other => return Err(Error::here(format!("the rounding mode `{other}` is not up, down or nearest"))),
+        other => return Err(Error::here(format!("unknown rounding mode `{other}`: use up, down or nearest"))),
     };
     let more = cx.add(exponent, one)?;
     let e = cx.select(up, more, exponent)?;
@@ -149,7 +149,7 @@ pub(super) fn bit_cast(cx: &mut Cx) -> Result<Outs> {
     let x = cx.x(0)?;
     let (dtype, carried) = cx.dtype_of(cx.int("to", 0))?;
     if carried.is_some() {
-        return Err(Error::here("the bits of that type are not ours"));
+        return Err(Error::here("the bit layout of that type is not supported"));
     }
     if cx.dtype(x) == DType::Bool || dtype == DType::Bool {
         // A bool is one byte that is 0 or 1.

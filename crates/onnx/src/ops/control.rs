@@ -28,7 +28,7 @@ pub(super) fn branch(cx: &mut Cx) -> Result<Outs> {
         match a.graph.output_types() == b.graph.output_types() {
             true => Ok((a, b)),
             false => Err(Error::here(format!(
-                "its branches give different types ({} and {}); shapes are static here",
+                "its branches return different types ({} and {}); shapes are static here",
                 types(&b.graph),
                 types(&a.graph)
             ))),
@@ -136,7 +136,8 @@ pub(super) fn repeat(cx: &mut Cx) -> Result<Outs> {
     }
     if scans > 0 {
         return Err(Error::here(
-            "it collects results of each iteration, but how many there are is known only when it runs; shapes are static here",
+            "it collects results of each iteration, but the number of iterations depends on data; shapes are static \
+             here",
         ));
     }
     conditional(cx, body, &start, most, go)
@@ -192,7 +193,7 @@ fn unrolled<'m>(
         if i as usize * body.node.len().max(1) > UNROLLED * 64 {
             // Only a loop that could not be anything else may be this long.
             if sequences || trips.is_some() {
-                return Err(Error::here(format!("more than {i} iterations can't be written out")));
+                return Err(Error::here(format!("more than {i} iterations cannot be unrolled")));
             }
             return Ok(None);
         }

@@ -43,7 +43,7 @@ impl Slide {
                     let (total, half) = (total.max(0), total.max(0) / 2);
                     (low[a], high[a]) = if auto == "SAME_UPPER" { (half, total - half) } else { (total - half, half) };
                 }
-                other => return Err(Error::here(format!("auto_pad `{other}` is not known"))),
+                other => return Err(Error::here(format!("unknown auto_pad `{other}`"))),
             }
         }
         Ok(Slide { kernel: kernel.to_vec(), strides, dilations, low, high })
@@ -162,7 +162,7 @@ pub(super) fn conv_transpose(cx: &mut Cx) -> Result<Outs> {
     let sw = cx.shape(w);
     let (c, o) = (sw[0], sw[1]);
     if c % g != 0 {
-        return Err(Error::here(format!("{c} channels don't divide into {g} groups")));
+        return Err(Error::here(format!("{c} channels are not divisible by {g} groups")));
     }
     let grouped: Vec<usize> = [g, c / g, o].iter().chain(&kernel).copied().collect();
     let w = cx.reshape(w, &grouped)?;
@@ -393,7 +393,7 @@ pub(super) fn max_unpool(cx: &mut Cx) -> Result<Outs> {
     let y = cx.reshape(y, &own)?;
     let Some(asked) = asked else { return one(y) };
     if asked.len() != own.len() {
-        return Err(Error::here("its output_shape doesn't fit"));
+        return Err(Error::here("its output_shape is not possible"));
     }
     let high: Vec<i64> = asked.iter().zip(&own).map(|(&a, &o)| a - o as i64).collect();
     let zero = cx.scalar(dtype, 0.0)?;

@@ -132,7 +132,7 @@ fn reduction(cx: &Cx) -> Result<ScatterKind> {
         "mul" => ScatterKind::Mul,
         "max" => ScatterKind::Max,
         "min" => ScatterKind::Min,
-        other => return Err(Error::here(format!("the reduction `{other}` is not known"))),
+        other => return Err(Error::here(format!("unknown reduction `{other}`"))),
     })
 }
 

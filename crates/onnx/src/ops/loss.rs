@@ -71,6 +71,6 @@ fn negative(cx: &mut Cx, log: Value, target: Value, weight: Option<Value>) -> Re
             };
             Ok(cx.div(sum, n)?)
         }
-        other => Err(Error::here(format!("the reduction `{other}` is not none, sum or mean"))),
+        other => Err(Error::here(format!("unknown reduction `{other}`: use none, sum or mean"))),
     }
 }

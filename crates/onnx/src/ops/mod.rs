@@ -308,9 +308,9 @@ fn convert_as_it_is(cx: &mut Cx) -> Result<Outs> {
         "SequenceLength" => control::sequence_length(cx),
         "SequenceMap" => control::sequence_map(cx),
 
-        "ImageDecoder" => Err(Error::here("files of images are not decoded here; give the model their pixels")),
+        "ImageDecoder" => Err(Error::here("image decoding is not supported; give the model decoded pixels")),
         "RegexFullMatch" | "StringConcat" | "StringNormalizer" | "StringSplit" | "TfIdfVectorizer" => {
-            Err(Error::here("text is not processed here; do that part outside of the model"))
+            Err(Error::here("text processing is not supported; do this part outside the model"))
         }
         other => Err(Error::here(format!(
             "the op {other} is not supported; export the model with another opset, or with the op as a function"

@@ -182,7 +182,7 @@ fn requantized(cx: &mut Cx, sums: Value, factor: Value, zero: Tensor) -> Result<
     let z = laid_out(cx, z, &shape, false)?;
     let s = cx.add(s, z)?;
     let Some((lo, hi)) = range(dtype, zero.carried) else {
-        return Err(Error::here("its result must be quantised to integers"));
+        return Err(Error::here("its result must be quantized to integers"));
     };
     let s = saturated(cx, s, lo, hi)?;
     let v = cx.cast(s, dtype)?;

@@ -76,7 +76,7 @@ pub(super) fn recurrent(cx: &mut Cx, cell: Cell) -> Result<Outs> {
         "forward" => vec![false],
         "reverse" => vec![true],
         "bidirectional" => vec![false, true],
-        other => return Err(Error::here(format!("the direction `{other}` is not known"))),
+        other => return Err(Error::here(format!("unknown direction `{other}`"))),
     };
     if backward.len() != dirs {
         return Err(Error::here(format!("{direction} needs weights for {} directions, not {dirs}", backward.len())));
@@ -346,7 +346,7 @@ pub(super) fn linear_attention(cx: &mut Cx) -> Result<Outs> {
         "gated" => (true, false),
         "delta" => (false, true),
         "gated_delta" => (true, true),
-        other => return Err(Error::here(format!("the update_rule `{other}` is not known"))),
+        other => return Err(Error::here(format!("unknown update_rule `{other}`"))),
     };
     if gated != decay.is_some() || delta != beta.is_some() {
         return Err(Error::here(format!(
@@ -454,7 +454,7 @@ pub(super) fn causal_conv(cx: &mut Cx) -> Result<Outs> {
     let y = match cx.string("activation", "none").as_str() {
         "none" => y,
         "silu" | "swish" => super::elementwise::swish_of(cx, y, 1.0)?,
-        other => return Err(Error::here(format!("the activation `{other}` is not known"))),
+        other => return Err(Error::here(format!("unknown activation `{other}`"))),
     };
     let n = cx.shape(padded)[2];
     let state = cx.slice_axis(padded, 2, n - (k - 1), n)?;
@@ -471,7 +471,7 @@ pub(super) fn rotary(cx: &mut Cx) -> Result<Outs> {
         3 => {
             let h = cx.count("num_heads", 0)?;
             if original[2] % h != 0 {
-                return Err(Error::here(format!("num_heads is {h}, which doesn't divide {} features", original[2])));
+                return Err(Error::here(format!("num_heads is {h}, but {} features are not divisible by it", original[2])));
             }
             cx.reshape(x, &[original[0], original[1], h, original[2] / h])?
         }

@@ -57,7 +57,7 @@ pub(super) fn resize(cx: &mut Cx) -> Result<Outs> {
             "stretch" => None,
             "not_larger" => Some((0..n).map(ratio).fold(f64::INFINITY, f64::min)),
             "not_smaller" => Some((0..n).map(ratio).fold(0.0, f64::max)),
-            other => return Err(Error::here(format!("the policy `{other}` is not known"))),
+            other => return Err(Error::here(format!("unknown policy `{other}`"))),
         };
         for (i, &a) in axes.iter().enumerate() {
             let scale = common.unwrap_or_else(|| ratio(i));
@@ -76,7 +76,7 @@ pub(super) fn resize(cx: &mut Cx) -> Result<Outs> {
             plan.push((a, Axis { size: shape[a], out, scale: scales[i], roi: (0.0, 1.0) }));
         }
     } else {
-        return Err(Error::here("neither scales nor sizes are given for each axis"));
+        return Err(Error::here("neither scales nor sizes are given for every axis"));
     }
     if mode == "tf_crop_and_resize" {
         if roi.is_empty() {
@@ -146,7 +146,7 @@ fn resized(cx: &mut Cx, x: Value, plan: &[(usize, Axis)], how: &How, fill: f64) 
             continue;
         }
         if p.out > 1 << 24 || p.size == 0 {
-            return Err(Error::here(format!("axis {a} of {} can't become {}", p.size, p.out)));
+            return Err(Error::here(format!("axis {a} of {} cannot be resized to {}", p.size, p.out)));
         }
         let taps = taps(p, how)?;
         y = apply(cx, y, *a, p, &taps)?;
@@ -184,7 +184,7 @@ fn taps(p: &Axis, how: &How) -> Result<Taps> {
                 offset + (y + 0.5) / p.scale - 0.5
             }
             "tf_half_pixel_for_nn" => (y + 0.5) / p.scale,
-            other => return Err(Error::here(format!("the transformation `{other}` is not known"))),
+            other => return Err(Error::here(format!("unknown coordinate transformation `{other}`"))),
         };
         t.outside.push(how.mode == "tf_crop_and_resize" && (at < 0.0 || at > size - 1.0));
         // A place between two elements; one exactly on an element counts as at the end of the gap before it.
@@ -230,7 +230,7 @@ fn coefficients(ratio: f64, scale: f64, whole: bool, how: &How) -> Result<Vec<f6
                     "round_prefer_ceil" => ratio >= 0.5,
                     "floor" => false,
                     "ceil" => true,
-                    other => return Err(Error::here(format!("the nearest_mode `{other}` is not known"))),
+                    other => return Err(Error::here(format!("unknown nearest_mode `{other}`"))),
                 };
             vec![f64::from(u8::from(!second)), f64::from(u8::from(second))]
         }
@@ -264,7 +264,7 @@ fn coefficients(ratio: f64, scale: f64, whole: bool, how: &How) -> Result<Vec<f6
             let sum: f64 = list.iter().sum();
             list.iter().map(|w| w / sum).collect()
         }
-        (other, _) => return Err(Error::here(format!("the mode `{other}` is not nearest, linear or cubic"))),
+        (other, _) => return Err(Error::here(format!("unknown mode `{other}`: use nearest, linear or cubic"))),
     })
 }
 

@@ -87,7 +87,7 @@ pub(super) fn grid_sample(cx: &mut Cx) -> Result<Outs> {
         "zeros" => Padding::Zeros,
         "border" => Padding::Border,
         "reflection" => Padding::Reflection,
-        other => return Err(Error::here(format!("the padding_mode `{other}` is not known"))),
+        other => return Err(Error::here(format!("unknown padding_mode `{other}`"))),
     };
     let corners = cx.flag("align_corners");
     let mode = cx.string("mode", "linear");
@@ -138,7 +138,7 @@ pub(super) fn grid_sample(cx: &mut Cx) -> Result<Outs> {
         "nearest" => vec![0],
         "linear" | "bilinear" => vec![0, 1],
         "cubic" | "bicubic" => vec![-1, 0, 1, 2],
-        other => return Err(Error::here(format!("the mode `{other}` is not known"))),
+        other => return Err(Error::here(format!("unknown mode `{other}`"))),
     };
     // For each axis and tap: the whole place and its weight.
     let mut axes: Vec<Vec<(Value, Option<Value>)>> = Vec::new();
@@ -195,7 +195,7 @@ pub(super) fn grid_sample(cx: &mut Cx) -> Result<Outs> {
             None => y,
         });
     }
-    let y = sum.ok_or_else(|| Error::here("there is nothing to sample"))?;
+    let y = sum.ok_or_else(|| Error::here("the input to sample is empty"))?;
     let out: Vec<usize> = shape[..2].iter().chain(&gs[1..gs.len() - 1]).copied().collect();
     one(cx.reshape(y, &out)?)
 }
@@ -240,7 +240,7 @@ pub(super) fn affine_grid(cx: &mut Cx) -> Result<Outs> {
     let dims = &size[2..];
     let nd = dims.len();
     if cx.shape(theta) != [size[0], nd, nd + 1] {
-        return Err(Error::here("its theta doesn't fit its size"));
+        return Err(Error::here("its theta does not match its size"));
     }
     // Places along an axis are written down.
     if total(dims)? > 1 << 32 || dims.iter().any(|&d| d > 1 << 24) {
@@ -309,7 +309,7 @@ fn weighted(cx: &mut Cx, parts: &[(Value, Value)]) -> Result<Value> {
             None => t,
         });
     }
-    sum.ok_or_else(|| Error::here("there is nothing to read"))
+    sum.ok_or_else(|| Error::here("the input is empty"))
 }
 
 pub(super) fn roi_align(cx: &mut Cx) -> Result<Outs> {
@@ -331,7 +331,7 @@ pub(super) fn roi_align(cx: &mut Cx) -> Result<Outs> {
     let max = cx.string("mode", "avg") == "max";
     if ratio == 0 {
         return Err(Error::here(
-            "sampling_ratio 0 takes as many samples as each region is large, so shapes would depend on data; set it",
+            "with sampling_ratio 0, the number of samples depends on data, but shapes are static here; set it",
         ));
     }
     let dtype = cx.dtype(x);
@@ -391,7 +391,7 @@ pub(super) fn roi_align(cx: &mut Cx) -> Result<Outs> {
                 None => t,
             });
         }
-        best.ok_or_else(|| Error::here("there is nothing to read"))?
+        best.ok_or_else(|| Error::here("the input is empty"))?
     } else {
         weighted(cx, &parts)?
     };
@@ -421,7 +421,7 @@ pub(super) fn deform_conv(cx: &mut Cx) -> Result<Outs> {
         || ws[0] % groups != 0
         || ws[1] != c / groups
     {
-        return Err(Error::here("its offsets or weights don't fit"));
+        return Err(Error::here("the shapes of its offsets or weights do not match"));
     }
     let dtype = cx.dtype(x);
     let offsets = cx.reshape(offset, &[n, og, ws[2], ws[3], 2, oh, ow])?;

@@ -91,7 +91,7 @@ impl BatchNorm {
             return Some(write::invalid("batch_norm", format!("{} is not [N, {features}, ..]", x.ty())));
         }
         if self.training.is_on() && x.numel() / features.max(1) < 2 {
-            let text = format!("{} has one value for each feature, whose variance is nothing to learn from", x.ty());
+            let text = format!("{} has one value per feature, which has no variance: use a larger batch, or evaluation mode", x.ty());
             return Some(write::invalid("batch_norm", text));
         }
         None
@@ -134,7 +134,8 @@ impl Layer for BatchNorm {
             return y;
         }
         if engine::compose::is_pure() {
-            let text = "a pure function can't change the running statistics; call `apply`, which gives the layer with new ones";
+            let text = "a pure function cannot change the running statistics; call `apply`, which returns the layer with new \
+                 ones";
             return write::invalid("batch_norm", text);
         }
         let changes = [

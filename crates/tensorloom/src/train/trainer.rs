@@ -89,7 +89,7 @@ impl<M: Module + Tree, B: Tree, F: Fn(&M, B) -> Tensor> Trainer<M, B, F> {
         let checkpoints = settings.out.join("checkpoints");
         if settings.resume && !settings.out.is_dir() {
             let out = settings.out.display();
-            return Err(write::error("Trainer", format!("{out}: no run to resume: there is no such folder")));
+            return Err(write::error("Trainer", format!("{out}: no run to resume: the folder does not exist")));
         }
         files::make_folder(&settings.out).map_err(fault)?;
         let _lock = Lock::take(&settings.out).map_err(fault)?;
@@ -160,7 +160,7 @@ impl<M: Module + Tree, B: Tree, F: Fn(&M, B) -> Tensor> Trainer<M, B, F> {
             held_out,
         };
         let room = 3 * params.iter().map(|(_, t)| t.ty().bytes()).sum::<usize>();
-        run.try_saving(&steps, room, resumed, "make room, or give another folder `out`").map_err(fault)?;
+        run.try_saving(&steps, room, resumed, "free disk space, or give another folder `out`").map_err(fault)?;
         run.train(&mut steps, observer).map_err(|Fault(e)| e)?;
         let unsaved = run.save(&steps, observer);
         run.report(&steps, observer);
@@ -194,7 +194,7 @@ impl<M: Module + Tree, B: Tree, F: Fn(&M, B) -> Tensor> Trainer<M, B, F> {
             return match saved::list(&folder).is_empty() {
                 true => Ok(None),
                 false => Err(fail(format!(
-                    "{out} already holds a run: set `resume` to go on with it, or give another `out`"
+                    "{out} already contains a run: set `resume` to resume it, or give another `out`"
                 ))),
             };
         }
@@ -204,10 +204,10 @@ impl<M: Module + Tree, B: Tree, F: Fn(&M, B) -> Tensor> Trainer<M, B, F> {
         }
         match (found, &faults[..]) {
             (Some(found), _) => Ok(Some(found)),
-            (None, []) => Err(fail(format!("{out}: no run to resume: there is no checkpoint; leave out `resume`"))),
+            (None, []) => Err(fail(format!("{out}: no run to resume: there is no checkpoint; remove `resume`"))),
             (None, faults) => {
                 let all: Vec<String> = faults.iter().map(|fault| fault.error().to_string()).collect();
-                Err(fail(format!("{out}: none of its checkpoints can be used ({})", all.join("; "))))
+                Err(fail(format!("{out}: none of its checkpoints is usable ({})", all.join("; "))))
             }
         }
     }
@@ -218,16 +218,16 @@ fn fits(saved: &Saved, own: &Saved) -> Result<()> {
     let fail = |reason: String| Err(write::error("Trainer", reason));
     if saved.base != own.base {
         return fail(
-            "the module or its loss is not the one that the run began with: put it back, or start anew with another `out`".into(),
+            "the module or its loss does not match the checkpoint: restore it, or start a new run with another `out`".into(),
         );
     }
     if saved.data != own.data {
-        return fail("the first batch is not the one that the run began with: put the data back, or start anew with another `out`".into());
+        return fail("the first batch does not match the checkpoint: restore the data, or start a new run with another `out`".into());
     }
     for (name, value) in &own.settings {
         if let Some(before) = saved.settings.get(name).filter(|before| *before != value) {
             return fail(format!(
-                "`{name}` is {value}, and the run began with {before}: put it back, or give another `out`"
+                "`{name}` is {value}, but the run was started with {before}: restore it, or give another `out`"
             ));
         }
     }
