@@ -54,8 +54,9 @@ unsafe fn get(p: *const Loaded, index: usize, out: *mut LoomType, of: fn(&Loaded
         }
         // SAFETY: the caller's promise.
         let list = of(unsafe { &*p });
-        let found =
-            list.get(index).ok_or_else(|| Failure::argument(format!("index {index} is out of range, there are {}", list.len())))?;
+        let found = list
+            .get(index)
+            .ok_or_else(|| Failure::argument(format!("index {index} is out of range, there are {}", list.len())))?;
         // SAFETY: as above.
         unsafe { out.write(found.c()) };
         Ok(())

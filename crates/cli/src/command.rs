@@ -24,6 +24,64 @@ Examples:
 
 Run `loom COMMAND --help` for the options of a command.";
 
+const TRAIN: &str = "\
+Examples:
+  loom train --data texts/ --out mine                                       train a small Llama on your own text
+  loom train --model llama --set d_model=512,n_layers=8 --data texts/       choose a model and its sizes
+  loom train --model gpt2-dir --data chats.jsonl --lora rank=8 --out tuned  fine-tune a HuggingFace model with LoRA
+  loom train --resume --out mine                                            resume from the newest checkpoint";
+
+const LAUNCH: &str = "\
+Examples:
+  loom launch -n 4 loom train --mesh dp=4 --data texts/ --out mine
+  loom launch -n 2 loom generate mine --mesh tp=2 --prompt Once";
+
+const PLAN: &str = "\
+Examples:
+  loom plan --model llama --set d_model=4096,n_layers=32 --devices 256xH200
+  loom plan --model llama --devices 8xH100 --mesh dp=4,tp=2";
+
+const GENERATE: &str = "\
+Examples:
+  loom generate mine --prompt \"Once upon a time\" --max-new-tokens 100
+  loom generate mine --prompt Once --temperature 0.7 --top-p 0.9
+  loom generate mine --prompts prompts.jsonl --out answers.jsonl --max-batch 32
+  loom generate mine --prompt Once --draft-model small --num-speculative-tokens 4";
+
+const CHAT: &str = "\
+Examples:
+  loom chat mine
+  loom chat mine --system-prompt \"Answer in one sentence.\" --max-new-tokens 200";
+
+#[cfg(feature = "serve")]
+const SERVE: &str = "\
+Examples:
+  loom serve mine --port 8080
+  loom serve mine mine-lora --max-batch 32 --max-seq-len 4096
+  loom serve mine --host 0.0.0.0 --api-key-env LOOM_API_KEY";
+
+const LOGITS: &str = "\
+Examples:
+  loom logits mine --token-ids 1,5,7 --out logits.safetensors
+  loom logits mine --token-ids 1,5,7 --labels -100,5,7 --out gradients.safetensors";
+
+const QUANTIZE: &str = "\
+Examples:
+  loom quantize mine --format q4 --out mine-q4
+  loom quantize mine --format q8 --out mine.gguf
+  loom quantize mine --format q4 --calibration-data texts/ --out mine-q4";
+
+const EXPORT: &str = "\
+Examples:
+  loom export mine --out copy
+  loom export mine --onnx model.onnx --batch-size 1 --seq-len 128";
+
+const COMPILE: &str = "\
+Examples:
+  loom compile llama --emit graph --set n_layers=1
+  loom compile llama --emit program --seq-len 128
+  loom compile mine --emit c-library --out story";
+
 /// Train, run and serve models of the .module language, HuggingFace directories and GGUF files.
 #[derive(Parser)]
 #[command(name = "loom", version, after_help = EXAMPLES, disable_help_subcommand = true)]
@@ -36,31 +94,40 @@ pub(crate) struct Loom {
 #[derive(Subcommand)]
 pub(crate) enum Command {
     /// Train a model; without options, a small Llama on synthetic stories
+    #[command(after_help = TRAIN)]
     Train(train::Train),
     /// Run a command as several ranks (processes) on this machine
+    #[command(after_help = LAUNCH)]
     Launch(launch::Launch),
     /// Ends the ranks of a launcher that is gone
     #[command(hide = true)]
     LaunchGuard,
     /// Estimate time and memory of training on a cluster and rank device meshes
+    #[command(after_help = PLAN)]
     Plan(plan::Plan),
     /// Generate text from a prompt
+    #[command(after_help = GENERATE)]
     Generate(run::Generate),
     /// Chat with a model in the terminal
+    #[command(after_help = CHAT)]
     Chat(chat::Chat),
     /// Serve models over HTTP with an OpenAI-compatible API
     #[cfg(feature = "serve")]
+    #[command(after_help = SERVE)]
     Serve(serve::Serve),
     /// Write a model's logits, and with labels its loss and gradients
     #[command(name = "logits", alias = "eval")]
+    #[command(after_help = LOGITS)]
     Eval(run::Eval),
     /// Classify text with a trained classifier
     Classify(classify::Classify),
     /// Convert an ONNX model to a graph and its parameters
     Import(import::Import),
     /// Export a model as a HuggingFace directory or an ONNX model
+    #[command(after_help = EXPORT)]
     Export(run::Export),
     /// Quantize a model to a directory or a GGUF file
+    #[command(after_help = QUANTIZE)]
     Quantize(run::Quantize),
     /// Compare the perplexity of a model in several dtypes and quantization formats
     Perplexity(perplexity::Perplexity),
@@ -75,6 +142,7 @@ pub(crate) enum Command {
     /// Show a model's sizes, planned memory and steps, and time its `@profile` regions
     Explain(compile::Explain),
     /// Compile a model and print its graph, schedule, schema, metadata or program
+    #[command(after_help = COMPILE)]
     Compile(compile::Compile),
     /// Check hand-written gradients against automatic differentiation and finite differences
     VerifyBackward(compile::VerifyBackward),

@@ -33,7 +33,7 @@ fn launch(n: usize, words: &[String]) -> Output {
 fn losses(out: &Path) -> Vec<f64> {
     let text = std::fs::read_to_string(out.join("log.jsonl")).unwrap();
     let lines = text.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
-    lines.filter_map(|json| json.get("last").or(json.get("valid")).and_then(|l| l.as_f64())).collect()
+    lines.filter_map(|json| json.get("last").or(json.get("eval_loss")).and_then(|l| l.as_f64())).collect()
 }
 
 fn succeeded(output: &Output) {

@@ -40,7 +40,9 @@ impl Program {
         }
         let version = u32::from_le_bytes(header[8..12].try_into().expect("four bytes"));
         if version != VERSION {
-            return Err(fault(&format!("the file has format {version}, but this version reads format {VERSION}; compile it again")));
+            return Err(fault(&format!(
+                "the file has format {version}, but this version reads format {VERSION}; compile it again"
+            )));
         }
         if u64::from_le_bytes(header[12..20].try_into().expect("eight bytes")) != checksum(body) {
             return Err(fault("damaged: its checksum is wrong"));

@@ -255,9 +255,9 @@ impl Comm {
         let mut receives: Vec<(usize, &mut [u8])> = others.map(|(r, b)| (r, &mut b[..])).collect();
         self.exchange("agree", &sends, &mut receives)?;
         match (0..n).find(|&r| r != self.rank() && came[r] != own) {
-            Some(rank) => Err(self
-                .inner
-                .failed(Error::Differs { rank, reason: "its settings, data or model differ".into() })),
+            Some(rank) => {
+                Err(self.inner.failed(Error::Differs { rank, reason: "its settings, data or model differ".into() }))
+            }
             None => Ok(()),
         }
     }

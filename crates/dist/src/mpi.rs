@@ -95,7 +95,9 @@ impl Mpi {
         let (universe, level) = mpi::initialize_with_threading(mpi::Threading::Serialized)
             .ok_or_else(|| Error::Start("MPI is already initialized in this process".into()))?;
         if level < mpi::Threading::Serialized {
-            return Err(Error::Start("this MPI library does not support calls from several threads (MPI_THREAD_SERIALIZED)".into()));
+            return Err(Error::Start(
+                "this MPI library does not support calls from several threads (MPI_THREAD_SERIALIZED)".into(),
+            ));
         }
         let world = universe.world();
         let (rank, count) = (world.rank() as usize, world.size() as usize);

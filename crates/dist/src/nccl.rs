@@ -189,7 +189,9 @@ impl Nccl {
     /// A library by its file.
     pub fn load(file: &str) -> Result<Arc<Nccl>> {
         let missing = |e: libloading::Error| {
-            Error::Start(format!("cannot load NCCL: {file}: {e}; install it, or set TENSORLOOM_NCCL to the path of the library"))
+            Error::Start(format!(
+                "cannot load NCCL: {file}: {e}; install it, or set TENSORLOOM_NCCL to the path of the library"
+            ))
         };
         // SAFETY: loading runs the library's own start, which NCCL's is made for; the types are those of nccl.h.
         unsafe {

@@ -308,7 +308,10 @@ fn misfit(hello: &Hello, about: &str, world: usize, here: &[Option<Arrival>]) ->
         ));
     }
     if hello.world != world {
-        return Some(format!("rank {} was started with world size {}, but rank 0 with {world}", hello.rank, hello.world));
+        return Some(format!(
+            "rank {} was started with world size {}, but rank 0 with {world}",
+            hello.rank, hello.world
+        ));
     }
     if hello.about != about {
         return Some(format!(

@@ -183,8 +183,7 @@ impl Engine {
         };
         match trace.as_ref().map(|t| &t.mode) {
             Some(Mode::Function) => {
-                let reason =
-                    "a traced function would draw the same numbers at every call; pass a key or the numbers as \
+                let reason = "a traced function would draw the same numbers at every call; pass a key or the numbers as \
                      arguments";
                 return Tensor::failed(Error::call("a random op", reason, at), Some(self));
             }
@@ -285,8 +284,7 @@ impl Tensor {
         match context::trace().as_ref().map(|t| &t.mode) {
             Some(Mode::Region(e) | Mode::Checkpoint(e)) => Ok(e.clone()),
             _ => {
-                let reason =
-                    "a traced function would draw the same numbers at every call; pass a key or the numbers as \
+                let reason = "a traced function would draw the same numbers at every call; pass a key or the numbers as \
                      arguments";
                 Err(Error::call("dropout", reason, at))
             }

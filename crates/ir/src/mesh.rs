@@ -78,7 +78,9 @@ impl Mesh {
                 )));
             }
             if *size == 0 {
-                return Err(Problem::other(format!("axis `{name}` of a mesh has size 0; it must have at least one rank")));
+                return Err(Problem::other(format!(
+                    "axis `{name}` of a mesh has size 0; it must have at least one rank"
+                )));
             }
             if mesh.axes.iter().any(|a| a.name == name) {
                 return Err(Problem::other(format!("axis `{name}` is named twice in a mesh")));

@@ -42,7 +42,11 @@ pub fn verify(graph: &Graph) -> Result<()> {
             Err(p) => return bad(format!("node {k} ({name}): {p}")),
         };
         if inferred.len() != node.outs.len() {
-            return bad(format!("node {k} ({name}) has {} outputs, but its op has {}", node.outs.len(), inferred.len()));
+            return bad(format!(
+                "node {k} ({name}) has {} outputs, but its op has {}",
+                node.outs.len(),
+                inferred.len()
+            ));
         }
         for (j, (&v, ty)) in node.outs.iter().zip(&inferred).enumerate() {
             if v.0 as usize >= n || graph.def(v) != Def::Node(k as u32, j as u32) || defined[v.0 as usize] {

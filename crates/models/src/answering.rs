@@ -72,7 +72,9 @@ impl Model {
             )));
         }
         if let Some(longest) = self.longest().filter(|longest| most > *longest) {
-            return Err(Error::Input(format!("{most} new tokens were requested, but the model generates at most {longest}: request fewer")));
+            return Err(Error::Input(format!(
+                "{most} new tokens were requested, but the model generates at most {longest}: request fewer"
+            )));
         }
         let slots = self.architecture.inputs();
         let known = |name: &str| name != WRITTEN && slots.iter().any(|slot| slot.name == name);
@@ -333,7 +335,8 @@ fn split(graph: &Graph, params: usize, written: usize) -> Result<(Graph, Graph)>
             }
         }
         let outputs = outputs.iter().map(|out| map[at(*out)]).collect::<Option<Vec<Value>>>();
-        let outputs = outputs.ok_or_else(|| Error::Input("the model's graph cannot be split into encoder and decoder".into()))?;
+        let outputs =
+            outputs.ok_or_else(|| Error::Input("the model's graph cannot be split into encoder and decoder".into()))?;
         Ok(b.finish(&outputs).without_dead_nodes())
     };
     let (own, rest) = graph.inputs().split_at(params);

@@ -31,7 +31,9 @@ impl Slots {
     pub fn search(&mut self, prompt: &[i32], beams: &Beams) -> Result<Vec<Found>> {
         let (count, most) = (beams.count, beams.most);
         if count == 0 || most == 0 || !self.is_empty() || self.sizes().rows < count {
-            return Err(Error::Input(format!("beam search with {count} beams needs an empty batch with at least that many rows")));
+            return Err(Error::Input(format!(
+                "beam search with {count} beams needs an empty batch with at least that many rows"
+            )));
         }
         if prompt.len() + most > self.sizes().context {
             return Err(Error::Input(format!(

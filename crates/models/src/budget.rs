@@ -152,7 +152,9 @@ pub(crate) fn parameters(params: &[Parameter], available: usize, path: &Path) ->
         false => Ok(()),
         true => Err(Error::Config {
             path: path.to_path_buf(),
-            reason: format!("the configuration describes {total} parameters, but the weights have {available} elements"),
+            reason: format!(
+                "the configuration describes {total} parameters, but the weights have {available} elements"
+            ),
         }),
     }
 }
@@ -166,9 +168,8 @@ pub(crate) fn fresh(params: &[Parameter], dtype: DType) -> Result<()> {
 /// How many elements parameters have, or which of them is too large.
 pub(crate) fn total(params: &[Parameter]) -> std::result::Result<usize, String> {
     let sizes = params.iter().map(|param| {
-        product(&param.ty.shape).ok_or_else(|| {
-            format!("parameter `{}` of shape {:?} has too many elements", param.path, param.ty.shape)
-        })
+        product(&param.ty.shape)
+            .ok_or_else(|| format!("parameter `{}` of shape {:?} has too many elements", param.path, param.ty.shape))
     });
     sizes.sum()
 }

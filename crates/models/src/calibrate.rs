@@ -45,9 +45,7 @@ impl Model {
     /// Runs sequences of one length and looks at what the matrices are multiplied by.
     pub fn calibrate(&self, rows: &[Vec<i32>], backend: &dyn Backend) -> Result<Calibration> {
         if self.is_quantized() {
-            return Err(Error::Input(
-                "the model is already quantized: calibrate the unquantized model".into(),
-            ));
+            return Err(Error::Input("the model is already quantized: calibrate the unquantized model".into()));
         }
         let steps = self.check_ids(rows)?;
         let options = Options { dtype: self.dtype, ..Options::default() };

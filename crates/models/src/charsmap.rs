@@ -9,7 +9,11 @@ pub(crate) fn check(text: &str) -> Result<f64, String> {
     let (size, rest) = bytes.split_first_chunk().ok_or("the size of its `precompiled_charsmap` is missing")?;
     let count = u32::from_le_bytes(*size) as usize / 4;
     if rest.len() / 4 < count {
-        return Err(format!("its `precompiled_charsmap` has {} bytes, but its size field says {}", rest.len(), 4 * count));
+        return Err(format!(
+            "its `precompiled_charsmap` has {} bytes, but its size field says {}",
+            rest.len(),
+            4 * count
+        ));
     }
     let (units, texts) = rest.split_at(4 * count);
     let units: Vec<usize> =

@@ -105,7 +105,8 @@ impl Checkpoint {
         let mut all = BTreeMap::new();
         for shard in &self.shards {
             let Some(text) = shard.text("packed") else { continue };
-            let wrong = |what: &str| fault(shard.path(), format!("its list of quantized parameters is damaged: {what}"));
+            let wrong =
+                |what: &str| fault(shard.path(), format!("its list of quantized parameters is damaged: {what}"));
             let json: Json = serde_json::from_str(text).map_err(|e| wrong(&e.to_string()))?;
             for (path, how) in json.as_object().ok_or_else(|| wrong("not an object"))? {
                 let format = how.get("format").and_then(Json::as_str).and_then(|f| f.parse().ok());
@@ -126,7 +127,8 @@ impl Checkpoint {
             types.push(Type::checked(dtype, &stored.shape).map_err(|e| fault(stored.path, e))?);
             parts.push(stored.file.bytes(stored.info)?);
         }
-        PackedWeight::new(packing, types, parts).map_err(|e| fault(&self.dir, format!("the quantized tensor `{path}`: {e}")))
+        PackedWeight::new(packing, types, parts)
+            .map_err(|e| fault(&self.dir, format!("the quantized tensor `{path}`: {e}")))
     }
 
     /// How many elements all tensors have together.

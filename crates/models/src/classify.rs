@@ -52,7 +52,11 @@ impl Classifier {
         if let Some(head) = head.as_ref().filter(|head| classes.is_empty() || head.len() % classes.len() != 0) {
             return Err(Error::file(
                 dir,
-                format!("the number of scores, {}, is not divisible by the number of classes, {}", head.len(), classes.len()),
+                format!(
+                    "the number of scores, {}, is not divisible by the number of classes, {}",
+                    head.len(),
+                    classes.len()
+                ),
             ));
         }
         Ok(Classifier { model, head, classes, scores, params: None, programs: BTreeMap::new() })
@@ -84,7 +88,10 @@ impl Classifier {
         self.model.check_known(ids.iter())?;
         let longest = self.model.longest().unwrap_or(usize::MAX);
         if ids.len() > longest {
-            return Err(Error::Input(format!("the text has {} tokens, but the model's maximum sequence length is {longest}", ids.len())));
+            return Err(Error::Input(format!(
+                "the text has {} tokens, but the model's maximum sequence length is {longest}",
+                ids.len()
+            )));
         }
         let rows = ids.len().next_multiple_of(BLOCK).min(longest);
         if !self.programs.contains_key(&rows) {
@@ -94,7 +101,9 @@ impl Classifier {
             let session = self.compile(rows, backend)?;
             self.programs.insert(rows, session);
         }
-        let Some(session) = self.programs.get_mut(&rows) else { return Err(Error::Input("the program is missing".into())) };
+        let Some(session) = self.programs.get_mut(&rows) else {
+            return Err(Error::Input("the program is missing".into()));
+        };
         let first = session.bindings.inputs.len() - 2;
         session.write_ints(first, ids.iter().copied().chain(std::iter::repeat(0)).take(rows))?;
         match self.head {
@@ -129,8 +138,12 @@ impl Classifier {
             return Session::new(&model.read_packed(&lowered.graph, 0)?, backend, &params);
         }
         let mut graph = model.read_packed(&model.architecture.lower_with(1, rows, &options)?.graph, 0)?;
-        let states = before_head(&graph)
-            .ok_or_else(|| Error::Input(format!("{} has no hidden states before a language-model head, so no classifier can be attached", model.architecture.name)))?;
+        let states = before_head(&graph).ok_or_else(|| {
+            Error::Input(format!(
+                "{} has no hidden states before a language-model head, so no classifier can be attached",
+                model.architecture.name
+            ))
+        })?;
         graph.set_outputs(vec![states]);
         Session::new(&last_row(&graph.without_dead_nodes(), 1)?, backend, &params)
     }
@@ -187,7 +200,10 @@ fn whole(dir: &Path, dtype: DType) -> Result<Parts> {
         let model = Model::load(dir, dtype)?;
         let inputs: Vec<String> = model.architecture.inputs().into_iter().map(|input| input.name).collect();
         if inputs.iter().filter(|name| TAKEN.contains(&&name[..])).ne(TAKEN.iter()) {
-            return Err(fault(format!("the classifier has the inputs {}, but only token IDs can be given", inputs.join(", "))));
+            return Err(fault(format!(
+                "the classifier has the inputs {}, but only token IDs can be given",
+                inputs.join(", ")
+            )));
         }
         let scores = Scores::of(&config.json, classes.len());
         return Ok((model, None, classes, scores));

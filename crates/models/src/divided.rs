@@ -53,9 +53,7 @@ impl Divided {
             )));
         }
         if model.is_quantized() {
-            return Err(Error::Input(
-                "quantized weights cannot be sharded: generate in one process".into(),
-            ));
+            return Err(Error::Input("quantized weights cannot be sharded: generate in one process".into()));
         }
         let options = Options { dtype: model.dtype, ..Options::default() };
         let graph = model.architecture.lower_with(1, 1, &options)?.graph;

@@ -267,9 +267,10 @@ impl Model {
     pub(crate) fn check_known<'a>(&self, mut ids: impl Iterator<Item = &'a i32>) -> Result<()> {
         let Some(size) = self.vocabulary().filter(|size| *size > 0) else { return Ok(()) };
         match ids.find(|id| !within(**id, size)) {
-            Some(id) => {
-                Err(Error::Input(format!("token ID {id} is outside the vocabulary of {size}: token IDs are from 0 to {}", size - 1)))
-            }
+            Some(id) => Err(Error::Input(format!(
+                "token ID {id} is outside the vocabulary of {size}: token IDs are from 0 to {}",
+                size - 1
+            ))),
             None => Ok(()),
         }
     }

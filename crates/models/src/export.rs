@@ -58,7 +58,8 @@ impl Model {
             return self.export(dir);
         }
         if let Some(name) = weights_in(dir).iter().find(|name| ![FILE, PACKED_FILE].contains(&name.as_str())) {
-            let what = "the directory has weights of another model, which other programs would load: choose another directory";
+            let what =
+                "the directory has weights of another model, which other programs would load: choose another directory";
             return Err(Error::file(&dir.join(name), what));
         }
         let list = serde_json::Value::Object(list).to_string();

@@ -331,9 +331,7 @@ pub(crate) fn refuse(config: &Config, architecture: &str, entries: &[ConfigEntry
     // Gemma 3's model extends that of Gemma 2, which has it; transformers' class keeps it and bounds no score.
     let capped = fields.get("attn_logit_softcapping").filter(|value| !value.is_null());
     if let (Some(value), "Gemma3ForCausalLM") = (capped, architecture) {
-        return Err(format!(
-            "`attn_logit_softcapping` is {value}, but only null is supported for Gemma 3"
-        ));
+        return Err(format!("`attn_logit_softcapping` is {value}, but only null is supported for Gemma 3"));
     }
     unread(config, architecture, "", fields, &used)
 }

@@ -69,7 +69,10 @@ impl Model {
         if crate::gguf::is_gguf(dir) {
             return match module {
                 None => Model::load_gguf(dir, dtype),
-                Some(_) => Err(Error::file(dir, "`--module` cannot be used with a GGUF file, which determines the model itself: remove it")),
+                Some(_) => Err(Error::file(
+                    dir,
+                    "`--module` cannot be used with a GGUF file, which determines the model itself: remove it",
+                )),
             };
         }
         Model::load_as(dir, dtype, module, None)

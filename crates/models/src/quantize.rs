@@ -37,7 +37,9 @@ impl FromStr for Scheme {
                 Ok(format) if format.has_quantizer() && format != Format::Nvfp4 => {
                     scheme(format, format.fixed_group().or(Some(64)), DType::F16)
                 }
-                Ok(format) => return Err(format!("cannot be written ({format} can only be read): use q8, q4, nf4 or fp8")),
+                Ok(format) => {
+                    return Err(format!("cannot be written ({format} can only be read): use q8, q4, nf4 or fp8"));
+                }
                 Err(()) => return Err("is not a format: use q8, q4, nf4, fp8, or a format of docs/ir.md".into()),
             },
         })

@@ -34,7 +34,12 @@ impl Model {
             match given.iter().find(|tensor| tensor.name == slot.name) {
                 Some(tensor) => {
                     if tensor.shape.len() != ty.rank() {
-                        let text = format!("`{}` has shape {:?}, but it must have {} dimensions", slot.name, tensor.shape, ty.rank());
+                        let text = format!(
+                            "`{}` has shape {:?}, but it must have {} dimensions",
+                            slot.name,
+                            tensor.shape,
+                            ty.rank()
+                        );
                         return Err(Error::Input(text));
                     }
                     values.push(converted(tensor, ty.dtype)?);
@@ -42,7 +47,11 @@ impl Model {
                 }
                 None if slot.optional => absent.push(slot.name.clone()),
                 None => {
-                    return Err(Error::Input(format!("the input `{}` is missing: the inputs are {}", slot.name, names())));
+                    return Err(Error::Input(format!(
+                        "the input `{}` is missing: the inputs are {}",
+                        slot.name,
+                        names()
+                    )));
                 }
             }
         }
@@ -93,7 +102,8 @@ pub(crate) fn converted(tensor: &NamedTensor, dtype: DType) -> Result<Vec<u8>> {
     if tensor.dtype == DType::I64 && dtype == DType::I32 {
         let wide = tensor.bytes.as_chunks::<8>().0.iter().map(|bytes| i64::from_le_bytes(*bytes));
         let narrow = wide.map(|n| i32::try_from(n).map_err(|_| n)).collect::<std::result::Result<Vec<i32>, i64>>();
-        let narrow = narrow.map_err(|n| Error::Input(format!("`{}` has the value {n}, which is too large", tensor.name)))?;
+        let narrow =
+            narrow.map_err(|n| Error::Input(format!("`{}` has the value {n}, which is too large", tensor.name)))?;
         return Ok(narrow.into_iter().flat_map(i32::to_le_bytes).collect());
     }
     Err(Error::Input(format!("`{}` is {}, but the model expects {dtype}", tensor.name, tensor.dtype)))
@@ -106,11 +116,13 @@ fn seeds<'a>(outputs: &[String], types: &[Type], given: &'a [NamedTensor]) -> Re
         let output = tensor.name.strip_prefix("d_").and_then(|name| outputs.iter().position(|known| known == name));
         let Some(output) = output else {
             let known: Vec<String> = outputs.iter().map(|name| format!("`d_{name}`")).collect();
-            let text = format!("`{}` is not a cotangent of an output: the outputs are {}", tensor.name, known.join(", "));
+            let text =
+                format!("`{}` is not a cotangent of an output: the outputs are {}", tensor.name, known.join(", "));
             return Err(Error::Input(text));
         };
         if tensor.shape[..] != types[output].shape[..] {
-            let text = format!("`{}` has shape {:?}, but its output has {:?}", tensor.name, tensor.shape, types[output].shape);
+            let text =
+                format!("`{}` has shape {:?}, but its output has {:?}", tensor.name, tensor.shape, types[output].shape);
             return Err(Error::Input(text));
         }
         found.push((output, tensor));

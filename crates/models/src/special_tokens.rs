@@ -74,7 +74,9 @@ pub fn end_ids(dir: &Path, tokenizer: Option<&Tokenizer>) -> Result<Vec<i32>> {
 
 /// The id that an answer begins with, of a model that reads one sequence and writes another.
 pub fn start_id(dir: &Path) -> Result<i32> {
-    let none = || Error::file(&dir.join("config.json"), "`decoder_start_token_id` is missing: the decoder needs a start token");
+    let none = || {
+        Error::file(&dir.join("config.json"), "`decoder_start_token_id` is missing: the decoder needs a start token")
+    };
     let found = SpecialTokens::of_dir(dir, None)?;
     found.decoder_start.or(found.start).ok_or_else(none)
 }

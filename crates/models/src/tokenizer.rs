@@ -184,12 +184,12 @@ impl Tokenizer {
     pub fn train<'a>(texts: impl Iterator<Item = &'a str> + Send, size: usize) -> Result<Tokenizer> {
         let fault = |e: tokenizers::Error| Error::Input(format!("cannot train the tokenizer: {e}"));
         if size < 257 {
-            return Err(Error::Input(format!("the vocabulary size {size} is too small: 256 bytes and the end-of-text token need 257")));
+            return Err(Error::Input(format!(
+                "the vocabulary size {size} is too small: 256 bytes and the end-of-text token need 257"
+            )));
         }
         if size > MOST_IDS {
-            return Err(Error::Input(format!(
-                "the vocabulary size {size} is too large: the maximum is {MOST_IDS}"
-            )));
+            return Err(Error::Input(format!("the vocabulary size {size} is too large: the maximum is {MOST_IDS}")));
         }
         type Parts = TokenizerImpl<BPE, NormalizerWrapper, PreTokenizerWrapper, PostProcessorWrapper, DecoderWrapper>;
         let mut trainer = BpeTrainerBuilder::new()

@@ -321,7 +321,7 @@ fn stopping_and_resuming_gives_the_same_bits() {
     let losses = |dir: &Path| -> Vec<String> {
         let log = std::fs::read_to_string(dir.join("log.jsonl")).expect("a log");
         let lines = log.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).expect("JSON"));
-        let kept = ["step", "loss", "last", "norm", "valid", "sample"];
+        let kept = ["step", "loss", "last", "grad_norm", "eval_loss", "sample"];
         lines.map(|line| kept.map(|k| line.get(k).map_or(String::new(), |v| v.to_string())).join(" ")).collect()
     };
     assert_eq!(losses(&straight), losses(&parts));

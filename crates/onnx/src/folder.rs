@@ -13,7 +13,8 @@ pub struct Folder(pub PathBuf);
 impl Folder {
     /// The file at a location, with links followed.
     fn file(&self, location: &str) -> Result<PathBuf, String> {
-        let outside = || format!("its data is in `{location}`, which is outside the folder of the model and is not read");
+        let outside =
+            || format!("its data is in `{location}`, which is outside the folder of the model and is not read");
         let relative = Path::new(location);
         if !relative.components().all(|c| matches!(c, Component::Normal(_) | Component::CurDir)) {
             return Err(outside());

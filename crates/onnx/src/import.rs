@@ -195,7 +195,8 @@ impl<'m> Importer<'m> {
         let (mut outs, mut outputs, mut forms) = (Vec::new(), Vec::new(), Vec::new());
         for info in &graph.output {
             let name = text(&info.name);
-            let item = self.find(name).ok_or_else(|| Error::Model(format!("no node computes the output `{name}`")))??;
+            let item =
+                self.find(name).ok_or_else(|| Error::Model(format!("no node computes the output `{name}`")))??;
             let form = self.form(name, &item, &mut outs, &mut outputs);
             forms.push((name.to_string(), form));
         }
@@ -319,7 +320,9 @@ impl<'m> Importer<'m> {
             }
             (Some(_), _) => return Err(fault("is a tensor: give its shape or its value".into())),
             (None, None) => {
-                return Err(fault("its shape is not known; give one when importing (`Options::shape`, `--shape`)".into()));
+                return Err(fault(
+                    "its shape is not known; give one when importing (`Options::shape`, `--shape`)".into(),
+                ));
             }
             (None, Some(declared)) => self.shape(name, &declared.dim)?,
         };
@@ -386,8 +389,7 @@ impl<'m> Importer<'m> {
         };
         let ((values, carried), (indices, _)) = (self.literal(values)?, self.literal(indices)?);
         let dims: Option<Vec<usize>> = s.dims.iter().map(|&d| usize::try_from(d).ok()).collect();
-        let dims =
-            dims.filter(|_| carried.is_none()).ok_or_else(|| fault("with an unsupported shape or type"))?;
+        let dims = dims.filter(|_| carried.is_none()).ok_or_else(|| fault("with an unsupported shape or type"))?;
         let ty = Type::checked(values.ty().dtype, &dims)?;
         let n = ty.numel();
         let stored = values.ty().numel();
@@ -522,7 +524,9 @@ impl<'m> Importer<'m> {
         for (i, node) in nodes.iter().enumerate() {
             self.visited += 1;
             if self.visited > MOST_NODES {
-                return Err(Error::Model(format!("more than {MOST_NODES} nodes after inlining functions and unrolling loops")));
+                return Err(Error::Model(format!(
+                    "more than {MOST_NODES} nodes after inlining functions and unrolling loops"
+                )));
             }
             let (kind, number) = (text(&node.op_type), i.to_string());
             let label = match (text(&node.name), node.output.iter().find(|o| !o.is_empty())) {
@@ -554,9 +558,7 @@ impl<'m> Importer<'m> {
             Some(function) => self.call(function, node, args)?,
             None => {
                 let Some(&version) = self.scope().opsets.get(domain) else {
-                    return Err(Error::here(format!(
-                        "the model has no opset version for the domain `{domain}`"
-                    )));
+                    return Err(Error::here(format!("the model has no opset version for the domain `{domain}`")));
                 };
                 let mut attributes = Vec::with_capacity(node.attribute.len());
                 for a in &node.attribute {
@@ -577,9 +579,7 @@ impl<'m> Importer<'m> {
         }
         for (name, item) in node.output.iter().zip(outs) {
             item.map(&mut |t: Tensor| match self.ty(t.v) {
-                ty if room(&ty) > MOST_ELEMENTS => {
-                    Err(Error::here(format!("its result {ty} has too many elements")))
-                }
+                ty if room(&ty) > MOST_ELEMENTS => Err(Error::here(format!("its result {ty} has too many elements"))),
                 _ => Ok(t),
             })?;
             self.bind(name, item)?;
@@ -687,7 +687,9 @@ impl<'m> Importer<'m> {
         for item in outs? {
             match item {
                 Item::Tensor(t) => tensors.push(t),
-                other => return Err(Error::here(format!("its body returns {}, which cannot be loop-carried", other.kind()))),
+                other => {
+                    return Err(Error::here(format!("its body returns {}, which cannot be loop-carried", other.kind())));
+                }
             }
         }
         // Captures were found on the way; here they follow the body's own inputs.

@@ -247,8 +247,7 @@ impl<'m> Cx<'_, 'm> {
 
     /// The dtype of an element type.
     pub(crate) fn dtype_of(&self, number: i64) -> Result<(DType, Option<Elem>)> {
-        let elem =
-            Elem::from_number(number).ok_or_else(|| Error::here(format!("unknown element type {number}")))?;
+        let elem = Elem::from_number(number).ok_or_else(|| Error::here(format!("unknown element type {number}")))?;
         Ok((self.imp.dtype(elem)?, elem.is_carried().then_some(elem)))
     }
 }
@@ -256,7 +255,8 @@ impl<'m> Cx<'_, 'm> {
 /// How many elements sizes are together, where no tensor has them yet.
 pub(crate) fn total(sizes: &[usize]) -> Result<usize> {
     let n = sizes.iter().try_fold(1usize, |n, &d| n.checked_mul(d));
-    n.filter(|&n| n <= MOST as usize).ok_or_else(|| Error::here(format!("the product of the sizes {sizes:?} is too large")))
+    n.filter(|&n| n <= MOST as usize)
+        .ok_or_else(|| Error::here(format!("the product of the sizes {sizes:?} is too large")))
 }
 
 /// An axis counted from either end.

@@ -59,7 +59,7 @@ fn link(name: &str, n: &[f64], rate: Option<&Bound<'_, PyAny>>, schedules: &mut 
         "scale_by_schedule" => optim::scale_by_schedule(rate()?),
         "adafactor" => optim::adafactor(rate()?),
         "muon" => optim::muon(rate()?),
-        _ => return Err(PyValueError::new_err(format!("there is no optimiser {name}"))),
+        _ => return Err(PyValueError::new_err(format!("unknown optimizer {name}"))),
     })
 }
 
@@ -113,7 +113,7 @@ impl GradientTransformation {
         };
         let state = read(Node::read(state, Role::Argument)?);
         if state.len() != self.links.len() {
-            return Err(PyValueError::new_err("the state is one of another optimiser"));
+            return Err(PyValueError::new_err("the state belongs to another optimizer"));
         }
         let mut next = Vec::with_capacity(state.len());
         for (link, s) in self.links.iter().zip(&state) {

@@ -210,7 +210,10 @@ pub(crate) fn ask(body: &Map<String, Json>, chat: bool) -> Parsed<Ask> {
     };
     let echo = flag(body, "echo")?;
     if echo && !chat && logprobs.is_some() {
-        return Err(Fault::of("echo", "log probabilities of prompt tokens are not supported: remove `echo` or `logprobs`"));
+        return Err(Fault::of(
+            "echo",
+            "log probabilities of prompt tokens are not supported: remove `echo` or `logprobs`",
+        ));
     }
     let stream = flag(body, "stream")?;
     let empty = Map::new();
@@ -343,7 +346,10 @@ fn stops(body: &Map<String, Json>) -> Parsed<Vec<String>> {
 
 fn biases(body: &Map<String, Json>) -> Parsed<Vec<(i32, f32)>> {
     let fault = || {
-        Fault::of("logit_bias", format!("`logit_bias` must map up to {MOST_BIASES} token IDs to numbers from -100 to 100"))
+        Fault::of(
+            "logit_bias",
+            format!("`logit_bias` must map up to {MOST_BIASES} token IDs to numbers from -100 to 100"),
+        )
     };
     let Some(value) = given(body, "logit_bias") else { return Ok(Vec::new()) };
     let map = value.as_object().filter(|map| map.len() <= MOST_BIASES).ok_or_else(fault)?;
@@ -457,8 +463,10 @@ pub(crate) fn prompts(body: &Map<String, Json>, name: &str) -> Parsed<Vec<Prompt
     let fault = || {
         Fault::of(
             name,
-            format!("`{name}` must be a string, a list of token IDs, or a list of up to {MOST_PROMPTS} of either, none of \
-                 them empty"),
+            format!(
+                "`{name}` must be a string, a list of token IDs, or a list of up to {MOST_PROMPTS} of either, none of \
+                 them empty"
+            ),
         )
     };
     let ids = |list: &[Json]| -> Option<Vec<i32>> {

@@ -376,11 +376,7 @@ async fn embed(app: &Arc<App>, request: Request) -> Parsed<Response> {
 }
 
 async fn nothing(State(app): State<Arc<App>>, request: Request) -> Response {
-    let what = format!(
-        "{} {}: not found; `/v1/models` lists the models",
-        request.method(),
-        request.uri().path()
-    );
+    let what = format!("{} {}: not found; `/v1/models` lists the models", request.method(), request.uri().path());
     answered(&app, Err(Fault::new(404, what)))
 }
 
@@ -425,7 +421,10 @@ async fn body(app: &App, request: Request) -> Parsed<(Caller, Bytes, Share)> {
         Err(_) => {
             count(&app.served.metrics.slow, 1);
             let seconds = app.limits.patience.as_secs_f64();
-            Err(Fault::new(StatusCode::REQUEST_TIMEOUT.as_u16(), format!("the request body was not received within {seconds} s")))
+            Err(Fault::new(
+                StatusCode::REQUEST_TIMEOUT.as_u16(),
+                format!("the request body was not received within {seconds} s"),
+            ))
         }
     }
 }

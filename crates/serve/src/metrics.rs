@@ -95,9 +95,24 @@ impl Metrics {
         let mut one = |name: &str, kind: &str, help: &str, of: u64| {
             let _ = writeln!(to, "# HELP {name} {help}\n# TYPE {name} {kind}\n{name} {of}");
         };
-        one("loom_requests_refused_total", "counter", "Requests that were refused because the queue was full.", value(&self.refused));
-        one("loom_requests_abandoned_total", "counter", "Sequences that were aborted because the client disconnected.", value(&self.abandoned));
-        one("loom_clients_slow_total", "counter", "Clients that were disconnected because of the client timeout.", value(&self.slow));
+        one(
+            "loom_requests_refused_total",
+            "counter",
+            "Requests that were refused because the queue was full.",
+            value(&self.refused),
+        );
+        one(
+            "loom_requests_abandoned_total",
+            "counter",
+            "Sequences that were aborted because the client disconnected.",
+            value(&self.abandoned),
+        );
+        one(
+            "loom_clients_slow_total",
+            "counter",
+            "Clients that were disconnected because of the client timeout.",
+            value(&self.slow),
+        );
         one("loom_connections", "gauge", "Open connections.", value(&self.connections));
         one("loom_tokens_prompt_total", "counter", "Prompt tokens.", value(&self.prompt_tokens));
         one(

@@ -165,9 +165,7 @@ impl Served {
         let full = dir.canonicalize().unwrap_or_else(|_| dir.to_path_buf());
         let name = full.file_name().map_or_else(|| "model".to_string(), |name| name.to_string_lossy().into_owned());
         if self.entries.iter().any(|entry| entry.name == name) {
-            return Err(Error::Setup(format!(
-                "two directories have the name `{name}`: rename one"
-            )));
+            return Err(Error::Setup(format!("two directories have the name `{name}`: rename one")));
         }
         self.entries.push(Entry { name, engine, adapter });
         Ok(())

@@ -126,8 +126,13 @@ pub(crate) fn rounded<const N: usize>(x: [&Tensor; N], f: impl FnOnce([Tensor; N
 
 /// A number of a dtype.
 pub(crate) fn scalar_of(op: &str, dtype: DType, n: Number) -> ir::Result<Scalar> {
-    n.to_scalar(dtype)
-        .ok_or_else(|| misfit(op, &[], format!("{n} is not representable in {dtype}; cast the tensor to a dtype that can represent it")))
+    n.to_scalar(dtype).ok_or_else(|| {
+        misfit(
+            op,
+            &[],
+            format!("{n} is not representable in {dtype}; cast the tensor to a dtype that can represent it"),
+        )
+    })
 }
 
 /// The sizes of a new tensor, or an invalid tensor that says which is none.

@@ -173,7 +173,7 @@ fn a_module_ends_where_a_loop_by_hand_ends() {
         let saved = tensorloom::load(folder.0.join("model.safetensors")).unwrap();
         assert_eq!(saved, found);
         let log = std::fs::read_to_string(folder.0.join("log.jsonl")).unwrap();
-        assert!(log.lines().count() >= 5 && log.contains("examples_per_s") && log.contains("\"valid\""), "{log}");
+        assert!(log.lines().count() >= 5 && log.contains("examples_per_s") && log.contains("\"eval_loss\""), "{log}");
         assert!(std::fs::read_to_string(folder.0.join("index.html")).unwrap().contains("examples a second"));
         assert!(done.files.iter().all(|file| file.exists()), "{:?}", done.files);
     }

@@ -78,7 +78,10 @@ impl NewFile {
         if let Ok(found) = std::fs::metadata(path)
             && !found.is_file()
         {
-            return Err(Error::file(path, format!("{}: not a file name: give the name of the file to write", kind_of(&found))));
+            return Err(Error::file(
+                path,
+                format!("{}: not a file name: give the name of the file to write", kind_of(&found)),
+            ));
         }
         let mut name = path.file_name().ok_or_else(|| Error::file(path, "not the name of a file"))?.to_os_string();
         name.push(".partial");

@@ -89,7 +89,10 @@ impl TensorFile {
         let header: Metadata = serde_json::from_slice(&text).map_err(|e| fault(&e))?;
         let (data, start) = (header.data_len() as u64, 8 + count);
         if Some(length) != data.checked_add(start) {
-            return Err(fault(&format!("its header declares {data} bytes of data, but the file has {}", length - start)));
+            return Err(fault(&format!(
+                "its header declares {data} bytes of data, but the file has {}",
+                length - start
+            )));
         }
         Ok(TensorFile { path: path.to_path_buf(), file, start, header })
     }

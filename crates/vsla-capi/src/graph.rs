@@ -219,7 +219,9 @@ pub unsafe extern "C" fn vsla_graph_value(
         let tag = match tag {
             0 => Tag::Param,
             1 => Tag::Input,
-            n => return Err(Error::InvalidArg(format!("invalid tag {n}; declare parameters and inputs, mark outputs"))),
+            n => {
+                return Err(Error::InvalidArg(format!("invalid tag {n}; declare parameters and inputs, mark outputs")));
+            }
         };
         // SAFETY: the caller's promise.
         let (shape, name) = unsafe { (sizes(shape, rank, "the shape")?, text(name)?) };

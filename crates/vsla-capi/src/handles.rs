@@ -95,7 +95,9 @@ pub extern "C" fn vsla_destroy(handle: *mut c_void) -> Code {
         let gone = table().live.remove(&handle.addr());
         match gone {
             Some(_) => Ok(()),
-            None => Err(Error::InvalidArg("the handle was already destroyed or is not a handle of this library".into())),
+            None => {
+                Err(Error::InvalidArg("the handle was already destroyed or is not a handle of this library".into()))
+            }
         }
     })
 }

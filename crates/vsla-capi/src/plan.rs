@@ -427,7 +427,9 @@ const AXES: usize = 16;
 unsafe fn short_shape(at: *const u64, rank: usize, to: &mut [usize; AXES]) -> Result<&[usize]> {
     // SAFETY: the caller's promise.
     let from = unsafe { slice(at, rank, "the shape")? };
-    let to = to.get_mut(..rank).ok_or_else(|| Error::InvalidArg(format!("{rank} axes are too many; at most {AXES} are supported")))?;
+    let to = to
+        .get_mut(..rank)
+        .ok_or_else(|| Error::InvalidArg(format!("{rank} axes are too many; at most {AXES} are supported")))?;
     for (t, n) in to.iter_mut().zip(from) {
         *t = usize::try_from(*n).map_err(|_| Error::InvalidArg(format!("the size {n} is too large")))?;
     }

@@ -79,7 +79,9 @@ pub(crate) fn writable<T>(out: *mut T) -> Result<()> {
 /// A caller's block for bindings, checked before it is written.
 pub(crate) unsafe fn memory(at: *mut c_void, bytes: usize, needed: usize) -> Result<Memory> {
     if at.is_null() || bytes < needed {
-        return Err(Error::InvalidArg(format!("{bytes} bytes of memory at {at:p} are too few; {needed} bytes are needed")));
+        return Err(Error::InvalidArg(format!(
+            "{bytes} bytes of memory at {at:p} are too few; {needed} bytes are needed"
+        )));
     }
     // SAFETY: the caller's promise: the block outlives what is bound in it, so nothing has to be kept for that.
     unsafe { Memory::from_raw(at.cast(), bytes, Arc::new(())) }
@@ -99,6 +101,8 @@ pub(crate) unsafe fn text<'a>(at: *const c_char) -> Result<&'a str> {
 pub(crate) unsafe fn sizes(at: *const u64, count: usize, what: &str) -> Result<Vec<usize>> {
     // SAFETY: the caller's promise.
     let list = unsafe { slice(at, count, what)? };
-    let size = |&d: &u64| usize::try_from(d).map_err(|_| Error::InvalidArg(format!("{what} has the value {d}, which is too large")));
+    let size = |&d: &u64| {
+        usize::try_from(d).map_err(|_| Error::InvalidArg(format!("{what} has the value {d}, which is too large")))
+    };
     list.iter().map(size).collect()
 }

@@ -71,7 +71,10 @@ pub unsafe extern "C" fn vsla_tensor_capacity(tensor: *const vsla_tensor_t, capa
         want!(tensor, Tensor, tensor);
         let found = tensor.capacity();
         if room < found.len() {
-            return Err(Error::InvalidArg(format!("there is room for {room} sizes, but the tensor has {} axes", found.len())));
+            return Err(Error::InvalidArg(format!(
+                "there is room for {room} sizes, but the tensor has {} axes",
+                found.len()
+            )));
         }
         // SAFETY: the caller's promise.
         let to = unsafe { slice_mut(capacity, found.len(), "capacity")? };
@@ -259,7 +262,10 @@ pub unsafe extern "C" fn vsla_tensor_op(
         // SAFETY: as above.
         let made = unsafe { several(inputs, ninputs, |t| vsla::ops::run(&op, t, Numerics::default(), seed))? };
         if made.len() != noutputs {
-            return Err(Error::InvalidArg(format!("there is room for {noutputs} results, but there are {}", made.len())));
+            return Err(Error::InvalidArg(format!(
+                "there is room for {noutputs} results, but there are {}",
+                made.len()
+            )));
         }
         outputs.iter_mut().zip(made).for_each(|(to, t)| *to = put(Object::Tensor(t)));
         Ok(())

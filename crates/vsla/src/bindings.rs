@@ -225,7 +225,10 @@ impl Bindings {
         };
         let wanted = self.program.signature(input);
         if *wanted != from.signature {
-            return Err(Error::shape("link", format!("{} to {wanted}; both ends need the same signature", from.signature)));
+            return Err(Error::shape(
+                "link",
+                format!("{} to {wanted}; both ends need the same signature", from.signature),
+            ));
         }
         self.inner.inputs[i] = from.buffer;
         for block in from.shared {
@@ -259,7 +262,10 @@ pub(crate) fn fits(wanted: &Signature, t: &Tensor) -> Result<()> {
         return Err(Error::arg(format!("the tensor is {}, but the program expects {}", s.dtype, wanted.dtype)));
     }
     if s.model != wanted.model {
-        return Err(Error::arg(format!("the tensor is of model {:?}, but the program expects {:?}", s.model, wanted.model)));
+        return Err(Error::arg(format!(
+            "the tensor is of model {:?}, but the program expects {:?}",
+            s.model, wanted.model
+        )));
     }
     if s.shape.len() != wanted.shape.len() || s.shape.iter().zip(&wanted.shape).any(|(a, b)| a > b) {
         return Err(Error::shape(

@@ -127,8 +127,10 @@ pub enum Fault {
         inferred: String,
     },
     /// A capacity below the shape.
-    #[error("value {id} has capacity {capacity:?} for shape {shape:?}; the capacity must be at least the shape on every \
-         axis")]
+    #[error(
+        "value {id} has capacity {capacity:?} for shape {shape:?}; the capacity must be at least the shape on every \
+         axis"
+    )]
     Capacity {
         /// The value.
         id: u32,

@@ -133,7 +133,10 @@ fn shapes(op: &Op, args: &[Signature]) -> Result<Vec<Vec<usize>>> {
             let width = x[x.len() - 1];
             for w in &args[1..] {
                 if w.shape != [width] {
-                    return misfit(format!("the weights have shape {:?}, expected [{width}] for the last axis", w.shape));
+                    return misfit(format!(
+                        "the weights have shape {:?}, expected [{width}] for the last axis",
+                        w.shape
+                    ));
                 }
             }
             one(x.clone())

@@ -102,7 +102,10 @@ pub(crate) fn arenas<const N: usize>(
         Some(block) => {
             let needed = total(&sizes)?;
             if block.bytes() < needed {
-                return Err(Error::arg(format!("{} bytes of memory were given, but {needed} are needed", block.bytes())));
+                return Err(Error::arg(format!(
+                    "{} bytes of memory were given, but {needed} are needed",
+                    block.bytes()
+                )));
             }
             let mut at = 0;
             for n in sizes {

@@ -105,7 +105,11 @@ impl Profile {
     pub fn run(&mut self, inputs: &[&Tensor], stream: &Stream) -> Result<()> {
         let program = self.plan.program();
         if inputs.len() != program.inputs().len() {
-            return Err(Error::arg(format!("{} inputs were given, but the program has {}", inputs.len(), program.inputs().len())));
+            return Err(Error::arg(format!(
+                "{} inputs were given, but the program has {}",
+                inputs.len(),
+                program.inputs().len()
+            )));
         }
         for (v, t) in program.inputs().iter().zip(inputs) {
             fits(program.signature(*v), t)?;
@@ -195,7 +199,10 @@ impl Router {
     pub fn route(&self, inputs: &[&Tensor]) -> Result<usize> {
         self.profiles.iter().position(|p| p.takes(inputs)).ok_or_else(|| {
             let shapes: Vec<String> = inputs.iter().map(|t| t.signature().to_string()).collect();
-            Error::shape("route", format!("no profile is large enough for inputs ({}); add a larger bucket", shapes.join(", ")))
+            Error::shape(
+                "route",
+                format!("no profile is large enough for inputs ({}); add a larger bucket", shapes.join(", ")),
+            )
         })
     }
 

@@ -150,7 +150,11 @@ impl Tensor {
     /// Copies the elements as little-endian bytes in row-major order of the logical shape, of which there is exactly room.
     pub fn read_into(&self, to: &mut [u8]) -> Result<()> {
         if to.len() != self.signature.bytes() {
-            return Err(Error::arg(format!("the buffer has {} bytes, but the tensor has {}", to.len(), self.signature.bytes())));
+            return Err(Error::arg(format!(
+                "the buffer has {} bytes, but the tensor has {}",
+                to.len(),
+                self.signature.bytes()
+            )));
         }
         if let Some(all) = self.dense() {
             to.copy_from_slice(all);
@@ -216,7 +220,10 @@ impl Tensor {
         if slice.shape().len() + 1 != self.shape().len() || slice.dtype() != self.dtype() {
             return Err(Error::shape(
                 "push",
-                format!("{} into {}; a slice must have one axis less and the same dtype", slice.signature, self.signature),
+                format!(
+                    "{} into {}; a slice must have one axis less and the same dtype",
+                    slice.signature, self.signature
+                ),
             ));
         }
         let row = self.shape()[0];

@@ -239,7 +239,9 @@ impl Chat {
         let context = self.slots.sizes().context;
         if ids.len() + 1 >= context {
             let n = ids.len();
-            return Err(format!("the conversation has {n} tokens, but the maximum sequence length is {context}: start a new one"));
+            return Err(format!(
+                "the conversation has {n} tokens, but the maximum sequence length is {context}: start a new one"
+            ));
         }
         let known = self.slots.begin(&ids, 0).map_err(fault)?;
         let most = asked.get("maxTokens").and_then(Json::as_u64).unwrap_or(256) as usize;

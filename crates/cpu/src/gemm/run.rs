@@ -86,14 +86,14 @@ impl Plan {
                 (Source::Generated { .. }, Operand::Generated { .. }) | (Source::Packed, Operand::Packed(_)) => {
                     Layout::row_major(0)
                 }
-                _ => panic!("a matmul planned for {source:?} was given {operand:?}"),
+                _ => panic!("the matmul was planned for {source:?}, but got {operand:?}"),
             };
             Feed { operand, layout, dtype }
         };
         assert_eq!(
             matches!(self.problem.c, Target::Memory { .. }),
             matches!(out, Output::Memory(_)),
-            "a matmul planned for {:?} was given {out:?}",
+            "the matmul was planned for {:?}, but got {out:?}",
             self.problem.c
         );
         let run = Run::<T> {

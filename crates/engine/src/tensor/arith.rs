@@ -498,7 +498,9 @@ fn matmul(b: &mut dyn Record, x: Value, y: Value) -> ir::Result<Value> {
     let (bx, by) = (&sx[..sx.len() - 2], &sy[..sy.len() - 2]);
     let (k, k2) = (sx[sx.len() - 1], sy[sy.len() - 2]);
     if k != k2 {
-        return Err(bad(format!("the last axis of the left operand has {k} elements, but the right operand has {k2} rows")));
+        return Err(bad(format!(
+            "the last axis of the left operand has {k} elements, but the right operand has {k2} rows"
+        )));
     }
     let z = if by.is_empty() {
         // [.., m, k] · [k, n]: all leading axes are rows.

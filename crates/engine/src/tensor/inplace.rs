@@ -132,10 +132,8 @@ impl Tensor {
             );
         }
         if context::is_grad_enabled() && self.0.reads_leaf().is_some() {
-            return no(
-                "a leaf that requires gradients cannot be modified in place while gradients are recorded; use \
-                 no_grad(..)",
-            );
+            return no("a leaf that requires gradients cannot be modified in place while gradients are recorded; use \
+                 no_grad(..)");
         }
         if let Kind::Traced(Traced { trace, cell, .. }) = &self.0.kind {
             trace.check_writable(*cell, op, at)?;

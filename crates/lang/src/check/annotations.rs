@@ -68,7 +68,8 @@ fn check_one(annotation: &Annotation, place: Place, names: &dyn Names, found: &m
         return found.push(unknown);
     };
     if !row.places.contains(&place) {
-        let mut misplaced = wrong(annotation.span, format!("`@{name}` is not allowed on {}", place.words()), "misplaced");
+        let mut misplaced =
+            wrong(annotation.span, format!("`@{name}` is not allowed on {}", place.words()), "misplaced");
         if row.places.contains(&Place::Output) && matches!(place, Place::Step | Place::Item) {
             misplaced = misplaced.hint(match place {
                 Place::Step => "end the statement here and put the annotation after the destination",
@@ -177,7 +178,11 @@ fn check_value(name: &str, key: &str, kind: Kind, value: &Expr, names: &dyn Name
             };
             let plain = |item: &&Expr| matches!(item.peel().kind, ExprKind::Name(_) | ExprKind::Str(_));
             if let Some(other) = items.iter().find(|item| !plain(item)) {
-                found.push(wrong(other.span, format!("`{key}` must be a list of names"), "this is not a list of names"));
+                found.push(wrong(
+                    other.span,
+                    format!("`{key}` must be a list of names"),
+                    "this is not a list of names",
+                ));
             }
         }
         Kind::Condition => condition(value, names, found),
@@ -188,7 +193,11 @@ fn check_value(name: &str, key: &str, kind: Kind, value: &Expr, names: &dyn Name
             };
             let size = |item: &Expr| eval(item, names).is_ok_and(|v| v.as_int().is_none_or(|n| n > 0));
             if sizes.len() != 2 || !sizes.iter().all(size) {
-                found.push(wrong(value.span, format!("`{key}` must be a pair of sizes"), "expected something like `(32, 32)`"));
+                found.push(wrong(
+                    value.span,
+                    format!("`{key}` must be a pair of sizes"),
+                    "expected something like `(32, 32)`",
+                ));
             }
         }
         Kind::Int(_) | Kind::Number(..) | Kind::Finite | Kind::Share | Kind::Flag => {
@@ -444,8 +453,12 @@ fn together(annotation: &Annotation, args: &[Arg], place: Place, names: &dyn Nam
             }
         }
         "partition" if place != Place::Output => found.push(
-            unused(annotation.span, "`@partition` has no effect here", "stages are assigned to results, not to operations")
-                .hint("write it after the result: `x -> blocks[0:4]() -> y @partition(0)`"),
+            unused(
+                annotation.span,
+                "`@partition` has no effect here",
+                "stages are assigned to results, not to operations",
+            )
+            .hint("write it after the result: `x -> blocks[0:4]() -> y @partition(0)`"),
         ),
         "partition" => {
             for key in ["micro_batch", "recompute"] {
@@ -456,8 +469,10 @@ fn together(annotation: &Annotation, args: &[Arg], place: Place, names: &dyn Nam
                             format!("`{key}` has no effect"),
                             "stages run one micro-batch after another and recompute activations in backward",
                         )
-                        .hint("remove it and set the number of micro-batches: loom train --mesh pp=2 \
-                             --gradient-accumulation-steps 8"),
+                        .hint(
+                            "remove it and set the number of micro-batches: loom train --mesh pp=2 \
+                             --gradient-accumulation-steps 8",
+                        ),
                     );
                 }
             }
@@ -473,8 +488,12 @@ fn together(annotation: &Annotation, args: &[Arg], place: Place, names: &dyn Nam
             }
             if get("bucket_size").is_none() && flag("async") != Some(false) {
                 found.push(
-                    unused(annotation.span, "gradients are summed by default", "neither `bucket_size` nor `async=false`")
-                        .hint("remove it, or give the bucket size: `bucket_size=25_000_000`"),
+                    unused(
+                        annotation.span,
+                        "gradients are summed by default",
+                        "neither `bucket_size` nor `async=false`",
+                    )
+                    .hint("remove it, or give the bucket size: `bucket_size=25_000_000`"),
                 );
             }
         }
@@ -487,8 +506,12 @@ fn together(annotation: &Annotation, args: &[Arg], place: Place, names: &dyn Nam
             }
             if matches!(word("op"), Some("send" | "recv")) {
                 found.push(
-                    unused(annotation.span, "stages communicate automatically", "the transfers follow from `@partition`")
-                        .hint("remove it, and mark the stages: `-> x @partition(0)`"),
+                    unused(
+                        annotation.span,
+                        "stages communicate automatically",
+                        "the transfers follow from `@partition`",
+                    )
+                    .hint("remove it, and mark the stages: `-> x @partition(0)`"),
                 );
             }
         }
@@ -528,7 +551,12 @@ fn together(annotation: &Annotation, args: &[Arg], place: Place, names: &dyn Nam
             }
         }
         if let Some(sum) = get("accumulate").filter(|_| word("accumulate") != Some("fp32")) {
-            found.push(later(sum.span, "sums are accumulated in fp32", "another format is not supported yet", "write fp32"));
+            found.push(later(
+                sum.span,
+                "sums are accumulated in fp32",
+                "another format is not supported yet",
+                "write fp32",
+            ));
         }
         if args.is_empty() {
             found.push(wrong(

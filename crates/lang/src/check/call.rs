@@ -164,9 +164,10 @@ impl GraphChecker<'_> {
             }
             Target::Bodiless(item) => {
                 let name = call.callee.path.to_string();
-                let mut found = Diagnostic::new(Code::E014, call.callee.span, format!("`{name}` has no implementation"))
-                    .label("declared without a graph, and no primitive has its name")
-                    .hint("give its `forward:` a `graph:`");
+                let mut found =
+                    Diagnostic::new(Code::E014, call.callee.span, format!("`{name}` has no implementation"))
+                        .label("declared without a graph, and no primitive has its name")
+                        .hint("give its `forward:` a `graph:`");
                 if let Some(decl) = self.program.decl(item) {
                     found = found.also(decl.name.span, "declared here");
                 }
@@ -330,7 +331,8 @@ impl GraphChecker<'_> {
 
     pub(super) fn too_many(&mut self, call: &Call, span: Span) {
         let name = call.callee.path.to_string();
-        self.diagnostics
-            .push(Diagnostic::new(Code::E003, span, format!("`{name}` takes fewer arguments")).label("unexpected argument"));
+        self.diagnostics.push(
+            Diagnostic::new(Code::E003, span, format!("`{name}` takes fewer arguments")).label("unexpected argument"),
+        );
     }
 }

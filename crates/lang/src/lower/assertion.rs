@@ -190,7 +190,12 @@ impl Lowerer<'_> {
             (Term::Tensor(a), Term::Tensor(c)) => self.built(expr, |b| b.compare(op_of, a, c)),
             (Term::Tensor(x), Term::Known(value)) => {
                 let Some(number) = number(&value) else {
-                    return fail(Code::E003, expr.span, "elements can only be compared with numbers", format!("this is {value}"));
+                    return fail(
+                        Code::E003,
+                        expr.span,
+                        "elements can only be compared with numbers",
+                        format!("this is {value}"),
+                    );
                 };
                 self.built(expr, |b| {
                     let other = b.full_like(x, number)?;
@@ -199,7 +204,12 @@ impl Lowerer<'_> {
             }
             (Term::Known(value), Term::Tensor(x)) => {
                 let Some(number) = number(&value) else {
-                    return fail(Code::E003, expr.span, "elements can only be compared with numbers", format!("this is {value}"));
+                    return fail(
+                        Code::E003,
+                        expr.span,
+                        "elements can only be compared with numbers",
+                        format!("this is {value}"),
+                    );
                 };
                 self.built(expr, |b| {
                     let other = b.full_like(x, number)?;

@@ -101,8 +101,10 @@ impl Lowerer<'_> {
             let found =
                 Diagnostic::new(Code::L001, note.span, "delayed scaling in a written backward is not supported yet")
                     .label("the amax history would be lost")
-                    .hint("write `dynamic`, or remove the backward section: the policy fp8_hybrid rounds gradients \
-                         itself");
+                    .hint(
+                        "write `dynamic`, or remove the backward section: the policy fp8_hybrid rounds gradients \
+                         itself",
+                    );
             return Err(Box::new(found));
         }
         Ok(Some((note, scale)))

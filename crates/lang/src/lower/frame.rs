@@ -109,9 +109,7 @@ impl Frame {
         let value = self.constant(expr)?;
         match value.as_int().map(usize::try_from) {
             Some(Ok(size)) => Ok(size),
-            _ => {
-                fail(Code::E003, expr.span, "a size must be a non-negative number", format!("this is {value}"))
-            }
+            _ => fail(Code::E003, expr.span, "a size must be a non-negative number", format!("this is {value}")),
         }
     }
 

@@ -179,10 +179,13 @@ impl Lowerer<'_> {
                 return Ok(value);
             }
             if find(&notes, "scaling").is_none() {
-                let found =
-                    Diagnostic::new(Code::E015, name.span, format!("tensors are not converted to {} implicitly", few.name()))
-                        .label("the given tensor is not quantized")
-                        .hint("write `@scaling(per_tensor)` after it, or `quantize` it first");
+                let found = Diagnostic::new(
+                    Code::E015,
+                    name.span,
+                    format!("tensors are not converted to {} implicitly", few.name()),
+                )
+                .label("the given tensor is not quantized")
+                .hint("write `@scaling(per_tensor)` after it, or `quantize` it first");
                 return Err(Box::new(found));
             }
             let how = self.rounding(few, &notes, &Known(frame), name.span)?;

@@ -175,7 +175,12 @@ impl Recipe {
                 (format @ Format::Wide(_), None) => made.output = Some(format),
                 (Format::Few(_), None) => {
                     let label = "give a low-precision `forward_activation_dtype` too";
-                    return fail(Code::E008, at, format!("results in {word} need low-precision matrix products"), label);
+                    return fail(
+                        Code::E008,
+                        at,
+                        format!("results in {word} need low-precision matrix products"),
+                        label,
+                    );
                 }
             }
         }
@@ -301,7 +306,9 @@ impl Scale {
             let n = eval(expr, names).ok().and_then(|v| v.as_int()).and_then(|n| usize::try_from(n).ok());
             match n.filter(|n| *n > 0 && *n <= 1 << 20) {
                 Some(n) => Ok(n),
-                None => fail(Code::E008, expr.span, format!("{what} must be a number from 1 to 1048576"), "out of range"),
+                None => {
+                    fail(Code::E008, expr.span, format!("{what} must be a number from 1 to 1048576"), "out of range")
+                }
             }
         };
         let margin = number("margin")?.unwrap_or(0.0);
@@ -395,7 +402,12 @@ impl Scale {
 /// How a weight is stored: without a word, with a scale for each row, and for groups where numbers have 4 bits.
 pub(super) fn stored(plain: Rounding, scale: Option<&Scale>, span: Span) -> Result<Rounding> {
     if let Some(Scale::Delayed { .. }) = scale {
-        return fail(Code::E008, span, "weights are scaled by their current values, not by a history", "write `per_channel`");
+        return fail(
+            Code::E008,
+            span,
+            "weights are scaled by their current values, not by a history",
+            "write `per_channel`",
+        );
     }
     let usual = match plain.format {
         Few::E2M1 => Scaling::Blocks(1, 16),

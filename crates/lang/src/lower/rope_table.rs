@@ -68,9 +68,8 @@ impl RopeTable {
 
     /// The table that an entry of `constants:` computes.
     pub(super) fn of(expr: &Expr, frame: &Frame) -> Result<RopeTable> {
-        let unknown = || {
-            fail(Code::E014, expr.span, "unknown table", "use precompute_rope_freqs or precompute_yarn_freqs")
-        };
+        let unknown =
+            || fail(Code::E014, expr.span, "unknown table", "use precompute_rope_freqs or precompute_yarn_freqs");
         let ExprKind::Call(callee, args) = &expr.peel().kind else {
             return unknown();
         };
@@ -147,7 +146,9 @@ impl RopeTable {
                     return fail(Code::E003, expr.span, format!("unknown RoPE scaling `{other}`"), label);
                 }
             },
-            Some(other) => return fail(Code::E003, expr.span, "the scaling must be a name", format!("this is {other}")),
+            Some(other) => {
+                return fail(Code::E003, expr.span, "the scaling must be a name", format!("this is {other}"));
+            }
         };
         Ok(RopeTable { dim: dim as usize, theta, scaling })
     }

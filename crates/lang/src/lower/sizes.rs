@@ -168,7 +168,9 @@ pub fn check_given(
                 Err(expected) => return Err(format!("`{name}` must be {expected}, got {}", shown(value))),
             },
             None if is_dimension(&view, name) => match value.as_int() {
-                Some(size) if size < 0 => return Err(format!("`{name}` is a size and must not be negative, got {size}")),
+                Some(size) if size < 0 => {
+                    return Err(format!("`{name}` is a size and must not be negative, got {size}"));
+                }
                 Some(_) => value.clone(),
                 None => return Err(format!("`{name}` must be a size, got {}", shown(value))),
             },

@@ -79,8 +79,11 @@ fn declare(program: &mut Program, file: usize, found: &mut Vec<Diagnostic>) {
         let described = is_primitive && program.files[file].path.starts_with("std/primitives/");
         if !described && primitives::find(&name.name).is_some() {
             let wins = !is_primitive || program.has_graph(ItemRef { file, item });
-            let label =
-                if wins { "in this file the declaration wins" } else { "it has no graph, so the built-in primitive is used" };
+            let label = if wins {
+                "in this file the declaration wins"
+            } else {
+                "it has no graph, so the built-in primitive is used"
+            };
             found.push(
                 Diagnostic::new(Code::W001, name.span, format!("`{}` is also a primitive", name.name)).label(label),
             );

@@ -35,10 +35,7 @@ impl Budget {
                 self.steps = left;
                 Ok(())
             }
-            None => {
-                Err("the regular expression takes too long to compile: simplify it or the schema"
-                    .into())
-            }
+            None => Err("the regular expression takes too long to compile: simplify it or the schema".into()),
         }
     }
 }

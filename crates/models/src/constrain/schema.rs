@@ -81,8 +81,11 @@ struct Maker<'a> {
 impl Maker<'_> {
     fn of(&mut self, schema: &Json, depth: usize) -> Made {
         if depth > DEEPEST {
-            return Err("the schema is recursive or nested too deeply, which is not supported: it is compiled to a regular \
-                 expression".into());
+            return Err(
+                "the schema is recursive or nested too deeply, which is not supported: it is compiled to a regular \
+                 expression"
+                    .into(),
+            );
         }
         let made = match schema {
             Json::Bool(true) => any(LEVELS),
@@ -99,8 +102,10 @@ impl Maker<'_> {
             other => return Err(format!("a schema must be an object, got `{}`", super::shortened(&other.to_string()))),
         };
         self.left = self.left.checked_sub(made.len() + 1).ok_or_else(|| {
-            format!("the schema is too large, its regular expression has more than {LONGEST} bytes: use fewer optional \
-                 properties, references and untyped values")
+            format!(
+                "the schema is too large, its regular expression has more than {LONGEST} bytes: use fewer optional \
+                 properties, references and untyped values"
+            )
         })?;
         Ok(made)
     }
@@ -372,8 +377,10 @@ fn string(fields: &Fields, budget: &mut Budget) -> Made {
         // In JSON these would have to be escaped.
         let special = || (0..0x20u8).chain([b'"', b'\\', 0x7F]);
         if Automaton::new(&inner, budget)?.has(special()) {
-            return Err(format!("`pattern` {shown} matches quotes, backslashes or control characters, which is not supported: exclude \
-                 them"));
+            return Err(format!(
+                "`pattern` {shown} matches quotes, backslashes or control characters, which is not supported: exclude \
+                 them"
+            ));
         }
         return Ok(format!("\"(?:{inner})\""));
     }
@@ -410,9 +417,7 @@ fn number(fields: &Fields) -> Made {
 fn integer(fields: &Fields) -> Made {
     let read = |name: &str, by: i64| match fields.get(name) {
         None => Ok(None),
-        Some(n) => {
-            n.as_i64().map(|n| Some(n.saturating_add(by))).ok_or_else(|| format!("`{name}` must be an integer"))
-        }
+        Some(n) => n.as_i64().map(|n| Some(n.saturating_add(by))).ok_or_else(|| format!("`{name}` must be an integer")),
     };
     // Both of them hold where both are given; `None` is below every number.
     let least = read("minimum", 0)?.max(read("exclusiveMinimum", 1)?);

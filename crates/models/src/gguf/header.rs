@@ -327,7 +327,10 @@ pub fn parse(bytes: &[u8], length: u64) -> Result<Header, Fault> {
     for t in places {
         let last = t.offset.checked_add(t.bytes).filter(|last| *last <= room);
         let Some(last) = last else {
-            return bad(format!("`{}` ends after the end of the file: {} bytes at {} of {room}", t.name, t.bytes, t.offset));
+            return bad(format!(
+                "`{}` ends after the end of the file: {} bytes at {} of {room}",
+                t.name, t.bytes, t.offset
+            ));
         };
         if t.offset < end {
             return bad(format!("`{}` begins at {}, which overlaps another tensor", t.name, t.offset));

@@ -180,7 +180,11 @@ pub(super) fn to_json(header: &Header, special_tokens: &SpecialTokens) -> Result
                 true,
             )
         }
-        other => return Err(format!("the tokenizer type `{other}` is not supported, only gpt2 and llama are: use token IDs")),
+        other => {
+            return Err(format!(
+                "the tokenizer type `{other}` is not supported, only gpt2 and llama are: use token IDs"
+            ));
+        }
     };
     let unknown = header.int("tokenizer.ggml.unknown_token_id").and_then(|id| tokens.get(usize::try_from(id).ok()?));
     // llama.cpp takes whole words of the vocabulary as they are with the cutting of Llama 3.

@@ -28,7 +28,8 @@ impl Stacked {
         for adapter in adapters {
             let AdapterOptions::Lora(options) = &adapter.options else {
                 return Err(Error::Input(
-                    "only LoRA adapters can be served together with their base model: merge this one with `loom merge`".into(),
+                    "only LoRA adapters can be served together with their base model: merge this one with `loom merge`"
+                        .into(),
                 ));
             };
             rank = rank.max(options.rank);

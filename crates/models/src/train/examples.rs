@@ -283,7 +283,9 @@ impl<'a> Encoder<'a> {
             }
             _ => None,
         };
-        let Some(label) = label else { return Err(Error::Input("no field `label` with the number or name of a class".into())) };
+        let Some(label) = label else {
+            return Err(Error::Input("no field `label` with the number or name of a class".into()));
+        };
         if classes > 0 && label >= classes || label > 1_000_000 {
             return Err(Error::Input(format!(
                 "class {label} is out of range for {classes} classes: give the number of classes with `num-labels=`"
@@ -414,7 +416,9 @@ impl<'a> Encoder<'a> {
                     self.replies(&chosen[..shared], &[&chosen[shared..], &rejected[shared..]], further)
                 }
             },
-            _ => Err(Error::Input("needs `chosen` and `rejected`, both strings or both lists of messages, and a `prompt`".into())),
+            _ => Err(Error::Input(
+                "needs `chosen` and `rejected`, both strings or both lists of messages, and a `prompt`".into(),
+            )),
         }
     }
 }

@@ -55,7 +55,11 @@ impl<'a> How<'a> {
                 return Err(Error::Input("`distillation` needs a teacher model: give `--teacher DIR`".into()));
             }
             (_, None) => return Ok(None),
-            (_, Some(_)) => return Err(Error::Input("`--teacher` can only be used with the objectives `distillation` and `dpo`".into())),
+            (_, Some(_)) => {
+                return Err(Error::Input(
+                    "`--teacher` can only be used with the objectives `distillation` and `dpo`".into(),
+                ));
+            }
         };
         if second.vocabulary() != model.vocabulary() {
             return Err(Error::Input(format!(
@@ -150,8 +154,7 @@ pub(crate) fn objective(model: &Model, adapter: Option<&Adapter>, how: &How<'_>,
         let Some(adapter) = adapter else {
             let trained: Vec<bool> = model.params.iter().map(|param| param.trainable).collect();
             if model.is_quantized() {
-                let text =
-                    "a quantized model can only be trained with an adapter: give `--lora`, or train the unquantized \
+                let text = "a quantized model can only be trained with an adapter: give `--lora`, or train the unquantized \
                      model";
                 return Err(Error::Input(text.into()));
             }

@@ -66,7 +66,9 @@ impl Divided {
         let mesh = comm.mesh().clone();
         let Some((_, axis)) = axis(&mesh) else { return Err(Error::Input("the mesh has no axis `pp`".into())) };
         if !objective.asserts.is_empty() {
-            return Err(Error::Input("pipeline parallelism does not support models with assertions: remove `pp`".into()));
+            return Err(Error::Input(
+                "pipeline parallelism does not support models with assertions: remove `pp`".into(),
+            ));
         }
         if objective.trained.len() != about.len() {
             return Err(Error::Input("pipeline parallelism does not support frozen parameters: remove `pp`".into()));
@@ -531,7 +533,10 @@ impl Mail {
                 return Ok(bytes);
             }
             let Some(next) = self.coming[from].next() else {
-                return Err(failed(format!("rank {} of the pipeline has no action that sends {action:?}", peers[from])));
+                return Err(failed(format!(
+                    "rank {} of the pipeline has no action that sends {action:?}",
+                    peers[from]
+                )));
             };
             // What goes on crosses the next chunk's beginning, what goes back its own.
             let mut bytes = vec![0; self.sizes[next.chunk + usize::from(!next.back)]];

@@ -469,8 +469,10 @@ impl<'a> Texts<'a> {
             }
         };
         if changed {
-            watch.note("the tokenizer differs from the model's: its special tokens are written to config.json, and \
-                 generation_config.json is not copied");
+            watch.note(
+                "the tokenizer differs from the model's: its special tokens are written to config.json, and \
+                 generation_config.json is not copied",
+            );
             model.set_special_tokens(special);
             let path = out.join("generation_config.json");
             if path.is_file() {

@@ -44,10 +44,15 @@ pub(super) fn possible(settings: &Settings) -> Result<()> {
         };
     }
     if path.is_dir() && load_program(&settings.model).is_err() {
-        return Err(Error::Input(format!("`--out` is the folder of the input model, {}: choose another", path.display())));
+        return Err(Error::Input(format!(
+            "`--out` is the folder of the input model, {}: choose another",
+            path.display()
+        )));
     }
     if settings.adapter()?.is_some() {
-        return Err(Error::Input("an adapter needs a pretrained model: give a HuggingFace directory as `--model`".into()));
+        return Err(Error::Input(
+            "an adapter needs a pretrained model: give a HuggingFace directory as `--model`".into(),
+        ));
     }
     let found = architecture(settings, settings.vocab)?;
     let lowered = found.lower(1, 1, settings.dtype, None).map_err(|error| of_sizes(error, &found))?;

@@ -87,7 +87,9 @@ impl<'a> Stages<'a> {
             None => of.iter_mut().flatten().for_each(|layer| *layer = *layer * chunks / count),
         }
         if of[loss.outputs()[0].0 as usize] != Some(chunks - 1) {
-            return Err(refuse("the loss does not depend on the last layers, so the model cannot be split into pipeline stages"));
+            return Err(refuse(
+                "the loss does not depend on the last layers, so the model cannot be split into pipeline stages",
+            ));
         }
         // The last chunk that needs each value.
         let mut needed: Vec<Option<usize>> = vec![None; loss.num_values()];

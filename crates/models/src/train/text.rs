@@ -138,7 +138,9 @@ impl Texts {
                     let read = (&mut reader).take(LINE as u64 + 1).read_until(b'\n', &mut line);
                     match read.map_err(|e| Error::file(path, e))? {
                         0 => break,
-                        n if n > LINE => return Err(fault(format!("longer than {LINE} bytes: each line must be one record"))),
+                        n if n > LINE => {
+                            return Err(fault(format!("longer than {LINE} bytes: each line must be one record")));
+                        }
                         _ => sum.add(&line),
                     }
                     if line.trim_ascii().is_empty() {

@@ -176,7 +176,10 @@ pub(super) fn split_to_sequence(cx: &mut Cx) -> Result<Outs> {
     let (sizes, keep): (Vec<usize>, bool) = match given {
         None => (vec![1; size], cx.int("keepdims", 1) != 0),
         Some((0, list)) => {
-            let n = usize::try_from(list[0]).ok().filter(|&n| n > 0).ok_or_else(|| Error::here("the size of the parts must not be 0"))?;
+            let n = usize::try_from(list[0])
+                .ok()
+                .filter(|&n| n > 0)
+                .ok_or_else(|| Error::here("the size of the parts must not be 0"))?;
             ((0..size.div_ceil(n)).map(|i| n.min(size - i * n)).collect(), true)
         }
         Some((_, list)) => {

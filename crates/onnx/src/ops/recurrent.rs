@@ -471,7 +471,10 @@ pub(super) fn rotary(cx: &mut Cx) -> Result<Outs> {
         3 => {
             let h = cx.count("num_heads", 0)?;
             if original[2] % h != 0 {
-                return Err(Error::here(format!("num_heads is {h}, but {} features are not divisible by it", original[2])));
+                return Err(Error::here(format!(
+                    "num_heads is {h}, but {} features are not divisible by it",
+                    original[2]
+                )));
             }
             cx.reshape(x, &[original[0], original[1], h, original[2] / h])?
         }

@@ -301,7 +301,10 @@ pub fn tensorsolve(a: &Tensor, b: &Tensor) -> Tensor {
         return Tensor::from_error(e);
     }
     if b.rank() > a.rank() {
-        return write::invalid("tensorsolve", format!("the shapes {} and {} do not form a linear system", a.ty(), b.ty()));
+        return write::invalid(
+            "tensorsolve",
+            format!("the shapes {} and {} do not form a linear system", a.ty(), b.ty()),
+        );
     }
     let shape: Vec<isize> = a.shape()[b.rank()..].iter().map(|&n| n as isize).collect();
     solve(&a.reshape(&[b.numel() as isize, -1]), &np::ravel(b)).reshape(&shape)

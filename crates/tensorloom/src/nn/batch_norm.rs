@@ -91,7 +91,10 @@ impl BatchNorm {
             return Some(write::invalid("batch_norm", format!("{} is not [N, {features}, ..]", x.ty())));
         }
         if self.training.is_on() && x.numel() / features.max(1) < 2 {
-            let text = format!("{} has one value per feature, which has no variance: use a larger batch, or evaluation mode", x.ty());
+            let text = format!(
+                "{} has one value per feature, which has no variance: use a larger batch, or evaluation mode",
+                x.ty()
+            );
             return Some(write::invalid("batch_norm", text));
         }
         None

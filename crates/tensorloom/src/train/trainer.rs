@@ -193,9 +193,9 @@ impl<M: Module + Tree, B: Tree, F: Fn(&M, B) -> Tensor> Trainer<M, B, F> {
         if !settings.resume {
             return match saved::list(&folder).is_empty() {
                 true => Ok(None),
-                false => Err(fail(format!(
-                    "{out} already contains a run: set `resume` to resume it, or give another `out`"
-                ))),
+                false => {
+                    Err(fail(format!("{out} already contains a run: set `resume` to resume it, or give another `out`")))
+                }
             };
         }
         let (found, faults) = saved::newest(&folder);
@@ -218,11 +218,15 @@ fn fits(saved: &Saved, own: &Saved) -> Result<()> {
     let fail = |reason: String| Err(write::error("Trainer", reason));
     if saved.base != own.base {
         return fail(
-            "the module or its loss does not match the checkpoint: restore it, or start a new run with another `out`".into(),
+            "the module or its loss does not match the checkpoint: restore it, or start a new run with another `out`"
+                .into(),
         );
     }
     if saved.data != own.data {
-        return fail("the first batch does not match the checkpoint: restore the data, or start a new run with another `out`".into());
+        return fail(
+            "the first batch does not match the checkpoint: restore the data, or start a new run with another `out`"
+                .into(),
+        );
     }
     for (name, value) in &own.settings {
         if let Some(before) = saved.settings.get(name).filter(|before| *before != value) {

@@ -38,9 +38,10 @@ pub fn write_rank(folder: &Path, step: usize, rank: usize, parts: &[Part]) -> Re
     let texts = HashMap::from([("state".to_string(), state), ("checksum".to_string(), sum.clone())]);
     tensor_file::write_if(&path, &tensors, texts, |written| match checked(written) {
         Ok(_) => Ok(()),
-        Err(fault) => {
-            Err(Error::file(&path, format!("the file differs from what was written when it is read back: {}", fault.error())))
-        }
+        Err(fault) => Err(Error::file(
+            &path,
+            format!("the file differs from what was written when it is read back: {}", fault.error()),
+        )),
     })?;
     Ok(sum)
 }
@@ -79,9 +80,10 @@ fn write_with(folder: &Path, saved: &Saved, tensors: &[NamedTensor], more: Json,
     let texts = HashMap::from([("state".to_string(), state), ("checksum".to_string(), sum)]);
     tensor_file::write_if(&path, tensors, texts, |written| match checked(written) {
         Ok(_) => Ok(()),
-        Err(fault) => {
-            Err(Error::file(&path, format!("the file differs from what was written when it is read back: {}", fault.error())))
-        }
+        Err(fault) => Err(Error::file(
+            &path,
+            format!("the file differs from what was written when it is read back: {}", fault.error()),
+        )),
     })?;
     prune(folder, &path, keep);
     Ok(path)

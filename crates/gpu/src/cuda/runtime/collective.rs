@@ -204,7 +204,7 @@ impl Talk {
             What::Part(pieces, me) => pieces.copy(&stream, from, *me, to, false),
             What::Others { op, ty, before, behind, zeroed } => {
                 let Some(talk) = &inner.talk else {
-                    return Err(Error::Internal("a collective without anyone to talk to".into()));
+                    return Err(Error::Internal("a collective without a communicator".into()));
                 };
                 let mut scratch = run.scratch;
                 let mut take = |p: &Pieces| {

@@ -152,7 +152,7 @@ impl Loaded {
     pub(crate) fn new(inner: &Arc<Inner>, program: Program) -> Result<Loaded> {
         if program.levels > MAX_LEVELS {
             return Err(Error::Backend(format!(
-                "loops nest {} deep, at most {MAX_LEVELS} are supported",
+                "loops are nested {} levels deep, but at most {MAX_LEVELS} are supported",
                 program.levels
             )));
         }
@@ -269,7 +269,7 @@ pub(crate) struct Grid {
 pub(crate) fn lowered(program: &Program, kernel: &Kernel, args: &[KernelArg]) -> Result<Grid> {
     if args.len() != kernel.buffers.len() {
         return Err(Error::Internal(format!(
-            "kernel {} has {} buffers, the step gives {}",
+            "kernel {} has {} buffers, but the step gives {}",
             kernel.name,
             kernel.buffers.len(),
             args.len()
@@ -365,7 +365,7 @@ impl Loader<'_> {
             Step::Matmul { shape, a, b, c, epilogue } => {
                 let (Factor::Memory(a), Factor::Memory(b), Some(c), None) = (a, b, c, epilogue) else {
                     return Err(Error::Internal(
-                        "a product with a prologue or epilogue, which cuda has none of".into(),
+                        "matrix products with a prologue or epilogue are not supported by cuda".into(),
                     ));
                 };
                 Ready::Product(Box::new(self.product(shape, a, b, c)?))
@@ -467,7 +467,7 @@ impl Loader<'_> {
     }
 
     fn narrow(&mut self, narrow: &Narrow, args: &[(Place, Type)], out: &Place) -> Result<ReadyNarrow> {
-        let none = || Error::Internal(format!("cuBLASLt has nothing for {narrow:?}, which was claimed"));
+        let none = || Error::Internal(format!("cuBLASLt does not support {narrow:?}"));
         let blas = self.inner.blas.as_ref().ok_or_else(none)?;
         let places = [&args[0].0, &args[1].0, out];
         // What doesn't lie as cuBLASLt wants it goes through memory that does.

@@ -65,7 +65,7 @@ impl Loaded {
     pub(super) fn new(inner: &Arc<Inner>, program: Program) -> Result<Loaded> {
         if program.levels > MAX_LEVELS {
             return Err(Error::Backend(format!(
-                "loops nest {} deep, at most {MAX_LEVELS} are supported",
+                "loops are nested {} levels deep, but at most {MAX_LEVELS} are supported",
                 program.levels
             )));
         }
@@ -158,7 +158,7 @@ impl Loader<'_> {
             Step::Matmul { shape, a, b, c, epilogue } => {
                 let (Factor::Memory(a), Factor::Memory(b), Some(c), None) = (a, b, c, epilogue) else {
                     return Err(Error::Internal(
-                        "a product with a prologue or epilogue, which wgpu has none of".into(),
+                        "matrix products with a prologue or epilogue are not supported by wgpu".into(),
                     ));
                 };
                 Ready::Launches(self.product(shape, [a, b, c])?)
@@ -231,7 +231,7 @@ impl Loader<'_> {
     fn kernel(&mut self, kernel: &Kernel, args: &[KernelArg]) -> Result<Option<Launch>> {
         if args.len() != kernel.buffers.len() {
             return Err(Error::Internal(format!(
-                "kernel {} has {} buffers, the step gives {}",
+                "kernel {} has {} buffers, but the step gives {}",
                 kernel.name,
                 kernel.buffers.len(),
                 args.len()

@@ -213,7 +213,12 @@ impl Packing {
         };
         let k = match self.format.block_bytes() {
             Some(bytes) if last % bytes == 0 => last / bytes * self.group,
-            Some(bytes) => return Err(format!("rows of {last} bytes are not a multiple of blocks of {bytes} bytes ({})", self.format)),
+            Some(bytes) => {
+                return Err(format!(
+                    "rows of {last} bytes are not a multiple of blocks of {bytes} bytes ({})",
+                    self.format
+                ));
+            }
             None if self.format.nibbles() => last.checked_mul(2).ok_or("too long")?,
             None => last,
         };

@@ -40,7 +40,9 @@ fn attend(l: &mut Lowerer<'_>, p: &Primitive) -> Lowering<Vec<Value>> {
     } else if l.position.is_some() && added.is_some() {
         kind = Some(l.mixed("attention with a bias or a mask"));
     } else if let (Some(position), Some(capacity)) = (l.position, l.options.decode) {
-        kind = Some(l.all_rows(&[(q, 2), (k, 2), (v, 2)], "attention to positions that are not in the past of the sequence"));
+        kind = Some(
+            l.all_rows(&[(q, 2), (k, 2), (v, 2)], "attention to positions that are not in the past of the sequence"),
+        );
         let steps = l.b.ty(k).shape[2];
         (k, v) = (append(l, k, position, capacity)?, append(l, v, position, capacity)?);
         let scalar = Type::new(DType::I32, &[]);

@@ -36,7 +36,9 @@ pub(super) fn lower(l: &mut Lowerer<'_>, p: &Primitive) -> Lowering<Vec<Value>> 
                 let each = l.b.broadcast(each, &ty.shape, &[0])?;
                 permuted = l.b.mul(permuted, each)?;
             }
-            if let Kind::Rows(..) = l.all_rows(&[(x, 0), (indices, 0)], "expert indices that are not computed per position") {
+            if let Kind::Rows(..) =
+                l.all_rows(&[(x, 0), (indices, 0)], "expert indices that are not computed per position")
+            {
                 l.tag(order, Kind::Rows(0, Some(indices)));
                 l.tag(permuted, Kind::Rows(0, Some(indices)));
             }

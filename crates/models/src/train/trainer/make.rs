@@ -42,7 +42,10 @@ impl Trainer {
             )));
         }
         if how.aim != Aim::Next && comm.as_ref().is_some_and(|comm| pipeline::axis(comm.mesh()).is_some()) {
-            return Err(Error::Input(format!("`{}` does not support pipeline parallelism: remove `pp`", how.aim.kind())));
+            return Err(Error::Input(format!(
+                "`{}` does not support pipeline parallelism: remove `pp`",
+                how.aim.kind()
+            )));
         }
         // Ranks that don't share tokens sort each their own.
         let how = &How { groups: comm.as_ref().map_or(1, |comm| groups(comm.mesh())), ..*how };
@@ -167,9 +170,7 @@ impl Trainer {
         match &division {
             None => kept.extend(model.upload_some(&fixed, backend)?),
             Some(_) if packed => {
-                return Err(Error::Input(
-                    "quantized weights cannot be sharded: train in one process".into(),
-                ));
+                return Err(Error::Input("quantized weights cannot be sharded: train in one process".into()));
             }
             Some(_) => {
                 for (at, i) in fixed.iter().enumerate() {

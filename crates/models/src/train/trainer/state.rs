@@ -124,7 +124,10 @@ impl Trainer {
             let found = state.iter().find(|tensor| tensor.name == name);
             let fits = |tensor: &&NamedTensor| tensor.shape[..] == ty.shape[..] && tensor.dtype == ty.dtype;
             found.filter(fits).ok_or_else(|| {
-                Error::Input(format!("the checkpoint has no `{name}` of shape {:?}: it does not belong to this model", ty.shape))
+                Error::Input(format!(
+                    "the checkpoint has no `{name}` of shape {:?}: it does not belong to this model",
+                    ty.shape
+                ))
             })
         };
         for (name, ty, input) in self.further() {
