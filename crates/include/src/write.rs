@@ -34,7 +34,7 @@ pub(crate) fn program(program: &Program, stem: &str, files: &[(String, PathBuf, 
         }
     }
     if !wrote {
-        out += "::core::compile_error!(\"the file declares nothing to run\");";
+        out += "::core::compile_error!(\"the file declares no model or module\");";
     }
     out
 }
