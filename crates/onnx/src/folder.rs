@@ -95,9 +95,9 @@ mod tests {
             assert!(said.contains(word), "{location}: {said}");
         };
         for location in ["file", "parent/secret", "device", "../secret", "/etc/passwd", ""] {
-            refused(&model, location, if location.is_empty() { "not a regular file" } else { "not beside the model" });
+            refused(&model, location, if location.is_empty() { "not a regular file" } else { "outside the folder" });
         }
-        refused(&snapshot, "stolen", "not beside the model");
+        refused(&snapshot, "stolen", "outside the folder");
         refused(&model, "circle", "circle");
         refused(&model, "none", "none");
         refused(&model, "deep", "not a regular file");

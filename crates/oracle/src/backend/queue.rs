@@ -189,7 +189,7 @@ fn ranges(backend: &dyn Backend, _: &Work) -> Result<Verdict, String> {
     for k in 0..exe.program().steps.len() {
         match exe.run_in(&mut b, arena, k..k + 1) {
             // What a backend says that has no such runs, as in a page.
-            Err(Error::Backend(why)) if why.contains("memory of its own") => {
+            Err(Error::Backend(why)) if why.contains("its own memory") => {
                 return Ok(Verdict::Ran("it runs in memory of its own"));
             }
             ran => text(ran)?,
