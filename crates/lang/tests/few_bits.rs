@@ -607,7 +607,7 @@ fn wrong_recipes_are_findings() {
         ),
         ("backward_gradient_dtype: fp8_e5m2", Code::E008, "activations"),
         ("output_dtype: fp8_e4m3", Code::E008, "forward_activation_dtype"),
-        ("scaling_strategy: dynamic", Code::E008, "few bits"),
+        ("scaling_strategy: dynamic", Code::E008, "low precision"),
         ("accumulation_dtype: fp16", Code::L001, "fp32"),
         ("optimizer_bits: 16", Code::E008, "8 or 32"),
     ] {

@@ -549,7 +549,7 @@ mod tests {
             ("stpes", "3", "`steps`"),
             ("set", "d_model", "name=value"),
             ("lora", "rank=x", "rank=8"),
-            ("lora", "dropout=2", "below 1"),
+            ("lora", "dropout=2", "less than 1"),
             ("ia3", "targets=k,feedforward=down", "no target"),
         ];
         for (name, value, word) in wrong {
