@@ -68,7 +68,7 @@ def order(count, seed, stream):
 def batches(run, settings):
     data = run / "data"
     ids = torch.frombuffer(bytearray((data / "tokens.bin").read_bytes()), dtype=torch.int32).long()
-    seq, rows = settings["seq"], settings["batch"] * settings["grad-accum"]
+    seq, rows = settings["seq-len"], settings["micro-batch-size"] * settings["gradient-accumulation-steps"]
     starts = torch.frombuffer(bytearray((data / f"starts-{seq}.bin").read_bytes()), dtype=torch.int64).tolist()
     for step in range(settings["steps"]):
         places = range(step * rows, (step + 1) * rows)
@@ -127,13 +127,13 @@ def main():
         loss = F.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten())
         adam.zero_grad()
         loss.backward()
-        if settings["clip"] > 0:
-            torch.nn.utils.clip_grad_norm_(weights.values(), settings["clip"])
-        if step < settings["warmup"]:
-            share = (step + 1) / settings["warmup"]
+        if settings["max-grad-norm"] > 0:
+            torch.nn.utils.clip_grad_norm_(weights.values(), settings["max-grad-norm"])
+        if step < settings["warmup-steps"]:
+            share = (step + 1) / settings["warmup-steps"]
         else:
-            done = min(1, (step - settings["warmup"]) / max(1, settings["steps"] - settings["warmup"]))
-            share = settings["min-lr"] + (1 - settings["min-lr"]) * 0.5 * (1 + math.cos(math.pi * done))
+            done = min(1, (step - settings["warmup-steps"]) / max(1, settings["steps"] - settings["warmup-steps"]))
+            share = settings["min-lr-ratio"] + (1 - settings["min-lr-ratio"]) * 0.5 * (1 + math.cos(math.pi * done))
         for group in adam.param_groups:
             group["lr"] = settings["lr"] * share
         adam.step()

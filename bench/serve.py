@@ -66,9 +66,9 @@ def main():
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         sizes = f"d_model={args.width},n_layers={args.layers},heads=4,kv_heads=2,d_ff={2 * args.width}"
-        subprocess.run([args.loom, "train", "--steps", "1", "--stories", "20000", "--vocab", "300", "--set", sizes, "--seq", "32", "--batch", "1",
+        subprocess.run([args.loom, "train", "--steps", "1", "--synthetic-bytes", "20000", "--vocab-size", "300", "--set", sizes, "--seq-len", "32", "--micro-batch-size", "1",
                         "--out", f"{folder}/model"], check=True, capture_output=True)
-        server = subprocess.Popen([args.loom, "serve", f"{folder}/model", "--port", "0", "--slots", str(args.streams), "--context", "256",
+        server = subprocess.Popen([args.loom, "serve", f"{folder}/model", "--port", "0", "--max-batch", str(args.streams), "--max-seq-len", "256",
                                    "--threads", str(args.threads)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
         try:
             port = int(re.search(r":(\d+)\s*$", server.stdout.readline())[1])

@@ -125,9 +125,9 @@ def generate(args, folder, kind, prompt):
     ours, theirs = [], []
     given = ",".join(str(i * 37 % 151936) for i in range(prompt))
     for _ in range(args.turns):
-        found = run([args.loom, "generate", str(folder / kind), "--ids", given, "--max-new", str(NEW),
+        found = run([args.loom, "generate", str(folder / kind), "--token-ids", given, "--max-new-tokens", str(NEW),
                      "--dtype", kind, "--threads", str(args.threads)])
-        times = re.search(r"first token after ([\d.]+) s(?: \(([\d.]+) s in the prompt\))?, then ([\d.]+)", found["text"])
+        times = re.search(r"time to first token ([\d.]+) s(?: \(prefill ([\d.]+) s\))?, then ([\d.]+)", found["text"])
         ids = [int(i) for i in found["text"].splitlines()[0].split(",")]
         found.update(first=float(times[1]), prompt=float(times[2] or "nan"), speed=float(times[3]), ids=ids)
         ours.append(found)
@@ -153,7 +153,7 @@ def lora(args, folder):
         out = folder / "run"
         shutil.rmtree(out, ignore_errors=True)
         found = run([args.loom, "train", "--model", str(folder / "f32"), "--data", str(folder / "texts.txt"), "--lora",
-                     "rank=8,alpha=16,targets=q,v", "--batch", "1", "--seq", "256", "--steps", "1", "--out", str(out),
+                     "rank=8,alpha=16,targets=q,v", "--micro-batch-size", "1", "--seq-len", "256", "--steps", "1", "--out", str(out),
                      "--threads", str(args.threads), "--eval-batches", "1"], first="first step after")
         ours.append(found)
         found = run([sys.executable, "-c", LORA, str(folder / "f32"), str(args.threads), "1"], first="STEP")

@@ -135,11 +135,11 @@ def ours(program, path):
     """Logits of the last id, and greedy ids."""
     with tempfile.TemporaryDirectory() as folder:
         out = pathlib.Path(folder) / "y.safetensors"
-        loom(program, "eval", path, "--ids", ",".join(map(str, IDS)), "--out", out, "--device", "cpu")
+        loom(program, "logits", path, "--token-ids", ",".join(map(str, IDS)), "--out", out, "--device", "cpu")
         from safetensors.numpy import load_file
 
         logits = load_file(out)["logits"].reshape(len(IDS), -1)[-1]
-    text = loom(program, "generate", path, "--ids", ",".join(map(str, IDS)), "--max-new", NEW, "--greedy", "--device", "cpu", "--json")
+    text = loom(program, "generate", path, "--token-ids", ",".join(map(str, IDS)), "--max-new-tokens", NEW, "--greedy", "--device", "cpu", "--json")
     return logits, json.loads(text)
 
 

@@ -400,13 +400,13 @@ def compare(program, name, kind, config, draw, keep, module=None):
         wanted = dict(case["outputs"]) | {f"grad.{key}": g for key, g in case["gradients"].items()}
         if name in DECODERS:
             rows = [",".join(map(str, row)) for row in case["given"]["input_ids"].tolist()]
-            words += [w for row in rows for w in ("--ids", row, "--labels", row)]
+            words += [w for row in rows for w in ("--token-ids", row, "--labels", row)]
         else:
             given = {key: t.to(torch.int32) if t.dtype == torch.int64 else t.contiguous() for key, t in case["given"].items()}
             given |= {f"d_{key}": seed(key, t).contiguous() for key, t in case["outputs"].items()}
             save_file(given, folder / "inputs.safetensors")
             words += ["--inputs", folder / "inputs.safetensors"]
-        done = subprocess.run([program, "eval", folder, "--out", folder / "out.safetensors", *words], capture_output=True, text=True)
+        done = subprocess.run([program, "logits", folder, "--out", folder / "out.safetensors", *words], capture_output=True, text=True)
         if done.returncode:
             return [done.stderr.strip()[:1500]]
         got = load_file(folder / "out.safetensors")
@@ -424,17 +424,17 @@ def compare(program, name, kind, config, draw, keep, module=None):
             if not off <= bound:
                 wrong.append(f"{key}: off by {off:.2e} of {size:.2e}")
         if name in DECODERS:
-            line = [program, "generate", folder, "--ids", ",".join(map(str, case["prompt"])), "--max-new", str(NEW), "--greedy", "--json"]
+            line = [program, "generate", folder, "--token-ids", ",".join(map(str, case["prompt"])), "--max-new-tokens", str(NEW), "--greedy", "--json"]
             done = subprocess.run(line + (["--module", module] if module else []), capture_output=True, text=True)
             new = json.loads(done.stdout) if done.returncode == 0 else done.stderr[:300]
             if new != case["tokens"] and case["gap"] > 1e-3:
                 wrong.append(f"tokens {new}, not {case['tokens']}")
-            if "whole sequence" in done.stderr:
+            if "recomputes the full sequence" in done.stderr:
                 wrong.append(done.stderr.splitlines()[0])
         if name in ANSWERS:
             read = {key: t[:1].contiguous() for key, t in given.items() if key in ("input_ids", "input_features")}
             save_file(read, folder / "read.safetensors")
-            line = [program, "generate", folder, "--inputs", folder / "read.safetensors", "--max-new", str(NEW), "--greedy", "--json"]
+            line = [program, "generate", folder, "--inputs", folder / "read.safetensors", "--max-new-tokens", str(NEW), "--greedy", "--json"]
             done = subprocess.run(line, capture_output=True, text=True)
             new = json.loads(done.stdout) if done.returncode == 0 else done.stderr[:300]
             ends = [i for i, id in enumerate(case["answer"]) if id == config.eos_token_id]

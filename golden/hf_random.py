@@ -1,4 +1,4 @@
-"""Compares `loom eval` and `loom generate` with transformers on random configurations of every model of the library.
+"""Compares `loom logits` and `loom generate` with transformers on random configurations of every model of the library.
 
     cargo build -p tensorloom-cli
     HF_HUB_OFFLINE=1 python golden/hf_random.py target/debug/loom --seed 1 --count 100 [llama phi3 ..]
@@ -219,12 +219,12 @@ def one(program, name, draw, folder):
     if draw.flag():
         older(folder, name, draw)
     rows = [",".join(map(str, row)) for row in ids.tolist()]
-    words = [w for row in rows for w in ("--ids", row)] + [w for row in rows for w in ("--labels", row)]
-    loom(program, "eval", folder, "--out", folder / "out.safetensors", *words)
+    words = [w for row in rows for w in ("--token-ids", row)] + [w for row in rows for w in ("--labels", row)]
+    loom(program, "logits", folder, "--out", folder / "out.safetensors", *words)
     wrong = list(differences(load_file(folder / "out.safetensors"), want))
     prompt = ids[0].tolist()
     tokens, gaps = greedy(model, prompt)
-    new = json.loads(loom(program, "generate", folder, "--ids", rows[0], "--max-new", NEW, "--greedy", "--json"))
+    new = json.loads(loom(program, "generate", folder, "--token-ids", rows[0], "--max-new-tokens", NEW, "--greedy", "--json"))
     new = new["ids"] if isinstance(new, dict) else new
     first = next((i for i in range(NEW) if new[i] != tokens[i]), None)
     if first is not None and gaps[first] > 1e-3:

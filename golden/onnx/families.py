@@ -74,7 +74,7 @@ def write(folder, loom, only):
         y = next(getattr(y, n) for n in ("logits", "logits_per_text", "last_hidden_state") if getattr(y, n, None) is not None)
         np.savez(place / "want.npz", result=y.numpy(), **given)
         batch = str(next(iter(given.values())).shape[0] if name != "clip" else 1)
-        run = subprocess.run([loom, "export", place, "--onnx", place / "model.onnx", "--seq", str(STEPS), "--batch", batch], capture_output=True, text=True)
+        run = subprocess.run([loom, "export", place, "--onnx", place / "model.onnx", "--seq-len", str(STEPS), "--batch-size", batch], capture_output=True, text=True)
         (place / "export.json").write_text(json.dumps({"rc": run.returncode, "text": (run.stderr or run.stdout).strip()}))
 
 

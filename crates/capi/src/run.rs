@@ -37,7 +37,7 @@ unsafe fn write_handle(
 ) -> Status {
     guard(|| {
         if out.is_null() {
-            return Err(Failure::argument("null for where the program goes"));
+            return Err(Failure::argument("the pointer for the program is null"));
         }
         let loaded = read()?;
         // SAFETY: `out` is not null, and the header requires it to be valid for a write.
@@ -56,7 +56,7 @@ pub unsafe extern "C" fn loom_program_load(
 ) -> Status {
     let read = || {
         if data.is_null() {
-            return Err(Failure::argument("null for the program's bytes"));
+            return Err(Failure::argument("the pointer to the program's bytes is null"));
         }
         // SAFETY: `data` is not null, and the header requires it to be valid for reads of `bytes` bytes.
         load(unsafe { std::slice::from_raw_parts(data.cast(), bytes) }, threads)
@@ -70,7 +70,7 @@ pub unsafe extern "C" fn loom_program_load(
 pub unsafe extern "C" fn loom_program_open(path: *const c_char, threads: u32, out: *mut *mut LoadedProgram) -> Status {
     let read = || {
         if path.is_null() {
-            return Err(Failure::argument("null for the file's path"));
+            return Err(Failure::argument("the path is null"));
         }
         // SAFETY: `path` is not null, and the header requires a string that ends with a zero byte.
         let path = unsafe { CStr::from_ptr(path) }.to_string_lossy();
@@ -107,7 +107,7 @@ fn borrowed_buffer(what: &str, i: usize, at: *mut u8, shown: &CTensorType) -> Re
     let at = match NonNull::new(at) {
         Some(at) => at,
         None if bytes == 0 => NonNull::<u64>::dangling().cast(),
-        None => return Err(Failure::argument(format!("null for {what} {i}, which is {}", shown.ty))),
+        None => return Err(Failure::argument(format!("the pointer for {what} {i}, which is {}, is null", shown.ty))),
     };
     if !(at.as_ptr() as usize).is_multiple_of(shown.ty.dtype.size().max(1)) {
         return Err(Failure::argument(format!(
@@ -132,10 +132,10 @@ pub unsafe extern "C" fn loom_program_run(
     guard(|| {
         // SAFETY: the header requires `program` to be null or a program that was loaded and not freed, and both lists
         // to have one valid address per input and output.
-        let p = unsafe { program.as_ref() }.ok_or_else(|| Failure::argument("null for the program"))?;
+        let p = unsafe { program.as_ref() }.ok_or_else(|| Failure::argument("the program is null"))?;
         let (ins, outs) = (p.inputs.len(), p.outputs.len());
         if (inputs.is_null() && ins > 0) || (outputs.is_null() && outs > 0) {
-            return Err(Failure::argument("null for the list of inputs or outputs"));
+            return Err(Failure::argument("the list of inputs or outputs is null"));
         }
         let mut bindings = Bindings { inputs: Vec::with_capacity(ins), outputs: Vec::with_capacity(outs) };
         for (i, shown) in p.inputs.iter().enumerate() {
@@ -154,7 +154,7 @@ pub unsafe extern "C" fn loom_program_run(
         let needed = p.exe.arena_bytes();
         if arena_bytes < needed || !(arena.as_ptr() as usize).is_multiple_of(ALIGN) {
             return Err(Failure::argument(format!(
-                "an arena of {arena_bytes} bytes at {arena:?}; it has to have {needed}, from a multiple of {ALIGN} on"
+                "the arena has {arena_bytes} bytes at {arena:?}; it must have {needed} bytes and be aligned to {ALIGN}"
             )));
         }
         // SAFETY: `arena` was checked for its size and alignment, and the header requires it to be valid for

@@ -50,7 +50,7 @@ pub(crate) fn guard(f: impl FnOnce() -> Result<(), Failure>) -> Status {
     let Failure(status, text) = match catch_unwind(AssertUnwindSafe(f)) {
         Ok(Ok(())) => return Status::Ok,
         Ok(Err(failure)) => failure,
-        Err(_) => Failure(Status::Run, "a fault of the library".into()),
+        Err(_) => Failure(Status::Run, "internal error".into()),
     };
     let clean: Vec<u8> = text.into_bytes().into_iter().filter(|b| *b != 0).collect();
     // Not while the thread ends, when its locals are gone.

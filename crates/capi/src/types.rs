@@ -57,13 +57,14 @@ unsafe fn get(
 ) -> Status {
     guard(|| {
         if p.is_null() || out.is_null() {
-            return Err(Failure::argument("null for a program, or for where its type goes"));
+            return Err(Failure::argument("the program or the pointer for its type is null"));
         }
         // SAFETY: neither pointer is null; the header requires `p` to be a loaded program that was not freed, and `out`
         // to be valid for a write.
         let list = of(unsafe { &*p });
-        let found =
-            list.get(index).ok_or_else(|| Failure::argument(format!("there are {}, not {index}", list.len())))?;
+        let found = list
+            .get(index)
+            .ok_or_else(|| Failure::argument(format!("index {index} is out of range, there are {}", list.len())))?;
         // SAFETY: as above.
         unsafe { out.write(found.c()) };
         Ok(())

@@ -24,14 +24,14 @@ pub(crate) fn bench(args: &Bench) -> Result<ExitStatus, UsageError> {
     outln!("{}", cpu.name());
     for n in [256, 512, 1024] {
         let rate = matmul(cpu, n).map_err(|e| UsageError(e.to_string()))?;
-        outln!("{:<34}{:>8.0} GFLOP/s", format!("product of {n} × {n}, f32"), rate / 1e9);
+        outln!("{:<34}{:>8.0} GFLOP/s", format!("matmul {n} × {n}, f32"), rate / 1e9);
     }
     for dtype in [DType::F32, DType::BF16] {
         let rate = training(cpu, dtype).map_err(usage_error)?;
         outln!("{:<34}{rate:>8.0} tokens/s", format!("training the default Llama, {dtype}"));
     }
     let found = model(DType::F32)?.generate(&[1; 32], 128, cpu).map_err(usage_error)?;
-    outln!("{:<34}{:>8.1} ms", "first token after 32, compiling", found.time_to_first_token.as_secs_f64() * 1e3);
+    outln!("{:<34}{:>8.1} ms", "time to first token, 32-token prompt", found.time_to_first_token.as_secs_f64() * 1e3);
     outln!("{:<34}{:>8.0} tokens/s", "generating", 127.0 / found.decode_time.as_secs_f64());
     Ok(ExitStatus::Success)
 }

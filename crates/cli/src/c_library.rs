@@ -16,15 +16,15 @@ use std::process::Command;
 
 /// Options of `--emit c-library`.
 #[derive(clap::Args)]
-#[command(next_help_heading = "Libraries for C")]
+#[command(next_help_heading = "C library")]
 pub(crate) struct CLibraryArgs {
-    /// The folder to write the library to
+    /// Output folder of the library
     #[arg(long, value_name = "DIR", value_parser = command::non_empty_name)]
     out: Option<String>,
-    /// Its name in C; that of the model's folder unless given
+    /// Name of the library in C; default: the name of the model's folder
     #[arg(long, value_name = "NAME", value_parser = identifier)]
     name: Option<String>,
-    /// The runtime, libtensorloom_c.a; looked for beside loom unless given
+    /// The runtime library, libtensorloom_c.a; default: searched for next to loom
     #[arg(long, value_name = "FILE", value_parser = command::non_empty_name)]
     runtime: Option<String>,
 }
@@ -33,7 +33,7 @@ fn identifier(text: &str) -> Result<String, String> {
     let rest = |c: char| c.is_ascii_alphanumeric() || c == '_';
     match text.chars().next().is_some_and(|c| c.is_ascii_alphabetic() || c == '_') && text.chars().all(rest) {
         true => Ok(text.to_string()),
-        false => Err("needs a name of C: letters, digits and _".into()),
+        false => Err("must be a C identifier: letters, digits and _".into()),
     }
 }
 
@@ -51,18 +51,20 @@ pub(crate) fn write(chosen: &ModelArgs, options: &CLibraryArgs) -> Result<ExitSt
     let dir = Path::new(&chosen.file);
     if !dir.is_dir() && !models::gguf::is_gguf(dir) {
         return Err(UsageError(format!(
-            "{}: a library is made of a trained model: give a HuggingFace directory, or a .gguf file",
+            "{}: a C library needs a trained model: give a HuggingFace model directory or a .gguf file",
             chosen.file
         )));
     }
     let Some(out) = &options.out else {
-        return Err(UsageError("`--out DIR` is missing: where the library goes".into()));
+        return Err(UsageError("`--out DIR` is missing: give the output folder of the library".into()));
     };
     let (out, name) = (Path::new(out), options.name.clone().unwrap_or_else(|| identifier_from_dir(dir)));
-    let (batch, seq) = (chosen.batch.unwrap_or(1), chosen.seq.unwrap_or(64));
+    let (batch, seq) = (chosen.batch_size.unwrap_or(1), chosen.seq_len.unwrap_or(64));
     let model = Model::load(dir, chosen.dtype).map_err(usage_error)?;
     if let Some(most) = model.max_sequence().filter(|most| seq > *most && !model.can_extrapolate()) {
-        return Err(UsageError(format!("`--seq {seq}`: the model takes at most {most} ids")));
+        return Err(UsageError(format!(
+            "`--seq-len {seq}` exceeds the model's maximum sequence length of {most}: give a smaller value"
+        )));
     }
     let graph = model.frozen(batch, seq).map_err(usage_error)?;
     let vocabulary = graph.output_types()[0].shape.last().copied().unwrap_or(0);
@@ -82,7 +84,7 @@ pub(crate) fn write(chosen: &ModelArgs, options: &CLibraryArgs) -> Result<ExitSt
     put(&format!("{name}.map"), format!("{{ global: loom_*; {name}_*; local: *; }};\n").as_bytes())?;
     put("CMakeLists.txt", cmake(&name).as_bytes())?;
     let parts = format!("{name}.loom, {name}.h, {name}.c, tensorloom.h, CMakeLists.txt");
-    outln!("{}: {parts} ({} parameters, ids [{batch}, {seq}])", out.display(), model.parameter_count());
+    outln!("{}: {parts} ({} parameters, token IDs [{batch}, {seq}])", out.display(), model.parameter_count());
     match runtime(options) {
         Some(runtime) => match link(out, &name, &runtime) {
             Ok(library) => {
@@ -90,12 +92,12 @@ pub(crate) fn write(chosen: &ModelArgs, options: &CLibraryArgs) -> Result<ExitSt
                 outln!("{}: {size:.1} MB", library.display());
             }
             Err(why) if options.runtime.is_some() => return Err(UsageError(why)),
-            Err(why) => errln!("note: the library itself was not linked: {why}"),
+            Err(why) => errln!("note: the shared library was not linked: {why}"),
         },
-        None if options.runtime.is_some() => return Err(UsageError("`--runtime`: there is no such file".into())),
+        None if options.runtime.is_some() => return Err(UsageError("`--runtime`: no such file".into())),
         None => errln!(
-            "note: the library itself was not linked, since libtensorloom_c.a is not beside loom: `cargo xtask install-c \
-             PREFIX` makes it; give it with `--runtime FILE`, or use CMakeLists.txt"
+            "note: the shared library was not linked because libtensorloom_c.a was not found next to loom: build it \
+             with `cargo xtask install-c PREFIX` and give it with `--runtime FILE`, or use CMakeLists.txt"
         ),
     }
     Ok(ExitStatus::Success)
@@ -126,7 +128,7 @@ fn link(out: &Path, name: &str, runtime: &Path) -> Result<PathBuf, String> {
     command.arg(format!("-Wl,--version-script={name}.map"));
     command.arg(format!("-Wl,-soname,lib{name}.so")).arg(format!("{name}.c")).arg(runtime);
     command.args(["-lm", "-lpthread", "-ldl", "-o"]).arg(format!("lib{name}.so"));
-    let done = command.output().map_err(|e| format!("the C compiler `{cc}` can't be run: {e}"))?;
+    let done = command.output().map_err(|e| format!("cannot run the C compiler `{cc}`: {e}"))?;
     match done.status.success() {
         true => Ok(library),
         false => Err(format!("`{cc}` failed: {}", String::from_utf8_lossy(&done.stderr).lines().next().unwrap_or(""))),

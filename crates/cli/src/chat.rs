@@ -15,15 +15,15 @@ use std::sync::Arc;
 pub(crate) struct Chat {
     #[command(flatten)]
     source: ModelSource,
-    /// What the model is told before the conversation
-    #[arg(long, value_name = "TEXT")]
-    system: Option<String>,
-    /// New tokens of an answer at most
-    #[arg(long, value_name = "N", default_value = "512", value_parser = crate::command::positive)]
-    max_new: usize,
-    /// Ids of a whole conversation
-    #[arg(long, value_name = "N", default_value = "4096", value_parser = crate::command::size)]
-    context: usize,
+    /// System prompt
+    #[arg(long, alias = "system", value_name = "TEXT")]
+    system_prompt: Option<String>,
+    /// Maximum number of new tokens per answer
+    #[arg(long, alias = "max-new", value_name = "N", default_value = "512", value_parser = crate::command::positive)]
+    max_new_tokens: usize,
+    /// Maximum tokens of the whole conversation
+    #[arg(long, alias = "context", value_name = "N", default_value = "4096", value_parser = crate::command::size)]
+    max_seq_len: usize,
     #[command(flatten)]
     choosing: SamplingArgs,
     #[command(flatten)]
@@ -37,16 +37,17 @@ pub(crate) fn chat(args: &Chat) -> Result<ExitStatus, UsageError> {
     let tokenizer = Tokenizer::from_dir(dir).map_err(usage_error)?;
     let template = ChatTemplate::from_dir(dir).map_err(usage_error)?;
     let ends = models::eos_ids(dir, Some(&tokenizer)).map_err(usage_error)?;
-    let sizes = BatchOptions { max_batch: 2, max_seq_len: args.context, ..BatchOptions::default() };
+    let sizes = BatchOptions { max_batch: 2, max_seq_len: args.max_seq_len, ..BatchOptions::default() };
     let mut slots = BatchEngine::new(Arc::new(model), &[], sizes, args.machine.open()?).map_err(usage_error)?;
     if !template.is_from_model() {
-        errln!("note: the model brings no chat template; a plain one is used");
+        errln!("note: the model has no chat template; a plain one is used");
     }
     let typed = std::io::stdin().is_terminal();
     if typed {
-        errln!("/new begins again, /end or Ctrl-D ends");
+        errln!("/new starts a new conversation, /end or Ctrl-D exits");
     }
-    let system: Vec<Json> = args.system.iter().map(|text| json!({ "role": "system", "content": text })).collect();
+    let system: Vec<Json> =
+        args.system_prompt.iter().map(|text| json!({ "role": "system", "content": text })).collect();
     let mut messages = system.clone();
     let mut lines = std::io::stdin().lock().split(b'\n');
     let mut random = sampling.generator();
@@ -58,7 +59,7 @@ pub(crate) fn chat(args: &Chat) -> Result<ExitStatus, UsageError> {
         let Some(line) = lines.next() else { break };
         let line = line.map_err(|e| UsageError(format!("standard input: {e}")))?;
         let Ok(line) = String::from_utf8(line) else {
-            errln!("this line is not UTF-8 text: nothing was said");
+            errln!("input is not UTF-8: ignored");
             continue;
         };
         match line.trim() {
@@ -71,7 +72,8 @@ pub(crate) fn chat(args: &Chat) -> Result<ExitStatus, UsageError> {
             // A word by itself behind a slash is a command that was meant.
             word if line.starts_with('/') && word[1..].chars().all(char::is_alphabetic) => {
                 errln!(
-                    "no command `{word}`: /new begins again, /end or Ctrl-D ends; a space in front makes it a message"
+                    "no command `{word}`: use /new to start a new conversation, /end or Ctrl-D to exit; start the \
+                     line with a space to send it as a message"
                 );
                 continue;
             }
@@ -90,7 +92,8 @@ pub(crate) fn chat(args: &Chat) -> Result<ExitStatus, UsageError> {
         };
         if ids.len() + 1 >= slots.sizes().max_seq_len {
             errln!(
-                "the conversation has {} tokens, and the context is {}: /new begins again",
+                "the conversation has {} tokens, but the maximum sequence length is {}: use /new to start a new \
+                 conversation",
                 ids.len(),
                 slots.sizes().max_seq_len
             );
@@ -108,7 +111,7 @@ pub(crate) fn chat(args: &Chat) -> Result<ExitStatus, UsageError> {
         let mut history = TokenHistory::from_prompt(&ids);
         let mut stream = tokenizer.stream();
         let mut answer = String::new();
-        for _ in 0..args.max_new {
+        for _ in 0..args.max_new_tokens {
             sampling.apply_penalties(&mut logits, &history);
             let id = sampling.sample(&logits, &mut random) as i32;
             if ends.contains(&id) {

@@ -14,12 +14,12 @@ use std::path::Path;
 /// Options of `loom check`.
 #[derive(clap::Args)]
 pub(crate) struct Check {
-    /// Files of the language, or models of its library
+    /// .module files, or models of the library
     files: Vec<String>,
-    /// Write the findings as JSON
+    /// Print diagnostics as JSON
     #[arg(long)]
     json: bool,
-    /// Write down which versions imports resolve to, in module.lock
+    /// Write the resolved versions of imports to module.lock
     #[arg(long)]
     lock: bool,
 }
@@ -27,9 +27,9 @@ pub(crate) struct Check {
 /// Options of `loom fmt`.
 #[derive(clap::Args)]
 pub(crate) struct Fmt {
-    /// Files of the language
+    /// .module files
     files: Vec<String>,
-    /// Change nothing; say which files are not formatted
+    /// Do not change files; list those that are not formatted
     #[arg(long)]
     check: bool,
 }

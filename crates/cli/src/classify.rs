@@ -14,21 +14,21 @@ use std::path::Path;
 /// Options of `loom classify`.
 #[derive(clap::Args)]
 pub(crate) struct Classify {
-    /// The directory of a model that was trained for classes, or of such an adapter
+    /// Directory of a classifier, or of an adapter that was trained for classification
     dir: String,
-    /// A text; again for each further one
+    /// Text to classify; may be repeated
     #[arg(long, value_name = "TEXT", required_unless_present = "data")]
     text: Vec<String>,
-    /// A file with a text on each line, or JSON lines with `text`; with `label` too, how many were right is told
+    /// A file with one text per line, or JSON lines with `text`; if they have `label`, the accuracy is printed
     #[arg(long, value_name = "FILE", value_parser = command::non_empty_name)]
     data: Option<String>,
-    /// Print the probabilities of all classes, as JSON lines
+    /// Print the probabilities of all classes as JSON lines
     #[arg(long)]
     json: bool,
-    /// The directory of an adapter's model, where it isn't where it was
+    /// The base model of an adapter, if it has been moved
     #[arg(long, value_name = "DIR", value_parser = command::non_empty_name)]
     base: Option<String>,
-    /// The dtype of computation: f32 or bf16
+    /// Dtype of computation: f32 or bf16
     #[arg(long, value_name = "DTYPE", default_value = "f32", value_parser = dtype)]
     dtype: DType,
     #[command(flatten)]
@@ -45,7 +45,7 @@ pub(crate) fn classify(args: &Classify) -> Result<ExitStatus, UsageError> {
     }
     let dir = Path::new(&args.dir);
     if !dir.is_dir() {
-        return Err(UsageError(format!("{}: not a directory; give that of a model for classes", args.dir)));
+        return Err(UsageError(format!("{}: not a directory; give the directory of a classifier", args.dir)));
     }
     let base = args.base.as_deref().map(Path::new);
     let mut classifier = Classifier::load(dir, base, args.dtype).map_err(usage_error)?;
@@ -70,7 +70,7 @@ pub(crate) fn classify(args: &Classify) -> Result<ExitStatus, UsageError> {
         }
     }
     if known > 0 {
-        errln!("{right} of {known} right ({:.1} %)", 100.0 * right as f64 / known as f64);
+        errln!("accuracy: {right} of {known} ({:.1} %)", 100.0 * right as f64 / known as f64);
     }
     Ok(ExitStatus::Success)
 }
@@ -92,5 +92,5 @@ fn read(file: &str) -> Result<Vec<LabeledText>, UsageError> {
         let label = record.get("label").map(|label| label.as_str().map_or_else(|| label.to_string(), String::from));
         found.push((text.to_string(), label));
     }
-    if found.is_empty() { Err(UsageError(format!("{file}: no texts in it"))) } else { Ok(found) }
+    if found.is_empty() { Err(UsageError(format!("{file}: the file has no texts"))) } else { Ok(found) }
 }

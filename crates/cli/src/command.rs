@@ -16,15 +16,73 @@ pub(crate) struct UsageError(pub(crate) String);
 
 const EXAMPLES: &str = "\
 Examples:
-  loom                                                train the default model on stories, and see it write
-  loom train --model llama --data texts/ --out mine   train on files of your own
-  loom train --resume --out mine                      go on where it stopped
-  loom generate mine --prompt \"Once upon a time\"      let it write
-  loom serve mine --port 8080                         answer over HTTP, as OpenAI's interface does
+  loom                                                 train a small Llama on synthetic stories
+  loom train --model llama --data texts/ --out mine    train on your own files
+  loom train --resume --out mine                       resume from the newest checkpoint
+  loom generate mine --prompt \"Once upon a time\"       generate text
+  loom serve mine --port 8080                          serve an OpenAI-compatible API
 
-`loom COMMAND --help` says more about each.";
+Run `loom COMMAND --help` for the options of a command.";
 
-/// Models as text, from a page to a running program.
+const TRAIN: &str = "\
+Examples:
+  loom train --data texts/ --out mine                                       train a small Llama on your own text
+  loom train --model llama --set d_model=512,n_layers=8 --data texts/       choose a model and its sizes
+  loom train --model gpt2-dir --data chats.jsonl --lora rank=8 --out tuned  fine-tune a HuggingFace model with LoRA
+  loom train --resume --out mine                                            resume from the newest checkpoint";
+
+const LAUNCH: &str = "\
+Examples:
+  loom launch -n 4 loom train --mesh dp=4 --data texts/ --out mine
+  loom launch -n 2 loom generate mine --mesh tp=2 --prompt Once";
+
+const PLAN: &str = "\
+Examples:
+  loom plan --model llama --set d_model=4096,n_layers=32 --devices 256xH200
+  loom plan --model llama --devices 8xH100 --mesh dp=4,tp=2";
+
+const GENERATE: &str = "\
+Examples:
+  loom generate mine --prompt \"Once upon a time\" --max-new-tokens 100
+  loom generate mine --prompt Once --temperature 0.7 --top-p 0.9
+  loom generate mine --prompts prompts.jsonl --out answers.jsonl --max-batch 32
+  loom generate mine --prompt Once --draft-model small --num-speculative-tokens 4";
+
+const CHAT: &str = "\
+Examples:
+  loom chat mine
+  loom chat mine --system-prompt \"Answer in one sentence.\" --max-new-tokens 200";
+
+#[cfg(feature = "serve")]
+const SERVE: &str = "\
+Examples:
+  loom serve mine --port 8080
+  loom serve mine mine-lora --max-batch 32 --max-seq-len 4096
+  loom serve mine --host 0.0.0.0 --api-key-env LOOM_API_KEY";
+
+const LOGITS: &str = "\
+Examples:
+  loom logits mine --token-ids 1,5,7 --out logits.safetensors
+  loom logits mine --token-ids 1,5,7 --labels -100,5,7 --out gradients.safetensors";
+
+const QUANTIZE: &str = "\
+Examples:
+  loom quantize mine --format q4 --out mine-q4
+  loom quantize mine --format q8 --out mine.gguf
+  loom quantize mine --format q4 --calibration-data texts/ --out mine-q4";
+
+const EXPORT: &str = "\
+Examples:
+  loom export mine --out copy
+  loom export mine --onnx model.onnx --batch-size 1 --seq-len 128";
+
+const COMPILE: &str = "\
+Examples:
+  loom compile llama --emit graph --set n_layers=1
+  loom compile llama --emit program --seq-len 128
+  loom compile mine --emit c-library --out story";
+
+/// Train, run and serve models of the .module language, HuggingFace directories and GGUF files.
 #[derive(Parser)]
 #[command(name = "loom", version, after_help = EXAMPLES, disable_help_subcommand = true)]
 pub(crate) struct Loom {
@@ -35,61 +93,72 @@ pub(crate) struct Loom {
 /// The commands, each with its options.
 #[derive(Subcommand)]
 pub(crate) enum Command {
-    /// Train a model; without options, the default on stories
+    /// Train a model; without options, a small Llama on synthetic stories
+    #[command(after_help = TRAIN)]
     Train(train::Train),
-    /// Run a command as several ranks on this machine
+    /// Run a command as several ranks (processes) on this machine
+    #[command(after_help = LAUNCH)]
     Launch(launch::Launch),
     /// Ends the ranks of a launcher that is gone
     #[command(hide = true)]
     LaunchGuard,
-    /// What training would take on many devices, and which mesh is best
+    /// Estimate time and memory of training on a cluster and rank device meshes
+    #[command(after_help = PLAN)]
     Plan(plan::Plan),
-    /// Continue a prompt with a trained model
+    /// Generate text from a prompt
+    #[command(after_help = GENERATE)]
     Generate(run::Generate),
-    /// Talk with a trained model
+    /// Chat with a model in the terminal
+    #[command(after_help = CHAT)]
     Chat(chat::Chat),
-    /// Serve models over HTTP, as OpenAI's interface does
+    /// Serve models over HTTP with an OpenAI-compatible API
     #[cfg(feature = "serve")]
+    #[command(after_help = SERVE)]
     Serve(serve::Serve),
-    /// Logits, loss and gradients of a trained model
+    /// Write a model's logits, and with labels its loss and gradients
+    #[command(name = "logits", alias = "eval")]
+    #[command(after_help = LOGITS)]
     Eval(run::Eval),
-    /// Which class a text belongs to, by a model that was trained for that
+    /// Classify text with a trained classifier
     Classify(classify::Classify),
-    /// Read an ONNX model and write it as a graph with its parameters
+    /// Convert an ONNX model to a graph and its parameters
     Import(import::Import),
-    /// Read a HuggingFace directory and write it back, or as an ONNX model
+    /// Export a model as a HuggingFace directory or an ONNX model
+    #[command(after_help = EXPORT)]
     Export(run::Export),
-    /// Store a model's matrices in few bits, as a directory or a GGUF file
+    /// Quantize a model to a directory or a GGUF file
+    #[command(after_help = QUANTIZE)]
     Quantize(run::Quantize),
-    /// What a model loses in few bits: its perplexity in several formats
+    /// Compare the perplexity of a model in several dtypes and quantization formats
     Perplexity(perplexity::Perplexity),
-    /// Merge an adapter into its model
+    /// Merge an adapter into its base model
     Merge(run::Merge),
-    /// Look at every byte of a run's checkpoints, ids and model
+    /// Verify the checksums of a run's checkpoints, training data and model
     Verify(verify::Verify),
-    /// Find every mistake in .module files
+    /// Check .module files for errors
     Check(check::Check),
     /// Format .module files in place
     Fmt(check::Fmt),
-    /// Sizes, planned memory and steps of a model, and how long what `@profile` marks takes
+    /// Show a model's sizes, planned memory and steps, and time its `@profile` regions
     Explain(compile::Explain),
-    /// A model as graph, schedule, schema, configuration, metadata or program
+    /// Compile a model and print its graph, schedule, schema, metadata or program
+    #[command(after_help = COMPILE)]
     Compile(compile::Compile),
-    /// Compare written gradients with derived ones and finite differences
+    /// Check hand-written gradients against automatic differentiation and finite differences
     VerifyBackward(compile::VerifyBackward),
-    /// Transform, compile and run a graph in its text form, or an ONNX model
+    /// Transform, compile and run a graph in text form, or an ONNX model
     Run(graph::RunArgs),
-    /// Compare runs on one page
+    /// Compare training runs in an HTML report
     Report(report::Report),
-    /// Any command, with a trace for Perfetto and a table of where its time went
+    /// Run a command and write a Perfetto trace and a table of its time
     Profile(trace_profiler::ProfileArgs),
-    /// How fast this machine multiplies, trains and generates
+    /// Measure matrix multiplication, training and generation speed on this machine
     Bench(bench::Bench),
-    /// What this machine can do
+    /// Show what this machine supports: CPU features, memory and GPUs
     Doctor(doctor::Doctor),
-    /// Completions of commands and options for a shell
+    /// Print shell completions
     Completions(shell::Completions),
-    /// The manual page of loom, or of one of its commands
+    /// Print the manual page of loom or of a command
     Man(shell::Man),
 }
 
@@ -131,7 +200,7 @@ pub(crate) fn parse(words: &[String]) -> Result<ParsedCommand, UsageError> {
     let found = command_line().try_get_matches_from(all).and_then(|matches| Loom::from_arg_matches(&matches));
     match found {
         Ok(Loom { command: Some(command) }) => Ok(ParsedCommand::Command(command)),
-        Ok(Loom { command: None }) => Err(UsageError("no command given: `loom --help` lists them".into())),
+        Ok(Loom { command: None }) => Err(UsageError("no command given: `loom --help` lists the commands".into())),
         Err(e) if matches!(e.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) => {
             Ok(ParsedCommand::Text(e.render().to_string()))
         }
@@ -152,14 +221,15 @@ fn explain(error: &clap::Error, words: &[String]) -> String {
         _ => Vec::new(),
     };
     let command = words.first().filter(|word| !word.starts_with('-')).map_or(String::new(), |word| format!(" {word}"));
-    let help = format!("`loom{command} --help` lists what there is");
+    let help = format!("`loom{command} --help` lists the options");
     // An option without the name of its value.
     let bare = |shown: &str| shown.split([' ', '=']).next().unwrap_or(shown).to_string();
     let argument = text(ContextKind::InvalidArg).unwrap_or_default();
     match error.kind() {
         ErrorKind::UnknownArgument => {
-            let close = text(ContextKind::SuggestedArg).map(|close| format!("did you mean `{}`?", bare(&close)));
-            let what = if argument.starts_with('-') { "unknown option" } else { "unexpected" };
+            let close = text(ContextKind::SuggestedArg);
+            let close = close.map(|close| format!("did you mean `{}`?", current(words, &bare(&close))));
+            let what = if argument.starts_with('-') { "unknown option" } else { "unexpected argument" };
             format!("{what} `{}`: {}", bare(&argument), close.unwrap_or(help))
         }
         ErrorKind::InvalidSubcommand => {
@@ -178,7 +248,7 @@ fn explain(error: &clap::Error, words: &[String]) -> String {
             match (error.source(), &valid[..]) {
                 (Some(why), _) => format!("`{name}` {why}, got `{value}`"),
                 (None, [first @ .., last]) if !first.is_empty() => {
-                    format!("`{name} {value}` is not known: {} or {last}", first.join(", "))
+                    format!("invalid value `{name} {value}`: use {} or {last}", first.join(", "))
                 }
                 _ => format!("`{name}` needs a value: {help}"),
             }
@@ -192,29 +262,40 @@ fn explain(error: &clap::Error, words: &[String]) -> String {
     }
 }
 
+/// The current name of an option, for one that may be an earlier name.
+fn current(words: &[String], option: &str) -> String {
+    let definition = definition();
+    let command = words.first().and_then(|word| definition.find_subcommand(word));
+    let old = option.trim_start_matches('-');
+    let found = command.and_then(|command| {
+        command.get_arguments().find(|arg| arg.get_all_aliases().is_some_and(|all| all.contains(&old)))
+    });
+    found.and_then(clap::Arg::get_long).map_or_else(|| option.to_string(), |long| format!("--{long}"))
+}
+
 /// A positive number.
 pub(crate) fn positive(text: &str) -> Result<usize, String> {
-    text.parse().ok().filter(|n| *n > 0).ok_or_else(|| "needs a positive number".to_string())
+    text.parse().ok().filter(|n| *n > 0).ok_or_else(|| "must be a positive integer".to_string())
 }
 
 /// A number of sequences, or of ids in one.
 pub(crate) fn size(text: &str) -> Result<usize, String> {
     positive(text)?;
     let most = i32::MAX as usize;
-    text.parse().ok().filter(|n| *n <= most).ok_or_else(|| format!("needs a positive number up to {most}"))
+    text.parse().ok().filter(|n| *n <= most).ok_or_else(|| format!("must be a positive integer up to {most}"))
 }
 
 /// A number above 0.
 pub(crate) fn above_zero(text: &str) -> Result<f64, String> {
     let x = text.parse().ok().filter(|x: &f64| *x > 0.0 && x.is_finite());
-    x.ok_or_else(|| "needs a number above 0".to_string())
+    x.ok_or_else(|| "must be a number greater than 0".to_string())
 }
 
 /// A name that is not empty.
 pub(crate) fn non_empty_name(text: &str) -> Result<String, String> {
     match text.is_empty() {
         false => Ok(text.to_string()),
-        true => Err("needs a name".to_string()),
+        true => Err("must not be empty".to_string()),
     }
 }
 
@@ -224,7 +305,7 @@ pub(crate) struct TokenIds(pub(crate) Vec<i32>);
 
 pub(crate) fn ids(text: &str) -> Result<TokenIds, String> {
     let ids = text.split(',').map(|id| id.trim().parse::<i32>());
-    ids.collect::<Result<_, _>>().map(TokenIds).map_err(|_| "needs ids such as 1,5,7".to_string())
+    ids.collect::<Result<_, _>>().map(TokenIds).map_err(|_| "must be a list of token IDs such as 1,5,7".to_string())
 }
 
 #[cfg(test)]
@@ -234,6 +315,53 @@ mod tests {
     #[test]
     fn the_definition_is_sound() {
         command_line().debug_assert();
+    }
+
+    #[test]
+    fn earlier_names_are_accepted_and_not_shown() {
+        let lines: [&[&str]; 8] = [
+            &["eval", "m", "--ids", "1,5", "--out", "o"],
+            &["generate", "m", "--ids", "1", "--max-new", "3", "--beams", "2", "--draft", "d", "--guesses", "3"],
+            &["generate", "m", "--prompt", "x", "--repetition", "1.1", "--typical", "0.9", "--schema", "s"],
+            &["chat", "m", "--max-new", "3", "--context", "64", "--system", "x", "--presence", "1", "--frequency", "1"],
+            &[
+                "plan",
+                "--model",
+                "m",
+                "--batch",
+                "8",
+                "--seq",
+                "16",
+                "--grad-accum",
+                "2",
+                "--chunks",
+                "2",
+                "--show",
+                "3",
+            ],
+            &["explain", "m", "--batch", "2", "--seq", "8"],
+            &["train", "--batch", "2", "--seq", "8", "--clip", "1", "--keep", "3", "--live", "--objective", "next"],
+            &["launch", "-n", "2", "--grace", "1", "loom", "train"],
+        ];
+        for words in lines {
+            let words: Vec<String> = words.iter().map(ToString::to_string).collect();
+            let found = parse(&words).unwrap_or_else(|e| panic!("{words:?}: {}", e.0));
+            assert!(matches!(found, Asked::Command(_)), "{words:?}");
+        }
+        for command in definition().get_subcommands() {
+            let help = command.clone().render_long_help().to_string();
+            let shown: Vec<&str> = help.split(|c: char| !c.is_alphanumeric() && c != '-').collect();
+            for arg in command.get_arguments() {
+                for old in arg.get_all_aliases().into_iter().flatten() {
+                    let option = format!("--{old}");
+                    assert!(!shown.contains(&option.as_str()), "{} {option}: {help}", command.get_name());
+                }
+            }
+        }
+        let Err(Usage(error)) = parse(&["generate".into(), "m".into(), "--max-neww".into(), "3".into()]) else {
+            panic!("an unknown option")
+        };
+        assert!(error.contains("did you mean `--max-new-tokens`?"), "{error}");
     }
 
     #[test]

@@ -23,21 +23,21 @@ use std::collections::BTreeMap;
 /// A declaration and the sizes to look at it with.
 #[derive(clap::Args)]
 pub(crate) struct ModelArgs {
-    /// A file of the language, or a model of its library
+    /// A .module file, or a model of the library
     pub(crate) file: String,
-    /// The declaration; the first model unless given
+    /// Name of the declaration; default: the first model in the file
     #[arg(long, value_name = "NAME")]
     model: Option<String>,
-    /// A parameter of the model: --set n_layers=2
+    /// Parameter of the model: --set n_layers=2
     #[arg(long, value_name = "NAME=VALUE")]
     set: Vec<String>,
-    /// Sequences of the batch; 1 unless given
-    #[arg(long, value_name = "N", value_parser = command::size)]
-    pub(crate) batch: Option<usize>,
-    /// Ids of a sequence; 16 unless given
-    #[arg(long, value_name = "N", value_parser = command::size)]
-    pub(crate) seq: Option<usize>,
-    /// The dtype of computation: f32 or bf16
+    /// Batch size; default: 1
+    #[arg(long, alias = "batch", value_name = "N", value_parser = command::size)]
+    pub(crate) batch_size: Option<usize>,
+    /// Sequence length; default: 16
+    #[arg(long, alias = "seq", value_name = "N", value_parser = command::size)]
+    pub(crate) seq_len: Option<usize>,
+    /// Dtype of computation: f32 or bf16
     #[arg(long, value_name = "DTYPE", default_value = "f32", value_parser = dtype)]
     pub(crate) dtype: DType,
     #[command(flatten)]
@@ -47,7 +47,7 @@ pub(crate) struct ModelArgs {
 /// What is computed in which precision.
 #[derive(clap::Args)]
 pub(crate) struct PrecisionArgs {
-    /// A policy (fp32, bf16, fp16, fp8_hybrid, fp8_pure, fp4) or a .module file with a recipe, in the place of the model's own
+    /// Precision: fp32, bf16, fp16, fp8_hybrid, fp8_pure, fp4, or a .module file with a recipe; default: the recipe of the model
     #[arg(long, value_name = "RECIPE", default_value = "", hide_default_value = true)]
     pub(crate) recipe: String,
 }
@@ -67,7 +67,7 @@ enum Emit {
     Config,
     Metadata,
     Program,
-    /// A trained model as a library for C
+    /// A trained model as a C library
     CLibrary,
 }
 
@@ -76,13 +76,13 @@ enum Emit {
 pub(crate) struct Compile {
     #[command(flatten)]
     chosen: ModelArgs,
-    /// What to write
+    /// What to print or write
     #[arg(long, value_name = "WHAT")]
     emit: Emit,
-    /// Write the graph as JSON, with its backward half
+    /// Print the graph as JSON, including the backward graph
     #[arg(long)]
     json: bool,
-    /// What one rank of a mesh runs, with the collectives that are put in: --mesh dp=2,tp=2
+    /// Show the program of one rank of a device mesh, with its collectives: --mesh dp=2,tp=2
     #[arg(long, value_name = "AXES", default_value = "", hide_default_value = true)]
     mesh: String,
     #[command(flatten)]
@@ -96,7 +96,7 @@ pub(crate) struct Compile {
 pub(crate) struct Explain {
     #[command(flatten)]
     chosen: ModelArgs,
-    /// Run it, and say how long what `@profile` marks takes
+    /// Run the model and time the regions marked by `@profile`
     #[arg(long)]
     time: bool,
     #[command(flatten)]
@@ -108,10 +108,10 @@ pub(crate) struct Explain {
 pub(crate) struct VerifyBackward {
     #[command(flatten)]
     chosen: ModelArgs,
-    /// How far operands are moved for a finite difference
+    /// Step size of the finite differences
     #[arg(long, value_name = "X", value_parser = command::above_zero)]
     epsilon: Option<f64>,
-    /// How far from one another gradients may be, as a share of the largest element
+    /// Maximum difference between gradients, relative to the largest element
     #[arg(long, value_name = "X", value_parser = command::above_zero)]
     tolerance: Option<f64>,
 }
@@ -129,7 +129,7 @@ pub(crate) fn dtype(text: &str) -> Result<DType, String> {
     match text {
         "f32" => Ok(DType::F32),
         "bf16" => Ok(DType::BF16),
-        _ => Err("is f32 or bf16".into()),
+        _ => Err("must be f32 or bf16".into()),
     }
 }
 
@@ -151,12 +151,12 @@ fn check_model(args: &ModelArgs) -> Result<Option<CheckedModel>, UsageError> {
     };
     let Some(&item) = item else {
         let names: Vec<&str> = items.iter().filter_map(named).map(|(name, _)| name).collect();
-        return Err(UsageError(format!("no such declaration: `--model` may be {}", names.join(", "))));
+        return Err(UsageError(format!("declaration not found: `--model` must be one of {}", names.join(", "))));
     };
     let mut given = BTreeMap::new();
     for setting in &args.set {
         let Some((name, value)) = setting.split_once('=') else {
-            return Err(UsageError(format!("`--set {setting}` needs name=value")));
+            return Err(UsageError(format!("`--set {setting}` must have the form NAME=VALUE")));
         };
         let name = name.trim().to_string();
         if given.contains_key(&name) {
@@ -194,7 +194,7 @@ fn input_sizes(
     item: ItemRef,
     given: &mut BTreeMap<String, ConstValue>,
 ) -> Result<lang::lower::Result<Vec<Type>>, UsageError> {
-    let (batch, steps) = (args.batch.unwrap_or(1), args.seq.unwrap_or(16));
+    let (batch, steps) = (args.batch_size.unwrap_or(1), args.seq_len.unwrap_or(16));
     let told = RefCell::new(BTreeMap::new());
     let types_for = |batch: usize, steps: usize| {
         let free = |name: &str, role: Option<&str>| {
@@ -211,12 +211,12 @@ fn input_sizes(
         input_types(program, item, given, &free, &[batch, steps], args.dtype)
     };
     for (option, symbol, chosen, other) in
-        [("batch", "B", args.batch, (batch + 1, steps)), ("seq", "T", args.seq, (batch, steps + 1))]
+        [("batch-size", "B", args.batch_size, (batch + 1, steps)), ("seq-len", "T", args.seq_len, (batch, steps + 1))]
     {
         let same = |a: &[Type]| types_for(other.0, other.1).is_ok_and(|b| a == b);
         if chosen.is_some() && types_for(batch, steps).is_ok_and(|types| same(&types)) {
             return Err(UsageError(format!(
-                "`--{option}` has no effect: no input has a size `{symbol}` that is left open"
+                "`--{option}` has no effect: no input has a symbolic dimension `{symbol}`"
             )));
         }
     }
@@ -256,7 +256,9 @@ pub(crate) fn compile(args: &Compile) -> Result<ExitStatus, UsageError> {
     let mesh = ir::Mesh::parse(&args.mesh).map_err(|e| UsageError(e.to_string()))?;
     if mesh.ranks() > 1 {
         if args.json || !matches!(args.emit, Emit::Graph | Emit::Program) {
-            return Err(UsageError("`--mesh` goes with `--emit graph` and `--emit program`, in their own text".into()));
+            return Err(UsageError(
+                "`--mesh` can only be used with `--emit graph` or `--emit program`, without `--json`".into(),
+            ));
         }
         lowered.graph = models::shard_graph(&lowered.graph, &lowered.params, &mesh).map_err(usage_error)?;
     }
@@ -430,7 +432,10 @@ pub(crate) fn explain(args: &Explain) -> Result<ExitStatus, UsageError> {
     }
     if args.time {
         if lowered.profiled.is_empty() {
-            return Err(UsageError("`--time` measures what `@profile(\"name\")` marks, and nothing is marked".into()));
+            return Err(UsageError(
+                "`--time` measures regions marked by `@profile(\"name\")`, but the model has none: add the annotation"
+                    .into(),
+            ));
         }
         let passes = [("forward", Some(&lowered.graph)), ("with backward", back.as_ref())];
         for (pass, graph) in passes.into_iter().filter_map(|(pass, graph)| Some((pass, graph?))) {
@@ -473,7 +478,7 @@ fn report_fusions(lowered: &Lowered, notes: &compiler::Explanation) -> ExitStatu
         });
         let place = format!("{}:{}", fusion.file, fusion.first);
         if fusion.required && count > 1 {
-            outln!("  fusion       {place}: {count} steps, and `@fuse_required` asks for one");
+            outln!("  fusion       {place}: {count} steps, but `@fuse_required` requires one");
             outcome = ExitStatus::FindingsReported;
         } else {
             outln!("  fusion       {place}: {count} step{}", if count == 1 { "" } else { "s" });
@@ -508,9 +513,10 @@ pub(crate) fn verify_backward(args: &VerifyBackward) -> Result<ExitStatus, Usage
     for check in &checks {
         let verdict = if check.passes() { "ok" } else { "DIFFERS" };
         match check.skipped {
-            true => outln!("{:8} d_{}: asked not to be computed", "skipped", check.name),
+            true => outln!("{:8} d_{}: not computed, as declared", "skipped", check.name),
             false => outln!(
-                "{verdict:8} d_{}: {:.1e} of the largest element from the derived one, {:.1e} from finite differences",
+                "{verdict:8} d_{}: relative difference {:.1e} from automatic differentiation, {:.1e} from finite \
+                 differences",
                 check.name,
                 check.derived_error,
                 check.finite_difference

@@ -16,8 +16,8 @@ pub(crate) fn install_panic_hook() {
         }
         let what = message(info);
         let line = match write_report(info, &what) {
-            Ok(path) => format!("loom: a mistake in loom itself: {what}; please send {}", path.display()),
-            Err(_) => format!("loom: a mistake in loom itself: {what}"),
+            Ok(path) => format!("loom: internal error: {what}; please report it with the file {}", path.display()),
+            Err(_) => format!("loom: internal error: {what}"),
         };
         crate::output::say(format_args!("{line}\n"));
         // Others of its threads may hold locks: nothing that runs at the end of a process is waited for.

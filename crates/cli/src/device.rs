@@ -9,10 +9,10 @@ use std::sync::Arc;
 #[derive(clap::Args)]
 #[command(next_help_heading = "Machine")]
 pub(crate) struct DeviceArgs {
-    /// The device to run on: cpu, cuda, cuda:1, wgpu, wgpu:1, or auto for the best there is
+    /// Device: cpu, cuda, cuda:1, wgpu, wgpu:1, or auto for the fastest available
     #[arg(long, value_name = "NAME", default_value = "auto", hide_default_value = true)]
     pub(crate) device: String,
-    /// Threads of the CPU; all cores unless given
+    /// CPU threads; default: all cores
     #[arg(long, value_name = "N", value_parser = threads)]
     pub(crate) threads: Option<usize>,
 }
@@ -62,5 +62,5 @@ pub(crate) fn error_message(error: &tensorloom::Error) -> String {
 fn threads(text: &str) -> Result<usize, String> {
     let most = models::MAX_THREADS;
     let n = text.parse().ok().filter(|n| (1..=most).contains(n));
-    n.ok_or_else(|| format!("needs a positive number up to {most}"))
+    n.ok_or_else(|| format!("must be a positive integer up to {most}"))
 }

@@ -31,7 +31,7 @@ pub(crate) fn doctor(args: &Doctor) -> Result<ExitStatus, UsageError> {
             Err(error) => format!("failed: {error}"),
         },
     );
-    line("writing here", writable());
+    line("writable folder", writable());
     for (name, device) in [("gpu", "cuda"), ("webgpu", "wgpu")] {
         let opened = tensorloom::devices::open(device);
         line(name, opened.map_or_else(|e| format!("none: {}", device::error_message(&e)), |gpu| gpu.name()));
@@ -42,15 +42,15 @@ pub(crate) fn doctor(args: &Doctor) -> Result<ExitStatus, UsageError> {
 fn kernels() -> String {
     use cpu::codegen::Target;
     match Target::detect() {
-        Some(Target::Avx512) => "generated machine code, AVX-512".to_string(),
-        Some(Target::Avx2) => "generated machine code, AVX2".to_string(),
-        Some(_) if cfg!(target_arch = "aarch64") => "machine code by Cranelift, NEON".to_string(),
-        Some(_) => "machine code by Cranelift".to_string(),
+        Some(Target::Avx512) => "native code generator, AVX-512".to_string(),
+        Some(Target::Avx2) => "native code generator, AVX2".to_string(),
+        Some(_) if cfg!(target_arch = "aarch64") => "Cranelift, NEON".to_string(),
+        Some(_) => "Cranelift".to_string(),
         None if cfg!(target_arch = "x86_64") => {
             "reference evaluator (slow): this processor lacks AVX2 and FMA; build loom with `--features cranelift`"
                 .to_string()
         }
-        None => "reference evaluator (slow): code is generated for x86-64 and aarch64".to_string(),
+        None => "reference evaluator (slow): native code is generated only for x86-64 and aarch64".to_string(),
     }
 }
 
@@ -70,6 +70,6 @@ fn writable() -> String {
     let path = Path::new(".loom-doctor");
     match std::fs::write(path, b"x").and_then(|()| std::fs::remove_file(path)) {
         Ok(()) => "yes".to_string(),
-        Err(error) => format!("no: {error}; give a folder elsewhere with `--out`"),
+        Err(error) => format!("no: {error}; use another folder with `--out`"),
     }
 }

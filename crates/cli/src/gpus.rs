@@ -31,8 +31,8 @@ fn nccl(comm: &Comm) -> Result<Option<Arc<Nccl>>, String> {
     };
     if comm.all_reduce_any(found.is_err()).map_err(|e| e.to_string())? {
         if comm.rank() == 0 {
-            let why = found.err().unwrap_or_else(|| "another rank has no NCCL".into());
-            errln!("loom: GPUs talk through their hosts: {why}");
+            let why = found.err().unwrap_or_else(|| "NCCL is missing on another rank".into());
+            errln!("loom: NCCL is not used, collectives go through host memory: {why}");
         }
         return Ok(None);
     }

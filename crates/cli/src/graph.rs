@@ -25,21 +25,21 @@ use std::time::Instant;
 /// Options of `loom run`.
 #[derive(clap::Args)]
 pub(crate) struct RunArgs {
-    /// A graph in its text form, an ONNX model, or what `loom import` wrote
+    /// A graph in text form, an ONNX model, or a directory written by `loom import`
     file: String,
-    /// A safetensors file with inputs named 0, 1, .. or as the model names them; or one input: x=FILE.npy
+    /// A safetensors file with inputs named 0, 1, .. or by their names in the model; or one input: x=FILE.npy
     #[arg(long = "in", value_name = "FILE")]
     input: Vec<String>,
-    /// Where the outputs go, under such names
+    /// The safetensors file to write the outputs to
     #[arg(long, value_name = "FILE", value_parser = command::non_empty_name)]
     out: Option<String>,
-    /// Transform it first: jvp, vjp or vmap:AXIS
+    /// Transform the graph first: jvp, vjp or vmap:AXIS
     #[arg(long, value_name = "NAME")]
     transform: Option<String>,
-    /// Print a form of it instead, or besides
+    /// Print the graph or its compiled form; without inputs, the graph is not run
     #[arg(long, value_name = "FORM")]
     emit: Option<GraphEmit>,
-    /// Run it so many times more, and say how long that takes
+    /// Run N more times and print the median time
     #[arg(long, value_name = "N", value_parser = command::positive)]
     bench: Option<usize>,
     #[command(flatten)]
@@ -109,7 +109,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitStatus, UsageError> {
     let device = match interpreted {
         true => device::open("cpu", args.machine.threads)?,
         false => {
-            args.machine.open().map_err(|UsageError(text)| UsageError(format!("{text}; here it is interp or cpu")))?
+            args.machine.open().map_err(|UsageError(text)| UsageError(format!("{text}; `loom run` also accepts interp")))?
         }
     };
     if let Some(what) = args.emit {
@@ -125,7 +125,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitStatus, UsageError> {
         None => {
             let names = (source.inputs.as_ref()).map_or("0, 1, …".to_string(), |names| names.join(", "));
             return Err(UsageError(format!(
-                "`--in` is missing: a safetensors file with inputs named {names}, or NAME=FILE.npy"
+                "`--in` is missing: give a safetensors file with the inputs {names}, or NAME=FILE.npy"
             )));
         }
     };
@@ -137,7 +137,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitStatus, UsageError> {
     match args.out.as_deref() {
         Some(path) => write(path, &source, &outputs)?,
         None if args.bench.is_some() => {}
-        None => return Err(UsageError("`--out` is missing: where the outputs go".into())),
+        None => return Err(UsageError("`--out` is missing: give the safetensors file to write".into())),
     }
     Ok(ExitStatus::Success)
 }
@@ -163,12 +163,15 @@ fn apply_transform(args: &RunArgs, source: &NamedGraph, given: Option<&InputTens
         }
         other => {
             let Some(axis) = other.strip_prefix("vmap:").and_then(|a| a.parse::<usize>().ok()) else {
-                return Err(invalid(format!("`--transform {other}` is not known: jvp, vjp or vmap:AXIS")));
+                return Err(invalid(format!("unknown transform `--transform {other}`: use jvp, vjp or vmap:AXIS")));
             };
             let first = given.and_then(|g| g.tensors.get(&source.input_name(0)));
             let size = first.and_then(|t| t.ty().shape.get(axis).copied());
             let size = size.ok_or_else(|| {
-                invalid(format!("vmap:{axis} takes its size from axis {axis} of input 0, which `--in` doesn't have"))
+                invalid(format!(
+                    "vmap:{axis} takes its size from axis {axis} of input 0, which is not in `--in`: give input 0 \
+                     with that axis"
+                ))
             })?;
             let (ins, outs) = (graph.input_types().len(), graph.output_types().len());
             let axes: Vec<Option<usize>> = (0..ins).map(|i| source.parameter(i).is_none().then_some(axis)).collect();
@@ -188,16 +191,19 @@ fn inputs(source: &NamedGraph, graph: &Graph, given: &InputTensors) -> Result<Ve
             continue;
         }
         let name = source.input_name(i);
-        let fault = |what: String| UsageError(format!("{path}: input {name} is {ty}, {what}"));
-        let x = given.tensors.get(&name).ok_or_else(|| fault(format!("and there is no tensor `{name}`")))?;
+        let fault = |what: String| UsageError(format!("{path}: input {name} must be {ty}, {what}"));
+        let x = given.tensors.get(&name).ok_or_else(|| fault(format!("but there is no tensor `{name}`")))?;
         if x.ty() != ty {
-            return Err(fault(format!("found {}", x.ty())));
+            return Err(fault(format!("got {}", x.ty())));
         }
         taken += 1;
         found.push(x.clone());
     }
     if given.tensors.len() > taken {
-        return Err(UsageError(format!("{path}: {} tensors for {taken} inputs", given.tensors.len())));
+        return Err(UsageError(format!(
+            "{path}: expected {taken} tensors, got {}: remove those that are no inputs",
+            given.tensors.len()
+        )));
     }
     Ok(found)
 }
@@ -247,7 +253,8 @@ fn run_compiled(
         let mut bytes = vec![0; ty.bytes()];
         buffer.read(0, &mut bytes).map_err(fault)?;
         outputs.push(
-            Literal::from_bytes(ty.clone(), &bytes).ok_or_else(|| UsageError("an output of another size".into()))?,
+            Literal::from_bytes(ty.clone(), &bytes)
+                .ok_or_else(|| UsageError("the size of an output does not match its type".into()))?,
         );
     }
     Ok(outputs)

@@ -16,9 +16,9 @@ use std::path::Path;
 /// Options of `loom import`.
 #[derive(clap::Args)]
 pub(crate) struct Import {
-    /// An ONNX model
+    /// An ONNX model file
     file: String,
-    /// The directory to write
+    /// The output directory
     #[arg(long, value_name = "DIR", value_parser = command::non_empty_name)]
     out: String,
     #[command(flatten)]
@@ -28,13 +28,13 @@ pub(crate) struct Import {
 /// What an ONNX model leaves open.
 #[derive(clap::Args)]
 pub(crate) struct OnnxArgs {
-    /// A size that the model names: --dim batch=4
+    /// Value of a symbolic dimension: --dim batch=4
     #[arg(long, value_name = "NAME=SIZE", help_heading = "ONNX models")]
     dim: Vec<String>,
-    /// The shape of an input: --shape x=2,3
+    /// Shape of an input: --shape x=2,3
     #[arg(long, value_name = "NAME=SIZES", help_heading = "ONNX models")]
     shape: Vec<String>,
-    /// The value of an input that decides about shapes: --value axes=axes.npy
+    /// Value of an input that shapes depend on: --value axes=axes.npy
     #[arg(long, value_name = "NAME=FILE", help_heading = "ONNX models")]
     value: Vec<String>,
 }
@@ -75,13 +75,17 @@ fn one_line(e: &dyn std::fmt::Display) -> String {
 
 /// `NAME=REST`.
 fn pair<'a>(option: &str, text: &'a str) -> Result<(&'a str, &'a str), UsageError> {
-    text.split_once('=').ok_or_else(|| UsageError(format!("`{option} {text}` needs the form NAME=..: `{option} x=..`")))
+    text.split_once('=').ok_or_else(|| UsageError(format!("`{option} {text}` must have the form NAME=VALUE")))
 }
 
 impl OnnxArgs {
     fn options(&self) -> Result<onnx::ImportOptions, UsageError> {
         let mut options = onnx::ImportOptions::default();
-        let size = |text: &str| text.trim().parse::<usize>().map_err(|_| UsageError(format!("`{text}` is not a size")));
+        let size = |text: &str| {
+            text.trim()
+                .parse::<usize>()
+                .map_err(|_| UsageError(format!("`{text}` is not a valid dimension size: give a non-negative integer")))
+        };
         for text in &self.dim {
             let (name, n) = pair("--dim", text)?;
             options = options.dim(name, size(n)?);
@@ -114,9 +118,9 @@ pub(crate) fn tensors(path: &str) -> Result<BTreeMap<String, Literal>, UsageErro
     for (name, t) in file.tensors() {
         let fault = |what: String| UsageError(format!("{path}: tensor `{name}` {what}"));
         let dtype = DTYPES.iter().find(|(_, d)| *d == t.dtype()).map(|(d, _)| *d);
-        let dtype = dtype.ok_or_else(|| fault(format!("is {:?}, which is not known", t.dtype())))?;
+        let dtype = dtype.ok_or_else(|| fault(format!("has the unsupported dtype {:?}", t.dtype())))?;
         let ty = Type::checked(dtype, t.shape()).map_err(|e| fault(e.to_string()))?;
-        let x = Literal::from_bytes(ty, t.data()).ok_or_else(|| fault("is cut".into()))?;
+        let x = Literal::from_bytes(ty, t.data()).ok_or_else(|| fault("is truncated".into()))?;
         found.insert(name, x);
     }
     Ok(found)
@@ -148,7 +152,7 @@ fn directory(path: &str) -> Result<NamedGraph, UsageError> {
     let place = Path::new(path);
     if !place.join("model.json").is_file() {
         return Err(UsageError(format!(
-            "{path}: no model.json here; `loom import MODEL.onnx --out {path}` writes one"
+            "{path}: no model.json found; create it with `loom import MODEL.onnx --out {path}`"
         )));
     }
     let name = |file: &str| place.join(file).to_string_lossy().into_owned();
@@ -156,13 +160,13 @@ fn directory(path: &str) -> Result<NamedGraph, UsageError> {
     let wrong = |what: &str| UsageError(format!("{}: {what}", name("model.json")));
     let json: Json = serde_json::from_str(&text).map_err(|e| wrong(&e.to_string()))?;
     if json["format"] != "loom-graph" || json["version"] != 1 {
-        return Err(wrong("not written by this version of loom: import the model again"));
+        return Err(wrong("unsupported format or version: import the model again"));
     }
     let list = |key: &str| -> Result<Vec<String>, UsageError> {
-        let found = json[key].as_array().ok_or_else(|| wrong(&format!("no list `{key}`")))?;
+        let found = json[key].as_array().ok_or_else(|| wrong(&format!("the list `{key}` is missing")))?;
         found
             .iter()
-            .map(|v| v.as_str().map(String::from).ok_or_else(|| wrong(&format!("`{key}` is no list of names"))))
+            .map(|v| v.as_str().map(String::from).ok_or_else(|| wrong(&format!("`{key}` must be a list of strings"))))
             .collect()
     };
     let (inputs, parameters, outputs) = (list("inputs")?, list("parameters")?, list("outputs")?);
@@ -171,12 +175,12 @@ fn directory(path: &str) -> Result<NamedGraph, UsageError> {
     let mut held = tensors(&name("parameters.safetensors"))?;
     let types = graph.input_types();
     if types.len() != inputs.len() + parameters.len() || graph.outputs().len() != outputs.len() {
-        return Err(wrong("its names don't fit graph.ir"));
+        return Err(wrong("its names do not match the inputs and outputs of graph.ir"));
     }
     let mut values = Vec::new();
     for (p, ty) in parameters.into_iter().zip(&types[inputs.len()..]) {
         let x = held.remove(&p).filter(|x| x.ty() == ty);
-        let x = x.ok_or_else(|| wrong(&format!("parameters.safetensors has no {ty} called `{p}`")))?;
+        let x = x.ok_or_else(|| wrong(&format!("parameters.safetensors has no tensor `{p}` of type {ty}")))?;
         values.push((p, x));
     }
     Ok(NamedGraph { graph, inputs: Some(inputs), parameters: values, outputs })
@@ -188,7 +192,10 @@ pub(crate) fn named(name: &str, x: &Literal) -> NamedTensor {
 
 pub(crate) fn import(args: &Import) -> Result<ExitStatus, UsageError> {
     if Path::new(&args.file).extension().is_none_or(|e| e != "onnx") {
-        return Err(UsageError(format!("{}: not an .onnx file; other models are read by their directory", args.file)));
+        return Err(UsageError(format!(
+            "{}: not an .onnx file; HuggingFace models need no import, give their directory to the other commands",
+            args.file
+        )));
     }
     let source = load(&args.file, &args.open)?;
     let out = Path::new(&args.out);

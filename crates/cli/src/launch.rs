@@ -16,41 +16,42 @@ use std::time::{Duration, Instant};
 /// Options of `loom launch`.
 #[derive(clap::Args)]
 pub(crate) struct Launch {
-    /// How many ranks
-    #[arg(short = 'n', value_name = "COUNT", required = true)]
+    /// Number of ranks to start
+    #[arg(short = 'n', long = "nproc-per-node", value_name = "COUNT", required = true)]
     ranks: usize,
-    /// The port of rank 0; a free one if none is given
+    /// Port of rank 0; default: a free port
     #[arg(long, value_name = "PORT")]
     port: Option<u16>,
-    /// How long ranks may take to end after a signal, or after one has failed
-    #[arg(long, value_name = "SECONDS", default_value_t = 4.0)]
-    grace: f64,
-    /// The command: loom train --mesh dp=2 ..
+    /// Seconds that ranks may take to exit after a signal, or after another rank has failed
+    #[arg(long, alias = "grace", value_name = "SECONDS", default_value_t = 4.0)]
+    shutdown_timeout: f64,
+    /// The command to run: loom train --mesh dp=2 ..
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true, value_name = "COMMAND")]
     command: Vec<String>,
 }
 
 pub(crate) fn launch(args: &Launch) -> Result<ExitStatus, UsageError> {
     if args.ranks == 0 || args.ranks > 1024 {
-        return Err(UsageError(format!("`-n {}`: between 1 and 1,024 ranks on one machine", args.ranks)));
+        return Err(UsageError(format!("`--nproc-per-node {}` must be from 1 to 1,024", args.ranks)));
     }
-    if !(0.0..=86400.0).contains(&args.grace) {
-        return Err(UsageError(format!("`--grace {}`: seconds from 0 to 86,400", args.grace)));
+    if !(0.0..=86400.0).contains(&args.shutdown_timeout) {
+        return Err(UsageError(format!("`--shutdown-timeout {}` must be from 0 to 86,400 seconds", args.shutdown_timeout)));
     }
     let port = match args.port {
         Some(port) => port,
         None => {
             let free = TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr());
-            free.map_err(|e| UsageError(format!("no free port: {e}; give one with `--port`")))?.port()
+            free.map_err(|e| UsageError(format!("cannot find a free port: {e}; give one with `--port`")))?.port()
         }
     };
     let secret = Secret::generate().map_err(|e| UsageError(e.to_string()))?;
     let (name, rest) = args.command.split_first().ok_or_else(|| UsageError("no command to launch".into()))?;
-    let own = std::env::current_exe().map_err(|e| UsageError(format!("loom can't find itself: {e}")))?;
+    let own =
+        std::env::current_exe().map_err(|e| UsageError(format!("cannot find the path of the loom executable: {e}")))?;
     let program = if name == "loom" { own.clone() } else { name.into() };
     let signals = signals();
     let mut group =
-        RankProcesses::start(&own).map_err(|e| UsageError(format!("a process group can't be started: {e}")))?;
+        RankProcesses::start(&own).map_err(|e| UsageError(format!("cannot start a process group: {e}")))?;
     for rank in 0..args.ranks {
         let mut command = Command::new(&program);
         command
@@ -63,10 +64,10 @@ pub(crate) fn launch(args: &Launch) -> Result<ExitStatus, UsageError> {
             .env_remove("LOOM_TOKEN_FILE");
         if let Err(e) = group.spawn(command) {
             group.kill();
-            return Err(UsageError(format!("`{name}` can't be started: {e}")));
+            return Err(UsageError(format!("cannot start `{name}`: {e}")));
         }
     }
-    wait(group, &signals, Duration::from_secs_f64(args.grace))
+    wait(group, &signals, Duration::from_secs_f64(args.shutdown_timeout))
 }
 
 /// The number of the signal that came last, 0 before one has.
@@ -187,11 +188,11 @@ fn wait(mut group: RankProcesses, signals: &AtomicUsize, grace: Duration) -> Res
             let status = match child.try_wait() {
                 Ok(Some(status)) => status,
                 Ok(None) => continue,
-                Err(e) => return Err(UsageError(format!("rank {rank} can't be waited for: {e}"))),
+                Err(e) => return Err(UsageError(format!("cannot wait for rank {rank}: {e}"))),
             };
             *slot = None;
             if !status.success() && failed.is_none() && !stopped {
-                errln!("loom launch: rank {rank} ended with {status}");
+                errln!("loom launch: rank {rank} exited with {status}");
                 failed = Some(rank);
                 ending = ending.or(Some(Instant::now()));
             }
@@ -216,7 +217,8 @@ fn wait(mut group: RankProcesses, signals: &AtomicUsize, grace: Duration) -> Res
         _ if stopped => Ok(ExitStatus::Interrupted),
         None => Ok(ExitStatus::Success),
         Some(rank) => Err(UsageError(format!(
-            "rank {rank} failed first: its message is above; a run that had begun goes on from its last checkpoint with `--resume`"
+            "rank {rank} failed first, see its message above; a training run can be resumed from its last checkpoint \
+             with `--resume`"
         ))),
     }
 }

@@ -83,7 +83,7 @@ fn argument_strings() -> Result<Vec<String>, UsageError> {
         .map(|(i, word)| {
             let shown = word.to_string_lossy().into_owned();
             word.into_string()
-                .map_err(|_| UsageError(format!("word {} of the command line is not UTF-8: {shown}", i + 1)))
+                .map_err(|_| UsageError(format!("argument {} of the command line is not UTF-8: {shown}", i + 1)))
         })
         .collect()
 }

@@ -41,9 +41,9 @@ pub(crate) fn read(bytes: &[u8]) -> Result<Literal, String> {
     let data = &body[length..];
     let name = field(header, "descr").and_then(|d| d.split('\'').nth(1)).ok_or_else(wrong)?;
     let dtype = dtype(name)
-        .ok_or_else(|| format!("arrays of `{name}` can't be read: numbers and bools of this machine's order can"))?;
+        .ok_or_else(|| format!("dtype `{name}` is not supported: save the array as little-endian numbers or bools"))?;
     if field(header, "fortran_order").is_some_and(|f| f.starts_with("True")) {
-        return Err("the array's first axis runs fastest (Fortran order): save np.ascontiguousarray of it".into());
+        return Err("arrays in Fortran order are not supported: save np.ascontiguousarray(x)".into());
     }
     let shape =
         field(header, "shape").and_then(|s| s.strip_prefix('(')).and_then(|s| s.split(')').next()).ok_or_else(wrong)?;
@@ -51,10 +51,10 @@ pub(crate) fn read(bytes: &[u8]) -> Result<Literal, String> {
         shape.split(',').map(str::trim).filter(|s| !s.is_empty()).map(|s| s.parse().ok()).collect();
     let ty = Type::checked(dtype, &shape.ok_or_else(wrong)?).map_err(|e| e.to_string())?;
     if dtype == DType::Bool && data.iter().any(|&b| b > 1) {
-        return Err("bools that are neither 0 nor 1".into());
+        return Err("the array has bools that are neither 0 nor 1".into());
     }
     Literal::from_bytes(ty.clone(), data)
-        .ok_or_else(|| format!("{ty} needs {} bytes, the file has {}", ty.bytes(), data.len()))
+        .ok_or_else(|| format!("{ty} needs {} bytes, but the file has {}", ty.bytes(), data.len()))
 }
 
 #[cfg(test)]

@@ -12,12 +12,12 @@ use std::path::Path;
 /// A HuggingFace model as a graph with its parameters.
 fn model(args: &Export) -> Result<(NamedGraph, Vec<usize>), UsageError> {
     let model = run::load(&args.source)?;
-    let (graph, values, inputs) = model.named_graph(args.batch, args.seq).map_err(usage_error)?;
+    let (graph, values, inputs) = model.named_graph(args.batch_size, args.seq_len).map_err(usage_error)?;
     let mut parameters = Vec::new();
     for v in values {
         let ty = Type::new(v.dtype, &v.shape);
         let x =
-            Literal::from_bytes(ty, &v.bytes).ok_or_else(|| UsageError(format!("the parameter {} is cut", v.name)))?;
+            Literal::from_bytes(ty, &v.bytes).ok_or_else(|| UsageError(format!("the parameter {} is truncated", v.name)))?;
         parameters.push((v.name, x));
     }
     // Parameters come first here.
@@ -60,7 +60,7 @@ pub(crate) fn export(args: &Export, file: &str) -> Result<ExitStatus, UsageError
     // Protobuf's readers take messages up to 2 GiB.
     if bytes.len() >= 1 << 31 {
         return Err(UsageError(format!(
-            "{path}: {} bytes, but an ONNX file ends at 2 GiB; export it in bf16 or f16",
+            "{path}: the model has {} bytes, but an ONNX file is limited to 2 GiB; export it in bf16",
             bytes.len()
         )));
     }

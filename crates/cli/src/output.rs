@@ -45,7 +45,7 @@ fn exit_on_error(written: std::io::Result<()>) {
         Ok(()) => {}
         Err(e) if e.kind() == ErrorKind::BrokenPipe => std::process::exit(0),
         Err(e) => {
-            say(format_args!("loom: the standard output: {e}\n"));
+            say(format_args!("loom: cannot write to standard output: {e}\n"));
             std::process::exit(2);
         }
     }

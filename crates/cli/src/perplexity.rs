@@ -13,20 +13,20 @@ use std::path::Path;
 /// Options of `loom perplexity`.
 #[derive(clap::Args)]
 pub(crate) struct Perplexity {
-    /// A HuggingFace directory, or a GGUF file
+    /// A HuggingFace model directory or a GGUF file
     dir: String,
-    /// Dtypes (f32, bf16, f16) and formats (q8, q4, nf4, fp8, ..), with commas between
+    /// Dtypes (f32, bf16, f16) and quantization formats (q8, q4, nf4, fp8, ..), separated by commas
     #[arg(long, value_name = "LIST", default_value = "f32,bf16,q8,q4,nf4")]
     formats: String,
-    /// Text to predict: a file or a folder; stories of a seed that training doesn't use unless given
+    /// Evaluation text, a file or folder; default: synthetic stories that are not used in training
     #[arg(long, value_name = "PATH")]
     data: Option<String>,
-    /// Ids of a sequence
-    #[arg(long, value_name = "N", default_value = "128", value_parser = command::size)]
-    seq: usize,
-    /// Ids at most
-    #[arg(long, value_name = "N", default_value = "32768", value_parser = command::size)]
-    most: usize,
+    /// Tokens per sequence
+    #[arg(long, alias = "seq", value_name = "N", default_value = "128", value_parser = command::size)]
+    seq_len: usize,
+    /// Maximum number of tokens to evaluate
+    #[arg(long, alias = "most", value_name = "N", default_value = "32768", value_parser = command::size)]
+    max_tokens: usize,
     #[command(flatten)]
     precise: crate::compile::PrecisionArgs,
     #[command(flatten)]
@@ -86,18 +86,18 @@ pub(crate) fn perplexity(args: &Perplexity) -> Result<ExitStatus, UsageError> {
     let names: Vec<&str> = args.formats.split(',').map(str::trim).filter(|name| !name.is_empty()).collect();
     let formats = names.iter().map(|name| parse_weight_format(name)).collect::<Result<Vec<_>, _>>()?;
     let tokenizer = Tokenizer::from_dir(dir).map_err(usage_error)?;
-    let ids = evaluation_tokens(args.data.as_deref(), args.most, &tokenizer)?;
-    let rows: Vec<Vec<i32>> = ids.chunks_exact(args.seq).map(<[i32]>::to_vec).collect();
+    let ids = evaluation_tokens(args.data.as_deref(), args.max_tokens, &tokenizer)?;
+    let rows: Vec<Vec<i32>> = ids.chunks_exact(args.seq_len).map(<[i32]>::to_vec).collect();
     if rows.is_empty() {
-        return Err(UsageError(format!(
-            "{} ids of text are fewer than one sequence of {}; give more",
+        return Err(Usage(format!(
+            "the text has {} tokens, fewer than one sequence of {}: give more text or a smaller `--seq-len`",
             ids.len(),
-            args.seq
+            args.seq_len
         )));
     }
     let backend = args.machine.open()?;
-    outln!("{} sequences of {} ids", rows.len(), args.seq);
-    outln!("{:<10}{:>10}{:>12}{:>10}", "format", "loss", "perplexity", "of f32");
+    outln!("{} sequences of {} tokens", rows.len(), args.seq_len);
+    outln!("{:<10}{:>10}{:>12}{:>10}", "format", "loss", "perplexity", "vs. first");
     let mut first = None;
     for (name, format) in names.iter().zip(formats) {
         let dtype = if let WeightFormat::Unquantized(dtype) = format { dtype } else { DType::F32 };

@@ -15,48 +15,48 @@ use models::train::{StepSizes, format_with_commas};
 /// Options of `loom plan`.
 #[derive(clap::Args)]
 pub(crate) struct Plan {
-    /// A model of the library, a .module file, or a HuggingFace directory, of which only config.json is read
+    /// A model of the library, a .module file, or a HuggingFace directory (only config.json is read)
     #[arg(long, value_name = "NAME")]
     model: String,
-    /// Sizes of the model
+    /// Parameters of the model: d_model=128,n_layers=4
     #[arg(long, value_name = "NAME=VALUE,..")]
     set: Vec<String>,
-    /// Sequences of a step, of all ranks together
-    #[arg(long, value_name = "N", default_value = "1024", value_parser = command::positive)]
-    batch: usize,
-    /// Ids of a sequence
-    #[arg(long, value_name = "N", default_value = "4096", value_parser = command::size)]
-    seq: usize,
-    /// The dtype of computation; masters and moments are f32
+    /// Sequences per training step over all ranks
+    #[arg(long, alias = "batch", value_name = "N", default_value = "1024", value_parser = command::positive)]
+    global_batch_size: usize,
+    /// Tokens per sequence
+    #[arg(long, alias = "seq", value_name = "N", default_value = "4096", value_parser = command::size)]
+    seq_len: usize,
+    /// Dtype of computation: f32 or bf16; master weights and optimizer states are f32
     #[arg(long, value_name = "DTYPE", default_value = "bf16", value_parser = dtype)]
     dtype: DType,
-    /// How many devices of which kind: 256xH200 (H200, H100, A100, B200), or 4xhere for ranks of this machine with a
-    /// thread each, whose speed is measured
+    /// Number and kind of devices: 256xH200 (H200, H100, A100, B200), or 4xhere for ranks on this machine with one thread
+    /// each, whose speed is measured
     #[arg(long, value_name = "NxKIND", default_value = "8xH200")]
     devices: String,
-    /// A mesh such as dp=32,tp=8, or auto for the best
+    /// A device mesh such as dp=32,tp=8, or auto to search for the fastest
     #[arg(long, value_name = "AXES", default_value = "auto")]
     mesh: String,
-    /// Micro-batches of a step, for a given mesh
-    #[arg(long, value_name = "N", default_value = "1", value_parser = command::positive)]
-    grad_accum: usize,
-    /// Chunks of layers at each rank of a pipeline, for a given mesh
-    #[arg(long, value_name = "N", default_value = "1", value_parser = command::positive)]
-    chunks: usize,
-    /// How many of the best meshes to show
-    #[arg(long, value_name = "N", default_value = "5", value_parser = command::positive)]
-    show: usize,
+    /// Micro-batches per training step, for a given mesh
+    #[arg(long, alias = "grad-accum", value_name = "N", default_value = "1", value_parser = command::positive)]
+    gradient_accumulation_steps: usize,
+    /// Pipeline stages per rank, for a given mesh
+    #[arg(long, alias = "chunks", value_name = "N", default_value = "1", value_parser = command::positive)]
+    virtual_stages: usize,
+    /// Number of meshes to show, fastest first
+    #[arg(long, alias = "show", value_name = "N", default_value = "5", value_parser = command::positive)]
+    top: usize,
 }
 
 pub(crate) fn plan(args: &Plan) -> Result<ExitStatus, UsageError> {
     let architecture = architecture(&args.model, &args.set.join(",")).map_err(usage_error)?;
-    let sizes = StepSizes { micro_batch_size: args.batch, seq_len: args.seq, gradient_accumulation_steps: 1 };
-    let job = TrainJob { architecture, dtype: args.dtype, sizes, chunks: args.chunks };
+    let sizes = StepSizes { micro_batch_size: args.global_batch_size, seq_len: args.seq_len, gradient_accumulation_steps: 1 };
+    let job = TrainJob { architecture, dtype: args.dtype, sizes, chunks: args.virtual_stages };
     if let Some(count) = args.devices.strip_suffix("xhere") {
         let count = count.parse().ok().filter(|n| (1..=64).contains(n));
         let Some(count) = count else {
             return Err(UsageError(format!(
-                "`--devices {}`: write a number of ranks up to 64, as 4xhere",
+                "`--devices {}`: the number of ranks must be from 1 to 64, as in 4xhere",
                 args.devices
             )));
         };
@@ -64,7 +64,7 @@ pub(crate) fn plan(args: &Plan) -> Result<ExitStatus, UsageError> {
     }
     let (devices, device) = DeviceSpec::parse(&args.devices).map_err(usage_error)?;
     let found = match args.mesh.as_str() {
-        "auto" => search(&job, args.batch, devices, device, args.show).map_err(usage_error)?,
+        "auto" => search(&job, args.global_batch_size, devices, device, args.top).map_err(usage_error)?,
         _ => {
             let (mesh, job) = explicit_mesh(args, job, devices)?;
             let cost = cost(&job, &mesh, device, true).map_err(usage_error)?;
@@ -74,20 +74,20 @@ pub(crate) fn plan(args: &Plan) -> Result<ExitStatus, UsageError> {
     let Some(first) = found.candidates.first() else {
         let why: Vec<String> = found.rejected.iter().map(|(why, n)| format!("{n} × {why}")).collect();
         return Err(UsageError(format!(
-            "no mesh of {devices} {} will do: {}; give more devices, or a smaller model or batch",
+            "no mesh of {devices} {} is possible: {}; give more devices, or a smaller model or batch",
             device.name,
             why.join("; ")
         )));
     };
     outln!(
-        "{} parameters, {} sequences of {} ids a step, on {devices} {}",
+        "{} parameters, {} sequences of {} tokens per step, on {devices} {}",
         format_with_commas(first.cost.parameters),
-        args.batch,
-        args.seq,
+        args.global_batch_size,
+        args.seq_len,
         device.name
     );
     outln!();
-    outln!("| mesh | micro-batches | chunks | step s | of it waiting | tokens/s | of peak | memory GB | sent GB |");
+    outln!("| mesh | micro-batches | virtual stages | step s | idle | tokens/s | MFU | memory GB | sent GB |");
     outln!("| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |");
     for f in &found.candidates {
         outln!("{}", candidate_row(f, args, devices, device));
@@ -98,7 +98,7 @@ pub(crate) fn plan(args: &Plan) -> Result<ExitStatus, UsageError> {
     }
     if !found.rejected.is_empty() {
         let refused: Vec<String> = found.rejected.iter().map(|(why, n)| format!("{n} × {why}")).collect();
-        outln!("left out: {}", refused.join("; "));
+        outln!("excluded: {}", refused.join("; "));
     }
     Ok(ExitStatus::Success)
 }
@@ -108,29 +108,29 @@ fn explicit_mesh(args: &Plan, mut job: TrainJob, devices: usize) -> Result<(Mesh
     let mesh = Mesh::parse(&args.mesh).map_err(|e| UsageError(e.to_string()))?;
     if mesh.ranks() != devices {
         return Err(UsageError(format!(
-            "`--mesh {mesh}` has {} ranks for {devices} devices: give both the same number",
+            "`--mesh {mesh}` has {} ranks, but `--devices` has {devices} devices: make the two equal",
             mesh.ranks()
         )));
     }
-    if !args.batch.is_multiple_of(args.grad_accum) {
-        return Err(UsageError(format!(
-            "`--batch {}` can't be divided into {} micro-batches",
-            args.batch, args.grad_accum
+    if !args.global_batch_size.is_multiple_of(args.gradient_accumulation_steps) {
+        return Err(Usage(format!(
+            "`--global-batch-size {}` is not divisible by `--gradient-accumulation-steps {}`",
+            args.global_batch_size, args.gradient_accumulation_steps
         )));
     }
     (job.sizes.micro_batch_size, job.sizes.gradient_accumulation_steps) =
-        (args.batch / args.grad_accum, args.grad_accum);
+        (args.global_batch_size / args.gradient_accumulation_steps, args.gradient_accumulation_steps);
     Ok((mesh, job))
 }
 
 /// Ranks of this machine: one runs its part alone, and how ranks talk is measured.
 fn plan_local(args: &Plan, job: TrainJob, ranks: usize) -> Result<ExitStatus, UsageError> {
     if args.mesh == "auto" {
-        return Err(UsageError("ranks of this machine are measured on a mesh: give one, as `--mesh dp=2`".into()));
+        return Err(UsageError("`--devices Nxhere` needs a mesh: give one, such as `--mesh dp=2`".into()));
     }
     let (mesh, job) = explicit_mesh(args, job, ranks)?;
     let cost = LocalMachine::new(RankTransport::Tcp).cost(&job, &mesh).map_err(usage_error)?;
-    outln!("| mesh | step ms | computing | talking | waiting | memory MB | sent MB |");
+    outln!("| mesh | step ms | compute | communication | idle | memory MB | sent MB |");
     outln!("| --- | ---: | ---: | ---: | ---: | ---: | ---: |");
     outln!(
         "| {mesh} | {:.2} | {:.2} | {:.2} | {:.2} | {:.2} | {:.3} |",
@@ -143,7 +143,8 @@ fn plan_local(args: &Plan, job: TrainJob, ranks: usize) -> Result<ExitStatus, Us
     );
     outln!();
     outln!(
-        "one rank's programs ran without the others, on as many threads as there are ranks; talk over TCP was measured"
+        "the programs of one rank were timed without the others, with one thread per rank; communication was measured \
+         over TCP"
     );
     Ok(ExitStatus::Success)
 }
@@ -158,7 +159,7 @@ fn candidate_row(f: &MeshCandidate, args: &Plan, devices: usize, device: &Device
         f.job.sizes.gradient_accumulation_steps,
         f.job.chunks,
         100.0 * f.cost.pipeline_bubble / seconds,
-        format_with_commas(((args.batch * args.seq) as f64 / seconds) as usize),
+        format_with_commas(((args.global_batch_size * args.seq_len) as f64 / seconds) as usize),
         100.0 * flops / (seconds * peak * devices as f64),
         f.cost.memory() as f64 / 1e9,
         f.cost.counts.bytes_sent() / 1e9,
@@ -169,7 +170,8 @@ fn candidate_row(f: &MeshCandidate, args: &Plan, devices: usize, device: &Device
 fn explain_candidate(f: &MeshCandidate, device: &DeviceSpec, args: &Plan) -> Vec<String> {
     let c = &f.cost;
     let mut lines = vec![format!(
-        "{}: a rank computes {:.3} s, talks {:.3} s, waits {:.3} s; if all talk happened meanwhile, {:.3} s",
+        "{}: a rank computes for {:.3} s, communicates for {:.3} s and is idle for {:.3} s; with full overlap, a step \
+         takes {:.3} s",
         f.mesh,
         c.compute,
         c.communication,
@@ -179,7 +181,7 @@ fn explain_candidate(f: &MeshCandidate, device: &DeviceSpec, args: &Plan) -> Vec
     for (axes, (calls, bytes)) in &c.counts.communication {
         let names: Vec<&str> = axes.iter().map(|a| a.name.as_str()).collect();
         let link = device.link(&f.mesh, axes);
-        let place = if link == device.intra_node { "inside of a machine" } else { "between machines" };
+        let place = if link == device.intra_node { "within a node" } else { "between nodes" };
         lines.push(format!(
             "  over {}: {calls:.0} calls, {:.3} GB sent {place}, {:.3} s",
             names.join(" and "),
@@ -188,13 +190,14 @@ fn explain_candidate(f: &MeshCandidate, device: &DeviceSpec, args: &Plan) -> Vec
         ));
     }
     lines.push(format!(
-        "memory: {:.1} GB of parameters, moments and gradients, {:.1} GB of activations, of {:.0} GB",
+        "memory: {:.1} GB of parameters, optimizer states and gradients, {:.1} GB of activations, of {:.0} GB",
         c.state as f64 / 1e9,
         c.activations as f64 / 1e9,
         device.memory / 1e9
     ));
     lines.push(format!(
-        "assumed: products at {:.0}% of {:.0} TFLOP/s, links of {:.0} and {:.0} GB/s, {} devices to a machine, nothing overlaps",
+        "assumptions: matmuls at {:.0}% of {:.0} TFLOP/s, links of {:.0} and {:.0} GB/s, {} devices per node, no \
+         overlap",
         100.0 * device.efficiency,
         if args.dtype.size() <= 2 { device.flops.0 } else { device.flops.1 } / 1e12,
         device.intra_node.bandwidth / 1e9,

@@ -50,7 +50,7 @@ impl TerminalObserver {
             outln!("trained {} steps in {:.0} s", format_with_commas(finished.step), finished.seconds);
         } else {
             outln!(
-                "stopped and saved at step {} of {}; go on with: {loom} train --resume --out {out}",
+                "stopped and saved at step {} of {}; resume with: {loom} train --resume --out {out}",
                 format_with_commas(finished.step),
                 format_with_commas(settings.steps)
             );
@@ -63,11 +63,11 @@ impl TerminalObserver {
             outln!("  {}", path.strip_prefix(&settings.out).unwrap_or(path).display());
         }
         if matches!(settings.objective, models::train::Objective::Classify { .. }) {
-            outln!("look at {out}/index.html, or try it: {loom} classify {out} --text TEXT");
+            outln!("report: {out}/index.html; classify text: {loom} classify {out} --text TEXT");
         } else if settings.lora.is_none() && settings.ia3.is_none() {
-            outln!("look at {out}/index.html, or talk to it: {loom} generate {out} --prompt \"{}\"", settings.prompt);
+            outln!("report: {out}/index.html; generate text: {loom} generate {out} --prompt \"{}\"", settings.prompt);
         } else {
-            outln!("merge it into its model: {loom} merge {out} --out DIR");
+            outln!("merge the adapter into its model: {loom} merge {out} --out DIR");
         }
     }
 }

@@ -29,7 +29,7 @@ pub(crate) fn join_ranks(mesh: &str) -> Result<Option<Arc<Comm>>, UsageError> {
     };
     if mesh.ranks() != place.world_size {
         return Err(UsageError(format!(
-            "`--mesh {mesh}` has {} ranks, and {} were started: give both the same number",
+            "`--mesh {mesh}` has {} ranks, but {} were started: make the two equal",
             mesh.ranks(),
             place.world_size
         )));
@@ -67,13 +67,13 @@ pub(crate) fn open(name: &str, threads: Option<usize>, comm: &Arc<Comm>) -> Resu
     let cpu = Arc::new(Cpu::with_flush_denormals(threads.unwrap_or(own)).with_communicator(comm.clone()));
     let ordinal = match name.split_once(':').unwrap_or((name, "")) {
         ("" | "auto" | "cpu", "") => return Ok(cpu),
-        ("cuda", "") => dist::launch::local_rank().unwrap_or_else(|| comm.rank()),
+        ("cuda", "") => dist::launch::on_machine().unwrap_or_else(|| comm.rank()),
         ("cuda", number) => number.parse().map_err(|_| {
-            UsageError(format!("`--device {name}` names the GPU `{number}`; give its number, as in cuda:0"))
+            Usage(format!("`--device {name}`: `{number}` is not a GPU index; use a number, as in cuda:0"))
         })?,
         _ => {
             return Err(UsageError(format!(
-                "`--device {name}`: several ranks compute with `cpu`, `cuda` or `cuda:NUMBER`"
+                "`--device {name}` is not supported with several ranks: use `cpu`, `cuda` or `cuda:N`"
             )));
         }
     };

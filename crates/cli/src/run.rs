@@ -1,4 +1,4 @@
-//! `loom eval`, `loom generate`, `loom export` and `loom merge`: HuggingFace directories.
+//! `loom logits`, `loom generate`, `loom export` and `loom merge`: HuggingFace directories.
 
 use crate::ExitStatus;
 use crate::command::{self, TokenIds, UsageError};
@@ -22,12 +22,12 @@ use std::sync::Arc;
 /// A model to read.
 #[derive(clap::Args)]
 pub(crate) struct ModelSource {
-    /// A HuggingFace directory, or that of an adapter
+    /// A HuggingFace model directory, an adapter directory, or a GGUF file
     pub(crate) dir: String,
-    /// The dtype of computation: f32 or bf16
+    /// Dtype of computation: f32 or bf16
     #[arg(long, value_name = "DTYPE", default_value = "f32", value_parser = dtype)]
     dtype: DType,
-    /// A .module file with the model, where the library doesn't have it; its `hf_config` reads config.json
+    /// A .module file with the model, if the library does not have it; its `hf_config` block maps config.json
     #[arg(long, value_name = "FILE", value_parser = command::non_empty_name)]
     module: Option<String>,
     #[command(flatten)]
@@ -40,25 +40,25 @@ impl ModelSource {
     }
 }
 
-/// Options of `loom eval`.
+/// Options of `loom logits`.
 #[derive(clap::Args)]
 pub(crate) struct Eval {
     #[command(flatten)]
     source: ModelSource,
-    /// Ids of a sequence: 1,5,7; again for each further one of the batch
-    #[arg(long, value_name = "IDS", value_parser = command::ids, required_unless_present = "inputs")]
-    ids: Vec<TokenIds>,
-    /// A safetensors file with the model's inputs by name, for models that take more than ids; with `d_NAME` of an output's
-    /// shape, gradients of the sum of outputs times these are written too
-    #[arg(long, value_name = "FILE", value_parser = command::non_empty_name, conflicts_with_all = ["ids", "labels", "probes"])]
+    /// Token IDs of a sequence: 1,5,7; repeat the option for each sequence of the batch
+    #[arg(long, alias = "ids", value_name = "IDS", value_parser = command::ids, required_unless_present = "inputs")]
+    token_ids: Vec<TokenIds>,
+    /// A safetensors file with the model's inputs by name, for models with other inputs than token IDs. Tensors `d_NAME` are
+    /// gradients of the outputs; with them, the gradients of the parameters are written too
+    #[arg(long, value_name = "FILE", value_parser = command::non_empty_name, conflicts_with_all = ["token_ids", "labels", "probes"])]
     inputs: Option<String>,
-    /// Labels, as many as ids; -100 does not count
+    /// Labels, one per token ID; -100 is ignored
     #[arg(long, value_name = "IDS", value_parser = command::ids)]
     labels: Vec<TokenIds>,
-    /// The safetensors file to write: logits, and with labels loss and gradients
+    /// The safetensors file to write: logits, and with --labels also loss and gradients
     #[arg(long, value_name = "FILE", value_parser = command::non_empty_name)]
     out: String,
-    /// Write what the model's `@probe`s capture too
+    /// Also write the values captured by the model's `@probe` annotations
     #[arg(long)]
     probes: bool,
     #[command(flatten)]
@@ -70,49 +70,49 @@ pub(crate) struct Eval {
 pub(crate) struct Generate {
     #[command(flatten)]
     source: ModelSource,
-    /// The text to continue
+    /// The prompt
     #[arg(long, value_name = "TEXT")]
     prompt: Option<String>,
-    /// Ids to continue: 1,5,7
-    #[arg(long, value_name = "IDS", value_parser = command::ids)]
-    ids: Vec<TokenIds>,
-    /// A safetensors file with what a model reads that answers it (Whisper: `input_features`); T5 takes `--prompt` too
-    #[arg(long, value_name = "FILE", value_parser = command::non_empty_name, conflicts_with_all = ["prompt", "ids", "prompts"])]
+    /// The prompt as token IDs: 1,5,7
+    #[arg(long, alias = "ids", value_name = "IDS", value_parser = command::ids)]
+    token_ids: Vec<TokenIds>,
+    /// A safetensors file with the encoder inputs of an encoder-decoder model (Whisper: `input_features`); T5 also takes `--prompt`
+    #[arg(long, value_name = "FILE", value_parser = command::non_empty_name, conflicts_with_all = ["prompt", "token_ids", "prompts"])]
     inputs: Option<String>,
-    /// A file of prompts to continue together: a text on each line, or JSON lines with `prompt` or `messages`
+    /// A file of prompts for batched generation: one prompt per line, or JSON lines with `prompt` or `messages`
     #[arg(long, value_name = "FILE", value_parser = command::non_empty_name)]
     prompts: Option<String>,
-    /// Where to write what follows the prompts of a file, as JSON lines; standard output unless given
+    /// Output file for --prompts, as JSON lines; default: standard output
     #[arg(long, value_name = "FILE", value_parser = command::non_empty_name)]
     out: Option<String>,
-    /// Prompts of a file that are continued at once
-    #[arg(long, value_name = "N", default_value = "16", value_parser = command::positive)]
-    slots: usize,
-    /// New tokens at most; 256 after a prompt, 32 after ids
-    #[arg(long, value_name = "N", value_parser = parse_max_new_tokens)]
-    max_new: Option<usize>,
-    /// Print ids as JSON
+    /// Maximum number of prompts of --prompts to process in one batch
+    #[arg(long, alias = "slots", value_name = "N", default_value = "16", value_parser = command::positive)]
+    max_batch: usize,
+    /// Maximum number of new tokens; default: 256 after a text prompt, 32 after token IDs
+    #[arg(long, alias = "max-new", value_name = "N", value_parser = parse_max_new_tokens)]
+    max_new_tokens: Option<usize>,
+    /// Print token IDs as a JSON list
     #[arg(long)]
     json: bool,
     #[command(flatten)]
     choosing: SamplingArgs,
-    /// Follow so many texts, and print the most probable as a whole
-    #[arg(long, value_name = "N", value_parser = command::positive, help_heading = "Choosing tokens")]
-    beams: Option<usize>,
-    /// The text must match a regular expression
-    #[arg(long, value_name = "PATTERN", help_heading = "Form of the text")]
+    /// Beam search with this many beams; prints the most probable sequence
+    #[arg(long, alias = "beams", value_name = "N", value_parser = command::positive, help_heading = "Sampling")]
+    num_beams: Option<usize>,
+    /// Constrain the output to a regular expression
+    #[arg(long, value_name = "PATTERN", help_heading = "Structured output")]
     regex: Option<String>,
-    /// The text must be JSON of the schema in this file
-    #[arg(long, value_name = "FILE", value_parser = command::non_empty_name, help_heading = "Form of the text")]
-    schema: Option<String>,
-    /// The directory of a smaller model with the same vocabulary, which guesses tokens ahead; the text stays the same
-    #[arg(long, value_name = "DIR", value_parser = command::non_empty_name, help_heading = "Speed")]
-    draft: Option<String>,
-    /// Tokens that it guesses at once
-    #[arg(long, value_name = "N", default_value = "4", value_parser = command::positive, help_heading = "Speed")]
-    guesses: usize,
-    /// Ranks that share the model: tp=2; started by `loom launch` or mpirun
-    #[arg(long, value_name = "AXES", default_value = "", help_heading = "Speed")]
+    /// Constrain the output to JSON that matches the JSON schema in this file
+    #[arg(long, alias = "schema", value_name = "FILE", value_parser = command::non_empty_name, help_heading = "Structured output")]
+    json_schema_file: Option<String>,
+    /// Draft model for speculative decoding: a directory with a smaller model of the same vocabulary
+    #[arg(long, alias = "draft", value_name = "DIR", value_parser = command::non_empty_name, help_heading = "Speculative decoding and parallelism")]
+    draft_model: Option<String>,
+    /// Number of tokens that the draft model proposes per step
+    #[arg(long, alias = "guesses", value_name = "N", default_value = "4", value_parser = command::positive, help_heading = "Speculative decoding and parallelism")]
+    num_speculative_tokens: usize,
+    /// Device mesh for tensor parallelism: tp=2; start the ranks with `loom launch` or mpirun
+    #[arg(long, value_name = "AXES", default_value = "", help_heading = "Speculative decoding and parallelism")]
     mesh: String,
     #[command(flatten)]
     machine: DeviceArgs,
@@ -120,36 +120,36 @@ pub(crate) struct Generate {
 
 /// How tokens are chosen.
 #[derive(clap::Args)]
-#[command(next_help_heading = "Choosing tokens")]
+#[command(next_help_heading = "Sampling")]
 pub(crate) struct SamplingArgs {
-    /// Always the most probable token
+    /// Greedy decoding: always take the most probable token
     #[arg(long)]
     greedy: bool,
-    /// Below 1 the probable becomes more so; 0.8 after a prompt
+    /// Sampling temperature; default: 0.8 after a text prompt
     #[arg(long, value_name = "X", value_parser = parse_temperature)]
     temperature: Option<f64>,
-    /// Only so many of the most probable tokens
+    /// Sample from the N most probable tokens
     #[arg(long, value_name = "N", value_parser = command::positive)]
     top_k: Option<usize>,
-    /// Only the most probable tokens that have this share together
+    /// Sample from the smallest set of tokens whose total probability is at least X
     #[arg(long, value_name = "X", value_parser = parse_fraction)]
     top_p: Option<f64>,
-    /// Only tokens that have this share of the best one's probability
+    /// Sample from tokens with at least X times the probability of the most probable token
     #[arg(long, value_name = "X", value_parser = parse_fraction)]
     min_p: Option<f64>,
-    /// Only tokens about as surprising as is to be expected, that have this share together
-    #[arg(long, value_name = "X", value_parser = parse_fraction)]
-    typical: Option<f64>,
-    /// Above 1 tokens of the text so far become less probable
-    #[arg(long, value_name = "X", value_parser = command::above_zero)]
-    repetition: Option<f64>,
-    /// Taken off the logits of new tokens that came already
-    #[arg(long, value_name = "X", value_parser = parse_penalty)]
-    presence: Option<f64>,
-    /// Taken off the logits of new tokens each time that they came
-    #[arg(long, value_name = "X", value_parser = parse_penalty)]
-    frequency: Option<f64>,
-    /// Seed of what is drawn
+    /// Locally typical sampling: keep tokens with close to expected information, with total probability X
+    #[arg(long, alias = "typical", value_name = "X", value_parser = parse_fraction)]
+    typical_p: Option<f64>,
+    /// Repetition penalty; above 1 tokens that already occurred become less probable
+    #[arg(long, alias = "repetition", value_name = "X", value_parser = command::above_zero)]
+    repetition_penalty: Option<f64>,
+    /// Presence penalty: subtracted from the logit of each token that was already generated
+    #[arg(long, alias = "presence", value_name = "X", value_parser = parse_penalty)]
+    presence_penalty: Option<f64>,
+    /// Frequency penalty: subtracted from the logit of a token once for each time it was generated
+    #[arg(long, alias = "frequency", value_name = "X", value_parser = parse_penalty)]
+    frequency_penalty: Option<f64>,
+    /// Random seed of sampling
     #[arg(long, value_name = "N", default_value = "1", value_parser = parse_seed)]
     seed: u64,
 }
@@ -159,18 +159,18 @@ pub(crate) struct SamplingArgs {
 pub(crate) struct Export {
     #[command(flatten)]
     pub(crate) source: ModelSource,
-    /// The directory to write
+    /// The output directory
     #[arg(long, value_name = "DIR", value_parser = command::non_empty_name, required_unless_present = "onnx")]
     out: Option<String>,
-    /// The ONNX model to write; then a graph in its text form, an ONNX model or what `loom import` wrote may be read too
+    /// Write an ONNX model; the input may then also be a graph in text form, an ONNX model or a directory written by `loom import`
     #[arg(long, value_name = "FILE", value_parser = command::non_empty_name, conflicts_with = "out")]
     pub(crate) onnx: Option<String>,
-    /// Sequences in a batch of a HuggingFace model
-    #[arg(long, value_name = "N", value_parser = command::size, default_value = "1", help_heading = "ONNX models")]
-    pub(crate) batch: usize,
-    /// Ids in a sequence of a HuggingFace model
-    #[arg(long, value_name = "N", value_parser = command::size, default_value = "16", help_heading = "ONNX models")]
-    pub(crate) seq: usize,
+    /// Batch size of an exported HuggingFace model
+    #[arg(long, alias = "batch", value_name = "N", value_parser = command::size, default_value = "1", help_heading = "ONNX models")]
+    pub(crate) batch_size: usize,
+    /// Sequence length of an exported HuggingFace model
+    #[arg(long, alias = "seq", value_name = "N", value_parser = command::size, default_value = "16", help_heading = "ONNX models")]
+    pub(crate) seq_len: usize,
     #[command(flatten)]
     pub(crate) open: crate::import::OnnxArgs,
 }
@@ -178,23 +178,23 @@ pub(crate) struct Export {
 /// Options of `loom quantize`.
 #[derive(clap::Args)]
 pub(crate) struct Quantize {
-    /// A HuggingFace directory, or a GGUF file
+    /// A HuggingFace model directory or a GGUF file
     dir: String,
-    /// How matrices are stored: q8, q4, nf4, fp8, or a format of docs/ir.md; without it they stay as they are
+    /// Quantization format of the matrices: q8, q4, nf4, fp8, or a format of docs/ir.md; default: not quantized
     #[arg(long, value_name = "FORMAT", value_parser = parse_scheme)]
     format: Option<QuantizationConfig>,
-    /// The directory to write, or a file that ends in .gguf
+    /// The output directory, or a file name that ends in .gguf
     #[arg(long, value_name = "DIR", value_parser = command::non_empty_name)]
     out: String,
-    /// The dtype of what is not quantised: f32, bf16 or f16
+    /// Dtype of tensors that are not quantized: f32, bf16 or f16
     #[arg(long, value_name = "DTYPE", default_value = "bf16", value_parser = stored_dtype)]
     dtype: DType,
-    /// A file or folder of text: scales are chosen so that errors are small where the text makes inputs large
-    #[arg(long, value_name = "PATH", requires = "format")]
-    calibrate: Option<String>,
-    /// Ids of that text at most
-    #[arg(long, value_name = "N", default_value = "8192", value_parser = command::size)]
-    calibrate_ids: usize,
+    /// Calibration text, a file or folder: quantization errors are weighted by the activations on it
+    #[arg(long, alias = "calibrate", value_name = "PATH", requires = "format")]
+    calibration_data: Option<String>,
+    /// Maximum number of tokens of the calibration text
+    #[arg(long, alias = "calibrate-ids", value_name = "N", default_value = "8192", value_parser = command::size)]
+    calibration_tokens: usize,
 }
 
 /// Ids of a sequence that calibrates.
@@ -202,14 +202,14 @@ const CALIBRATION_SEQ_LEN: usize = 128;
 
 /// What a text shows of a model's products.
 fn calibration(model: &Model, dir: &Path, args: &Quantize) -> Result<Option<models::Calibration>, UsageError> {
-    let Some(path) = &args.calibrate else { return Ok(None) };
+    let Some(path) = &args.calibration_data else { return Ok(None) };
     let tokenizer = Tokenizer::from_dir(dir).map_err(usage_error)?;
-    let ids = crate::perplexity::evaluation_tokens(Some(path), args.calibrate_ids, &tokenizer)?;
+    let ids = crate::perplexity::evaluation_tokens(Some(path), args.calibration_tokens, &tokenizer)?;
     let seq = model.max_sequence().map_or(CALIBRATION_SEQ_LEN, |most| CALIBRATION_SEQ_LEN.min(most));
     let rows: Vec<Vec<i32>> = ids.chunks_exact(seq).map(<[i32]>::to_vec).collect();
     if rows.is_empty() {
         return Err(UsageError(format!(
-            "{path}: {} ids are fewer than one sequence of {seq}; give more text",
+            "{path}: the text has {} tokens, fewer than one sequence of {seq}: give more text",
             ids.len()
         )));
     }
@@ -220,7 +220,7 @@ fn calibration(model: &Model, dir: &Path, args: &Quantize) -> Result<Option<mode
 fn stored_dtype(text: &str) -> Result<DType, String> {
     match text {
         "f16" => Ok(DType::F16),
-        _ => dtype(text).map_err(|_| "is f32, bf16 or f16".to_string()),
+        _ => dtype(text).map_err(|_| "must be f32, bf16 or f16".to_string()),
     }
 }
 
@@ -231,18 +231,18 @@ fn parse_scheme(text: &str) -> Result<QuantizationConfig, String> {
 /// Options of `loom merge`.
 #[derive(clap::Args)]
 pub(crate) struct Merge {
-    /// The directory of an adapter
+    /// The adapter directory
     adapter: String,
-    /// The directory to write
+    /// The output directory
     #[arg(long, value_name = "DIR", value_parser = command::non_empty_name)]
     out: String,
-    /// The model that it was trained on; the one it names unless given
+    /// The base model; default: the one named in the adapter
     #[arg(long, value_name = "DIR")]
     base: Option<String>,
-    /// The dtype of the merged weights: f32 or bf16
+    /// Dtype of the merged weights: f32 or bf16
     #[arg(long, value_name = "DTYPE", default_value = "f32", value_parser = dtype)]
     dtype: DType,
-    /// A .module file with the model, where the library doesn't have it
+    /// A .module file with the model, if the library does not have it
     #[arg(long, value_name = "FILE", value_parser = command::non_empty_name)]
     module: Option<String>,
 }
@@ -252,26 +252,26 @@ const MAX_NEW_TOKENS: usize = 1 << 24;
 
 fn parse_max_new_tokens(text: &str) -> Result<usize, String> {
     let n = text.parse().ok().filter(|n| (1..=MAX_NEW_TOKENS).contains(n));
-    n.ok_or_else(|| format!("needs a positive number up to {MAX_NEW_TOKENS}"))
+    n.ok_or_else(|| format!("must be a positive integer up to {MAX_NEW_TOKENS}"))
 }
 
 fn parse_temperature(text: &str) -> Result<f64, String> {
     let x = text.parse().ok().filter(|x: &f64| *x > 0.0 && x.is_finite());
-    x.ok_or_else(|| "is out of range: temperatures are above 0".to_string())
+    x.ok_or_else(|| "is out of range: a temperature must be greater than 0".to_string())
 }
 
 fn parse_fraction(text: &str) -> Result<f64, String> {
     let x = text.parse().ok().filter(|x| *x > 0.0 && *x <= 1.0);
-    x.ok_or_else(|| "is out of range: shares are above 0 and at most 1".to_string())
+    x.ok_or_else(|| "is out of range: a probability must be greater than 0 and at most 1".to_string())
 }
 
 fn parse_penalty(text: &str) -> Result<f64, String> {
     let x = text.parse().ok().filter(|x: &f64| x.abs() <= 100.0);
-    x.ok_or_else(|| "needs a number from -100 to 100".to_string())
+    x.ok_or_else(|| "must be a number from -100 to 100".to_string())
 }
 
 fn parse_seed(text: &str) -> Result<u64, String> {
-    text.parse().map_err(|_| "needs a whole number".to_string())
+    text.parse().map_err(|_| "must be a non-negative integer".to_string())
 }
 
 /// A program of the language from a file or the library.
@@ -304,10 +304,10 @@ fn check_source(dir: &str) -> Result<(), UsageError> {
         (true, _) if ["config.json", "adapter_config.json"].iter().any(|file| path.join(file).exists()) => {
             return Ok(());
         }
-        (true, _) => "no config.json in it",
+        (true, _) => "no config.json found",
         (false, _) => "not a directory",
     };
-    Err(UsageError(format!("{dir}: {what}; give a HuggingFace model directory, or a .gguf file")))
+    Err(UsageError(format!("{dir}: {what}; give a HuggingFace model directory or a .gguf file")))
 }
 
 /// An adapter's base with the adapter merged into it.
@@ -317,7 +317,7 @@ fn load_adapted(dir: &Path, base: Option<&str>, dtype: DType, module: Option<&st
         None => Adapter::base_of(dir).map_err(usage_error)?,
     };
     if !Path::new(&base).is_dir() && !models::gguf::is_gguf(Path::new(&base)) {
-        return Err(UsageError(format!("{base}: the adapter's model is not there; name its directory with `--base`")));
+        return Err(UsageError(format!("{base}: the adapter's base model was not found; give its directory with `--base`")));
     }
     let module = module.map(load_program).transpose()?;
     let mut model = Model::load_with_module(Path::new(&base), dtype, module).map_err(usage_error)?;
@@ -337,7 +337,7 @@ fn id_rows(given: &[TokenIds]) -> Vec<Vec<i32>> {
 }
 
 pub(crate) fn eval(args: &Eval) -> Result<ExitStatus, UsageError> {
-    let (ids, labels) = (id_rows(&args.ids), id_rows(&args.labels));
+    let (ids, labels) = (id_rows(&args.token_ids), id_rows(&args.labels));
     let model = load(&args.source)?;
     if let Some(file) = &args.inputs {
         let names: Vec<String> = model.architecture.inputs().into_iter().map(|input| input.name).collect();
@@ -372,18 +372,27 @@ pub(crate) fn eval(args: &Eval) -> Result<ExitStatus, UsageError> {
 impl SamplingArgs {
     /// Whether something is asked for beside the most probable token.
     fn changes_logits(&self) -> bool {
-        let numbers =
-            [self.temperature, self.top_p, self.min_p, self.typical, self.repetition, self.presence, self.frequency];
+        let numbers = [
+            self.temperature,
+            self.top_p,
+            self.min_p,
+            self.typical_p,
+            self.repetition_penalty,
+            self.presence_penalty,
+            self.frequency_penalty,
+        ];
         self.top_k.is_some() || numbers.iter().any(Option::is_some)
     }
 
     /// The most probable token unless there is a text to continue, or something is asked for that draws.
     pub(crate) fn sampling(&self, text: bool) -> Result<SamplingOptions, UsageError> {
-        let shares = [self.top_p, self.min_p, self.typical];
+        let shares = [self.top_p, self.min_p, self.typical_p];
         let asked = self.temperature.is_some() || self.top_k.is_some() || shares.iter().any(Option::is_some);
         if self.greedy && asked {
             return Err(UsageError(
-                "`--greedy` always takes the best token: leave out temperature, top-k and top-p".into(),
+                "`--greedy` cannot be combined with sampling options: remove `--greedy`, or temperature, top-k, \
+                 top-p, min-p and typical-p"
+                    .into(),
             ));
         }
         let draws = asked || (!self.greedy && text);
@@ -392,22 +401,22 @@ impl SamplingArgs {
             top_k: self.top_k.unwrap_or(0),
             top_p: self.top_p.unwrap_or(if asked || !draws { 1.0 } else { 0.95 }),
             min_p: self.min_p.unwrap_or(0.0),
-            typical_p: self.typical.unwrap_or(1.0),
-            repetition_penalty: self.repetition.unwrap_or(1.0),
-            presence_penalty: self.presence.unwrap_or(0.0),
-            frequency_penalty: self.frequency.unwrap_or(0.0),
+            typical_p: self.typical_p.unwrap_or(1.0),
+            repetition_penalty: self.repetition_penalty.unwrap_or(1.0),
+            presence_penalty: self.presence_penalty.unwrap_or(0.0),
+            frequency_penalty: self.frequency_penalty.unwrap_or(0.0),
             seed: self.seed,
         })
     }
 }
 
 pub(crate) fn generate(args: &Generate) -> Result<ExitStatus, UsageError> {
-    let ids = id_rows(&args.ids);
+    let ids = id_rows(&args.token_ids);
     if args.prompts.is_some() {
         return generate_batch(args);
     }
     if args.out.is_some() {
-        return Err(UsageError("`--out` is for `--prompts FILE`".into()));
+        return Err(UsageError("`--out` needs `--prompts FILE`".into()));
     }
     let sampling = args.choosing.sampling(args.prompt.is_some())?;
     if args.inputs.is_some() {
@@ -422,15 +431,21 @@ pub(crate) fn generate(args: &Generate) -> Result<ExitStatus, UsageError> {
             let ids = start_if_empty(tokenizer.encode_prompt(text).map_err(usage_error)?, &tokenizer);
             (ids, Some(tokenizer))
         }
-        ([], None) => return Err(UsageError("`--prompt TEXT` or `--ids 1,5,7` is missing".into())),
-        _ => return Err(UsageError("one prompt at a time: `--prompt` or `--ids`, once".into())),
+        ([], None) => return Err(UsageError("no prompt: give `--prompt TEXT` or `--token-ids 1,5,7`".into())),
+        _ => {
+            return Err(UsageError(
+                "more than one prompt: give exactly one of `--prompt` and `--token-ids`, or several prompts with \
+             `--prompts FILE`"
+                    .into(),
+            ));
+        }
     };
     let model = load(&args.source)?.with_quantized_params().map_err(usage_error)?;
     if model.is_encoder_decoder() {
         return generate_seq2seq(args, model);
     }
     let room = model.max_sequence().unwrap_or(usize::MAX).saturating_sub(prompt.len());
-    let most = match (args.max_new, &tokenizer) {
+    let most = match (args.max_new_tokens, &tokenizer) {
         (Some(most), _) => most,
         (None, Some(_)) => 256.min(room.max(1)),
         (None, None) => 32,
@@ -439,13 +454,16 @@ pub(crate) fn generate(args: &Generate) -> Result<ExitStatus, UsageError> {
         model.max_sequence().filter(|known| model.can_extrapolate() && prompt.len().saturating_add(most) > *known)
     {
         let length = prompt.len().saturating_add(most);
-        errln!("warning: up to {length} ids, but the model was made for {known}: what lies beyond may be nonsense");
+        errln!(
+            "warning: up to {length} tokens, but the model was trained for {known}: quality beyond it is not \
+             guaranteed"
+        );
     }
     let ranks = ranks::join_ranks(&args.mesh)?;
     let backend = match &ranks {
         None => args.machine.open()?,
-        Some(_) if args.beams.is_some() => {
-            return Err(UsageError("`--beams` runs in one process: leave out `--mesh`".into()));
+        Some(_) if args.num_beams.is_some() => {
+            return Err(UsageError("`--num-beams` does not support several ranks: remove `--mesh`".into()));
         }
         Some(comm) => ranks::open(&args.machine.device, args.machine.threads, comm)?,
     };
@@ -453,11 +471,11 @@ pub(crate) fn generate(args: &Generate) -> Result<ExitStatus, UsageError> {
         Some(tokenizer) => models::eos_ids(args.source.dir(), Some(tokenizer)).map_err(usage_error)?,
         None => Vec::new(),
     };
-    if let Some(beams) = args.beams {
+    if let Some(beams) = args.num_beams {
         return generate_beams(args, model, &prompt, beams, most, tokenizer.as_ref(), ends, backend);
     }
     let constraint = constraint(args, tokenizer.as_ref())?;
-    let draft = match &args.draft {
+    let draft = match &args.draft_model {
         Some(dir) => {
             check_source(dir)?;
             Some(Model::load(Path::new(dir), args.source.dtype).map_err(usage_error)?)
@@ -472,7 +490,7 @@ pub(crate) fn generate(args: &Generate) -> Result<ExitStatus, UsageError> {
         out!("{text}");
     }
     if let Some(why) = model.full_recompute_reason() {
-        errln!("note: each token runs the whole sequence again, since the model mixes positions: {why}");
+        errln!("note: the model recomputes the full sequence for each token (no KV cache): {why}");
     }
     let mut heard = |id: i32| {
         if ends.contains(&id) {
@@ -488,7 +506,7 @@ pub(crate) fn generate(args: &Generate) -> Result<ExitStatus, UsageError> {
         sampling: Some(sampling),
         constraint,
         eos_ids: &ends,
-        draft: draft.as_ref().map(|draft| (draft, args.guesses)),
+        draft: draft.as_ref().map(|draft| (draft, args.num_speculative_tokens)),
         ranks: ranks.clone(),
     };
     let found = model.generate_with_options(&prompt, most, &writing, &*backend, &mut heard);
@@ -513,11 +531,11 @@ pub(crate) fn generate(args: &Generate) -> Result<ExitStatus, UsageError> {
     if found.ids.len() > 1 {
         let guessed = match found.draft_accepted {
             (_, 0) => String::new(),
-            (right, all) => format!(", {right} of {all} guesses right"),
+            (right, all) => format!(", {right} of {all} draft tokens accepted"),
         };
-        errln!("first token after {first:.3} s ({prompt:.3} s in the prompt), then {rest:.1} tokens/s{guessed}");
+        errln!("time to first token {first:.3} s (prefill {prompt:.3} s), then {rest:.1} tokens/s{guessed}");
     } else {
-        errln!("first token after {first:.3} s ({prompt:.3} s in the prompt)");
+        errln!("time to first token {first:.3} s (prefill {prompt:.3} s)");
     }
     Ok(ExitStatus::Success)
 }
@@ -530,11 +548,13 @@ fn start_if_empty(ids: Vec<i32>, tokenizer: &Tokenizer) -> Vec<i32> {
 
 /// What a model writes that reads one thing and writes another; tokens are drawn only where that is asked for.
 fn generate_seq2seq(args: &Generate, model: Model) -> Result<ExitStatus, UsageError> {
-    if args.beams.is_some() || args.draft.is_some() || !args.mesh.is_empty() {
-        return Err(UsageError("a model that answers goes without `--beams`, `--draft` and `--mesh`".into()));
+    if args.num_beams.is_some() || args.draft_model.is_some() || !args.mesh.is_empty() {
+        return Err(UsageError(
+            "encoder-decoder models do not support `--num-beams`, `--draft-model` and `--mesh`: remove them".into(),
+        ));
     }
     let tokenizer = Tokenizer::from_dir(args.source.dir());
-    let read = match (&args.inputs, &args.prompt, &id_rows(&args.ids)[..]) {
+    let read = match (&args.inputs, &args.prompt, &id_rows(&args.token_ids)[..]) {
         (Some(file), None, []) => models::read_tensors(Path::new(file)).map_err(usage_error)?,
         (None, prompt, ids) => {
             let ids = match (prompt, ids) {
@@ -544,22 +564,24 @@ fn generate_seq2seq(args: &Generate, model: Model) -> Result<ExitStatus, UsageEr
                     .encode_with_special_tokens(text)
                     .map_err(usage_error)?,
                 (None, [ids]) => ids.clone(),
-                _ => return Err(UsageError("one thing to answer at a time: `--prompt`, `--ids` or `--inputs`".into())),
+                _ => {
+                    return Err(UsageError("give exactly one of `--prompt`, `--token-ids` and `--inputs`".into()));
+                }
             };
             let bytes = ids.iter().flat_map(|id| id.to_le_bytes()).collect();
             vec![NamedTensor { name: "input_ids".into(), shape: vec![1, ids.len()], dtype: DType::I32, bytes }]
         }
-        _ => return Err(UsageError("one thing to answer at a time: `--prompt`, `--ids` or `--inputs`".into())),
+        _ => return Err(UsageError("give exactly one of `--prompt`, `--token-ids` and `--inputs`".into())),
     };
     let start = models::decoder_start_id(args.source.dir()).map_err(usage_error)?;
     // Without texts ids are written, and there is no telling which of them end one.
-    let tokenizer = if args.ids.is_empty() { tokenizer.ok() } else { None };
+    let tokenizer = if args.token_ids.is_empty() { tokenizer.ok() } else { None };
     let ends = match &tokenizer {
         Some(tokenizer) => models::eos_ids(args.source.dir(), Some(tokenizer)).map_err(usage_error)?,
         None => Vec::new(),
     };
     let longest = model.max_sequence().unwrap_or(usize::MAX).saturating_sub(1).max(1);
-    let most = args.max_new.unwrap_or(if tokenizer.is_some() { 256 } else { 32 }.min(longest));
+    let most = args.max_new_tokens.unwrap_or(if tokenizer.is_some() { 256 } else { 32 }.min(longest));
     let writing = GenerateOptions {
         sampling: Some(args.choosing.sampling(false)?),
         constraint: constraint(args, tokenizer.as_ref())?,
@@ -586,7 +608,7 @@ fn generate_seq2seq(args: &Generate, model: Model) -> Result<ExitStatus, UsageEr
         (false, Some(_)) => outln!(),
     }
     let rest = found.ids.len().saturating_sub(1) as f64 / found.decode_time.as_secs_f64().max(1e-9);
-    errln!("first token after {:.3} s, then {rest:.1} tokens/s", found.time_to_first_token.as_secs_f64());
+    errln!("time to first token {:.3} s, then {rest:.1} tokens/s", found.time_to_first_token.as_secs_f64());
     Ok(ExitStatus::Success)
 }
 
@@ -594,16 +616,16 @@ fn generate_seq2seq(args: &Generate, model: Model) -> Result<ExitStatus, UsageEr
 fn constraint(args: &Generate, tokenizer: Option<&Tokenizer>) -> Result<Option<models::Constraint>, UsageError> {
     let maker = |what: &str| match tokenizer {
         Some(tokenizer) => Ok(Constrainer::new(tokenizer)),
-        None => Err(UsageError(format!("`{what}` is about text: give a `--prompt`"))),
+        None => Err(UsageError(format!("`{what}` needs a text prompt: give `--prompt`"))),
     };
-    match (&args.regex, &args.schema) {
+    match (&args.regex, &args.json_schema_file) {
         (None, None) => Ok(None),
-        (Some(_), Some(_)) => Err(UsageError("one form at a time: `--regex` or `--schema`".into())),
+        (Some(_), Some(_)) => Err(UsageError("give only one of `--regex` and `--json-schema-file`".into())),
         (Some(pattern), None) => maker("--regex")?.regex(pattern).map(Some).map_err(usage_error),
         (None, Some(file)) => {
             let text = models::files::read_text(Path::new(file), models::files::MAX_TEXT_BYTES).map_err(usage_error)?;
             let schema = serde_json::from_str(&text).map_err(|e| UsageError(format!("{file}: not valid JSON: {e}")))?;
-            maker("--schema")?.json_schema(&schema).map(Some).map_err(|e| UsageError(format!("{file}: {e}")))
+            maker("--json-schema-file")?.json_schema(&schema).map(Some).map_err(|e| UsageError(format!("{file}: {e}")))
         }
     }
 }
@@ -619,12 +641,15 @@ fn generate_beams(
     ends: Vec<i32>,
     backend: Arc<dyn Backend>,
 ) -> Result<ExitStatus, UsageError> {
-    if args.regex.is_some() || args.schema.is_some() || args.draft.is_some() {
-        return Err(UsageError("`--beams` goes without `--regex`, `--schema` and `--draft`".into()));
+    if args.regex.is_some() || args.json_schema_file.is_some() || args.draft_model.is_some() {
+        return Err(UsageError(
+            "`--num-beams` cannot be combined with `--regex`, `--json-schema-file` or `--draft-model`".into(),
+        ));
     }
     if args.choosing.changes_logits() {
         return Err(UsageError(
-            "`--beams` follows the texts that are most probable as the model says: leave out temperature, shares and penalties"
+            "`--num-beams` cannot be combined with sampling options or penalties: beam search uses the unmodified \
+             probabilities"
                 .into(),
         ));
     }
@@ -638,7 +663,7 @@ fn generate_beams(
     let wanted =
         BeamSearchOptions { num_beams: beams, max_new_tokens: most, length_penalty: 1.0, eos_ids: ends.clone() };
     let found = slots.beam_search(prompt, &wanted).map_err(usage_error)?;
-    let Some(best) = found.first() else { return Err(UsageError("nothing was found".into())) };
+    let Some(best) = found.first() else { return Err(UsageError("beam search found no sequence".into())) };
     match tokenizer {
         Some(tokenizer) if !args.json => {
             let ids: Vec<i32> = best.ids.iter().copied().filter(|id| !ends.contains(id)).collect();
@@ -656,12 +681,16 @@ fn generate_beams(
 /// Prompts of a file, continued together.
 fn generate_batch(args: &Generate) -> Result<ExitStatus, UsageError> {
     let Some(file) = &args.prompts else { return Err(UsageError("`--prompts FILE` is missing".into())) };
-    if args.prompt.is_some() || !args.ids.is_empty() || args.beams.is_some() || args.draft.is_some() {
-        return Err(UsageError("`--prompts` goes without `--prompt`, `--ids`, `--beams` and `--draft`".into()));
-    }
-    if args.regex.is_some() || args.schema.is_some() {
+    if args.prompt.is_some() || !args.token_ids.is_empty() || args.num_beams.is_some() || args.draft_model.is_some() {
         return Err(UsageError(
-            "`--prompts` goes without `--regex` and `--schema`: use `loom serve` for forms of many".into(),
+            "`--prompts` cannot be combined with `--prompt`, `--token-ids`, `--num-beams` or `--draft-model`".into(),
+        ));
+    }
+    if args.regex.is_some() || args.json_schema_file.is_some() {
+        return Err(UsageError(
+            "`--prompts` cannot be combined with `--regex` or `--json-schema-file`: use `loom serve` for structured \
+             output of several prompts"
+                .into(),
         ));
     }
     let sampling = args.choosing.sampling(true)?;
@@ -679,7 +708,7 @@ fn generate_batch(args: &Generate) -> Result<ExitStatus, UsageError> {
                     let shown = template.render(messages, true, &serde_json::Map::new());
                     shown.and_then(|text| tokenizer.encode(&text))
                 }
-                _ => return Err(fault("neither `prompt` nor `messages`")),
+                _ => return Err(fault("the line has neither `prompt` nor `messages`")),
             }
         } else {
             tokenizer.encode_prompt(line)
@@ -687,12 +716,12 @@ fn generate_batch(args: &Generate) -> Result<ExitStatus, UsageError> {
         prompts.push(start_if_empty(ids.map_err(|e| fault(&e.to_string()))?, &tokenizer));
     }
     if prompts.is_empty() {
-        return Err(UsageError(format!("{file}: no prompts in it")));
+        return Err(UsageError(format!("{file}: the file has no prompts")));
     }
     let model = load(&args.source)?.with_quantized_params().map_err(usage_error)?;
-    let most = args.max_new.unwrap_or(256);
+    let most = args.max_new_tokens.unwrap_or(256);
     let longest = prompts.iter().map(Vec::len).max().unwrap_or(0);
-    let rows = args.slots.min(prompts.len()).max(2);
+    let rows = args.max_batch.min(prompts.len()).max(2);
     let sizes = BatchOptions { max_batch: rows, max_seq_len: longest + most, ..BatchOptions::default() };
     let ends = models::eos_ids(args.source.dir(), Some(&tokenizer)).map_err(usage_error)?;
     let mut slots = BatchEngine::new(Arc::new(model), &[], sizes, args.machine.open()?).map_err(usage_error)?;
@@ -712,7 +741,7 @@ fn generate_batch(args: &Generate) -> Result<ExitStatus, UsageError> {
         None => all.iter().for_each(|line| outln!("{line}")),
     }
     let seconds = started.elapsed().as_secs_f64();
-    errln!("{} texts, {tokens} tokens in {seconds:.1} s, {:.0} a second", all.len(), tokens as f64 / seconds);
+    errln!("{} prompts, {tokens} tokens in {seconds:.1} s, {:.0} tokens/s", all.len(), tokens as f64 / seconds);
     Ok(ExitStatus::Success)
 }
 
@@ -722,7 +751,7 @@ pub(crate) fn merge(args: &Merge) -> Result<ExitStatus, UsageError> {
     let _lock = DirLock::acquire_if_run(Path::new(out)).map_err(usage_error)?;
     if !dir.join("adapter_config.json").is_file() {
         return Err(UsageError(format!(
-            "{}: no adapter_config.json here; give the directory of an adapter",
+            "{}: no adapter_config.json found; give an adapter directory",
             dir.display()
         )));
     }
@@ -730,7 +759,7 @@ pub(crate) fn merge(args: &Merge) -> Result<ExitStatus, UsageError> {
     model.export(Path::new(&out)).map_err(usage_error)?;
     let base = args.base.clone().map_or_else(|| Adapter::base_of(dir).map_err(usage_error), Ok)?;
     models::merge_companions(Path::new(&base), dir, Path::new(&out)).map_err(usage_error)?;
-    outln!("{out}: {} parameters, the adapter merged into them", model.parameter_count());
+    outln!("{out}: {} parameters, with the adapter merged", model.parameter_count());
     Ok(ExitStatus::Success)
 }
 
@@ -739,7 +768,7 @@ pub(crate) fn quantize(args: &Quantize) -> Result<ExitStatus, UsageError> {
     check_source(&args.dir)?;
     let same = |a: &Path, b: &Path| a.canonicalize().ok().is_some_and(|a| b.canonicalize().ok() == Some(a));
     if same(dir, out) {
-        return Err(UsageError(format!("{}: the model itself is there; choose another `--out`", args.out)));
+        return Err(UsageError(format!("{}: this is the input model; choose another `--out`", args.out)));
     }
     models::ensure_no_model(out).map_err(usage_error)?;
     let mut model = Model::load(dir, args.dtype).map_err(usage_error)?;
@@ -754,7 +783,7 @@ pub(crate) fn quantize(args: &Quantize) -> Result<ExitStatus, UsageError> {
         let tokenizer = match Tokenizer::from_dir(dir) {
             Ok(tokenizer) => Some(tokenizer),
             Err(why) => {
-                errln!("note: the file gets no tokenizer: {why}");
+                errln!("note: the file has no tokenizer: {why}");
                 None
             }
         };
@@ -763,8 +792,8 @@ pub(crate) fn quantize(args: &Quantize) -> Result<ExitStatus, UsageError> {
             if dir.is_dir() { models::files_without_gguf_form(dir).map_err(usage_error)? } else { Vec::new() };
         if !left_out.is_empty() {
             let names: Vec<String> = left_out.iter().map(|name| name.display().to_string()).collect();
-            let except = if tokenizer.is_some() { ", except for ids of special tokens" } else { "" };
-            errln!("note: not in the file{except}: {}", names.join(", "));
+            let except = if tokenizer.is_some() { ", except for the IDs of special tokens" } else { "" };
+            errln!("note: not stored in the GGUF file{except}: {}", names.join(", "));
         }
     } else {
         let _lock = DirLock::acquire_if_run(out).map_err(usage_error)?;
@@ -774,7 +803,7 @@ pub(crate) fn quantize(args: &Quantize) -> Result<ExitStatus, UsageError> {
     let stored: Vec<String> = model.storage_formats().into_iter().map(|(name, n)| format!("{n} as {name}")).collect();
     outln!("{}: {} parameters, {}", args.out, model.parameter_count(), stored.join(", "));
     if !left.is_empty() {
-        errln!("note: rows of {} don't divide into groups, so they stay as they are", left.join(", "));
+        errln!("note: not quantized, because their rows are not divisible by the group size: {}", left.join(", "));
     }
     Ok(ExitStatus::Success)
 }
@@ -786,7 +815,7 @@ pub(crate) fn export(args: &Export) -> Result<ExitStatus, UsageError> {
     let (out, dir) = (&args.out.clone().unwrap_or_default(), &args.source.dir);
     let same = |a: &Path, b: &Path| a.canonicalize().ok().is_some_and(|a| b.canonicalize().ok() == Some(a));
     if same(Path::new(dir), Path::new(&out)) {
-        return Err(UsageError(format!("{out}: the model itself is there; choose another `--out`")));
+        return Err(UsageError(format!("{out}: this is the input model; choose another `--out`")));
     }
     models::ensure_no_model(Path::new(out)).map_err(usage_error)?;
     let _lock = DirLock::acquire_if_run(Path::new(&out)).map_err(usage_error)?;

@@ -7,14 +7,14 @@ use crate::output::out;
 /// Options of `loom completions`.
 #[derive(clap::Args)]
 pub(crate) struct Completions {
-    /// The shell: `loom completions bash > ~/.local/share/bash-completion/completions/loom`
+    /// Shell: `loom completions bash > ~/.local/share/bash-completion/completions/loom`
     shell: clap_complete::Shell,
 }
 
 /// Options of `loom man`.
 #[derive(clap::Args)]
 pub(crate) struct Man {
-    /// A command; without one, loom itself: `loom man > loom.1`
+    /// A command; default: loom itself: `loom man > loom.1`
     command: Option<String>,
 }
 

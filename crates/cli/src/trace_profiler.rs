@@ -19,13 +19,13 @@ use std::time::{Duration, Instant};
 /// Options of `loom profile`.
 #[derive(clap::Args)]
 pub(crate) struct ProfileArgs {
-    /// Where the trace goes; ui.perfetto.dev opens it
+    /// The trace file to write; open it at ui.perfetto.dev
     #[arg(long, value_name = "FILE", default_value = "trace.json")]
     trace: String,
-    /// Lines of the table
+    /// Number of rows in the table
     #[arg(long, value_name = "N", default_value = "20", value_parser = command::positive)]
     top: usize,
-    /// The command with its options, as behind `loom`
+    /// The loom command to profile, with its options
     #[arg(required = true, num_args = 1.., trailing_var_arg = true, allow_hyphen_values = true, value_name = "COMMAND")]
     words: Vec<String>,
 }
@@ -73,7 +73,7 @@ pub(crate) fn profile_if_enabled(backend: Arc<dyn Backend>) -> Arc<dyn Backend> 
 pub(crate) fn profile(args: &ProfileArgs) -> Result<ExitStatus, UsageError> {
     let asked = command::parse(&args.words)?;
     if matches!(asked, ParsedCommand::Command(command::Command::Profile(_))) {
-        return Err(UsageError("`loom profile` takes another command: loom profile generate DIR --prompt TEXT".into()));
+        return Err(UsageError("`loom profile` needs another command: loom profile generate DIR --prompt TEXT".into()));
     }
     let recorder = Arc::new(Recorder { started: Instant::now(), noted: Mutex::default() });
     let _ = RECORDER.set(recorder.clone());
@@ -83,7 +83,7 @@ pub(crate) fn profile(args: &ProfileArgs) -> Result<ExitStatus, UsageError> {
     let text = trace(&noted, whole).to_string();
     models::files::write(Path::new(&args.trace), text.as_bytes()).map_err(|e| UsageError(e.to_string()))?;
     table(&noted, whole, args.top);
-    errln!("trace in {}: open it at https://ui.perfetto.dev", args.trace);
+    errln!("trace written to {}: open it at https://ui.perfetto.dev", args.trace);
     outcome
 }
 
@@ -157,9 +157,9 @@ fn table(noted: &RecordedEvents, whole: Duration, top: usize) {
         errln!("{:>10.2} ms {:>5.1} % {:>8}  {name}", time.as_secs_f64() * 1e3, share(time), calls);
     };
     errln!("{:>13} {:>7} {:>8}  what", "time", "share", "times");
-    line("all of the command", 1, whole);
+    line("total", 1, whole);
     line("running programs", noted.runs.0, noted.runs.1);
-    line("making them ready", noted.loads.0, noted.loads.1);
+    line("loading programs", noted.loads.0, noted.loads.1);
     let mut steps: Vec<(&String, &(usize, Duration))> = noted.steps.iter().collect();
     steps.sort_by(|a, b| b.1.1.cmp(&a.1.1).then(a.0.cmp(b.0)));
     for (name, (calls, time)) in steps.iter().take(top) {

@@ -10,7 +10,7 @@ use crate::run::usage_error;
 use clap::{Arg, ArgAction, ArgMatches};
 use compiler::Backend;
 use models::files;
-use models::train::{SETTING_DESCRIPTIONS, StepProgress, TrainObserver, TrainSettings, run_on_ranks};
+use models::train::{NAMES, OLD_NAMES, Observer, Progress, Settings, current_name, run_on};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -27,10 +27,10 @@ pub(crate) struct Train {
 fn help_heading(name: &str) -> &'static str {
     match name {
         "model" | "module" | "set" | "lora" | "ia3" | "dtype" | "recipe" | "objective" | "teacher" => "Model",
-        "data" | "stories" | "tokenizer" | "vocab" => "Data",
-        "device" | "threads" | "mesh" | "chunks" => "Machine",
-        "out" | "checkpoint-every" | "keep" | "eval-every" | "eval-batches" | "sample-every" | "log-every"
-        | "prompt" | "live" | "tensorboard" => "Files and reports",
+        "data" | "synthetic-bytes" | "tokenizer" | "vocab-size" => "Data",
+        "device" | "threads" | "mesh" | "virtual-stages" => "Machine",
+        "out" | "checkpoint-every" | "save-total-limit" | "eval-every" | "eval-batches" | "sample-every"
+        | "log-every" | "prompt" | "dashboard" | "tensorboard" => "Files and reports",
         _ => "Steps",
     }
 }
@@ -42,17 +42,22 @@ impl clap::Args for Train {
             let value = if *name == "set" { "NAME=VALUE,.." } else { "VALUE" };
             let arg = Arg::new(*name).long(*name).value_name(value).help(*about).help_heading(help_heading(name));
             let arg = arg.action(if *name == "set" { ArgAction::Append } else { ArgAction::Set });
-            // `--live` alone, or `--live=PORT`.
+            let old = OLD_NAMES.iter().filter(|(_, new)| new == name).map(|(old, _)| *old);
+            let arg = arg.aliases(old);
+            // `--dashboard` alone, or `--dashboard=PORT`.
             match *name {
-                "live" => arg.num_args(0..=1).require_equals(true).default_missing_value("true").value_name("PORT"),
+                "dashboard" => {
+                    arg.num_args(0..=1).require_equals(true).default_missing_value("true").value_name("PORT")
+                }
                 _ => arg,
             }
         });
-        let config = Arg::new("config").long("config").value_name("FILE").help("settings from a file: steps = 500");
+        let config =
+            Arg::new("config").long("config").value_name("FILE").help("Read settings from a TOML file: steps = 500");
         let resume = Arg::new("resume").long("resume").action(ArgAction::SetTrue);
         let profile = Arg::new("profile").long("profile").action(ArgAction::SetTrue).help_heading("Files and reports");
-        let profile = profile.help("write where the time of a step goes: a table, and a trace that Perfetto opens");
-        let resume = resume.help("go on from the newest checkpoint in --out");
+        let profile = profile.help("Profile one step: write a table and a trace for Perfetto");
+        let resume = resume.help("Resume from the newest checkpoint in --out");
         command.arg(config).arg(resume).arg(profile).args(named)
     }
 
@@ -91,7 +96,7 @@ pub(crate) fn train(args: &Train) -> Result<ExitStatus, UsageError> {
     match &args.config {
         Some(path) => {
             let text = files::read_text(Path::new(path), files::MAX_CONFIG_BYTES)
-                .map_err(|e| UsageError(format!("{e}; give a file of settings such as `steps = 500`")))?;
+                .map_err(|e| UsageError(format!("{e}; give a TOML file with settings such as `steps = 500`")))?;
             read_file(&mut settings, path, &text, &mut given)?;
         }
         // A model or data of one's own has little to do with the default's sizes.
@@ -104,7 +109,7 @@ pub(crate) fn train(args: &Train) -> Result<ExitStatus, UsageError> {
     }
     settings.profile = args.profile;
     if args.resume && settings.out.as_os_str().is_empty() {
-        return Err(UsageError("`--resume` needs the folder of the run: loom train --resume --out DIR".into()));
+        return Err(UsageError("`--resume` needs the output folder of the run: loom train --resume --out DIR".into()));
     }
     if settings.mesh.is_empty() && std::path::Path::new(&settings.model).extension().is_some_and(|e| e == "module") {
         settings.mesh = ranks::topology(&settings.model)?;
@@ -112,7 +117,7 @@ pub(crate) fn train(args: &Train) -> Result<ExitStatus, UsageError> {
     let comm = ranks::join_ranks(&settings.mesh)?;
     if settings.out.as_os_str().is_empty() {
         if comm.is_some() {
-            return Err(UsageError("several ranks write to one folder: name it with `--out`".into()));
+            return Err(UsageError("several ranks need a common output folder: give it with `--out`".into()));
         }
         settings.out = new_run_dir()?;
     }
@@ -168,7 +173,7 @@ impl TrainObserver for NonMainRankObserver<'_> {
 /// The first of `runs/1`, `runs/2`, .. that was not there yet, made here: no other run takes it too.
 fn new_run_dir() -> Result<PathBuf, UsageError> {
     let fault =
-        |path: &Path, e: std::io::Error| UsageError(format!("{}: {e}; give a folder with `--out`", path.display()));
+        |path: &Path, e: std::io::Error| UsageError(format!("{}: {e}; give another folder with `--out`", path.display()));
     let runs = Path::new("runs");
     std::fs::create_dir_all(runs).map_err(|e| fault(runs, e))?;
     for n in 1..usize::MAX {
@@ -179,7 +184,7 @@ fn new_run_dir() -> Result<PathBuf, UsageError> {
             Err(e) => return Err(fault(&path, e)),
         }
     }
-    Err(UsageError("no number is left for a folder in runs: give one with `--out`".into()))
+    Err(UsageError("no unused number is left for a folder in `runs`: give a folder with `--out`".into()))
 }
 
 /// Settings of a file: `name = value`, with a table for `set`.
@@ -206,9 +211,9 @@ fn read_file(settings: &mut TrainSettings, path: &str, text: &str, given: &mut V
             }
             other => plain(other),
         };
-        let text = text.ok_or_else(|| UsageError(format!("{path}: `{name}` needs a number or a text")))?;
+        let text = text.ok_or_else(|| UsageError(format!("{path}: `{name}` must be a number, a string or a boolean")))?;
         settings.set(&name, &text).map_err(|e| UsageError(format!("{path}: {e}")))?;
-        given.push(name);
+        given.push(current_name(&name).to_string());
     }
     Ok(())
 }
@@ -222,6 +227,24 @@ mod tests {
         let mut settings = TrainSettings::default();
         read_file(&mut settings, "default", DEFAULT_CONFIG, &mut Vec::new()).unwrap_or_else(|e| panic!("{}", e.0));
         assert_eq!(settings.get("set").split(',').count(), 7);
+    }
+
+    #[test]
+    fn files_with_earlier_names_are_read() {
+        let read = |text: &str| {
+            let (mut settings, mut given) = (Settings::default(), Vec::new());
+            read_file(&mut settings, "old.toml", text, &mut given).unwrap_or_else(|e| panic!("{}", e.0));
+            (settings, given)
+        };
+        let old = read("batch = 4\nseq = 64\ngrad_accum = 2\nobjective = \"next\"\nclip = 0.5\nkeep = 3\n");
+        let new = "micro-batch-size = 4\nseq-len = 64\ngradient_accumulation_steps = 2\nobjective = \"causal-lm\"\n";
+        let new = read(&format!("{new}max-grad-norm = 0.5\nsave-total-limit = 3\n"));
+        assert_eq!(old.0, new.0);
+        let sorted = |mut names: Vec<String>| {
+            names.sort();
+            names
+        };
+        assert_eq!(sorted(old.1), sorted(new.1));
     }
 
     #[test]

@@ -10,7 +10,7 @@ use std::path::Path;
 /// Options of `loom verify`.
 #[derive(clap::Args)]
 pub(crate) struct Verify {
-    /// The folder of a run
+    /// The output folder of a run
     run: String,
 }
 
@@ -19,11 +19,11 @@ pub(crate) fn verify(args: &Verify) -> Result<ExitStatus, UsageError> {
     let folder = Path::new(word);
     let checkpoints = checkpoint::list_checkpoints(&folder.join("checkpoints"));
     if checkpoints.is_empty() {
-        return Err(UsageError(format!("{word}: no checkpoints here; give the folder of a run")));
+        return Err(UsageError(format!("{word}: no checkpoints found; give the output folder of a run")));
     }
     let mut outcome = ExitStatus::Success;
     let mut line = |name: &str, found: Result<String, String>| match found {
-        Ok(about) => outln!("good     {name}: {about}"),
+        Ok(about) => outln!("ok       {name}: {about}"),
         Err(fault) => {
             outcome = ExitStatus::FindingsReported;
             outln!("damaged  {name}: {fault}");
@@ -45,7 +45,7 @@ pub(crate) fn verify(args: &Verify) -> Result<ExitStatus, UsageError> {
     }
     if folder.join("data/tokens.json").exists() {
         let found = TokenDataset::verify(&folder.join("data"));
-        let found = found.map(|(train, valid)| format!("{train} ids to train on, {valid} held out"));
+        let found = found.map(|(train, valid)| format!("{train} training tokens, {valid} validation tokens"));
         line("data/tokens.bin", found.map_err(|e| e.to_string()));
     }
     if folder.join("tokenizer.json").exists() {
@@ -60,8 +60,8 @@ pub(crate) fn verify(args: &Verify) -> Result<ExitStatus, UsageError> {
         }
     }
     match usable {
-        Some(step) => outln!("`loom train --resume --out {word}` goes on from step {step}"),
-        None => outln!("no checkpoint can be used: the run can't be resumed"),
+        Some(step) => outln!("`loom train --resume --out {word}` resumes from step {step}"),
+        None => outln!("no checkpoint is usable: the run cannot be resumed"),
     }
     Ok(outcome)
 }

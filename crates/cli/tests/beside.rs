@@ -36,8 +36,9 @@ fn commands_keep_what_lies_beside_the_weights() {
     let folder = Folder(std::env::temp_dir().join(format!("tensorloom-beside-{}", std::process::id())));
     let (base, data) = (folder.at("base"), folder.at("data.txt"));
     let set = "d_model=32,n_layers=1,heads=2,kv_heads=1,d_ff=32";
-    let small = ["--steps", "1", "--batch", "1", "--seq", "16", "--sample-every", "9"];
-    let fresh = ["train", "--model", "llama", "--set", set, "--vocab", "300", "--stories", "5000", "--out", &base];
+    let small = ["--steps", "1", "--micro-batch-size", "1", "--seq-len", "16", "--sample-every", "9"];
+    let fresh =
+        ["train", "--model", "llama", "--set", set, "--vocab-size", "300", "--synthetic-bytes", "5000", "--out", &base];
     loom(&[&fresh[..], &small].concat());
     std::fs::write(&data, "the cat sat on the mat ".repeat(40)).expect("written");
     let template = "{% for m in messages %}[{{ m.content }}]{% endfor %}";
@@ -99,7 +100,7 @@ fn commands_keep_what_lies_beside_the_weights() {
     let gguf = folder.at("model.gguf");
     let output = loom(&["quantize", &packed, "--format", "q8", "--dtype", "f16", "--out", &gguf]);
     let note = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(note.contains("not in the file") && note.contains("1_Pooling/config.json"), "{note}");
+    assert!(note.contains("not stored in the GGUF file") && note.contains("1_Pooling/config.json"), "{note}");
     assert!(!note.contains("tokenizer_config.json"), "{note}");
     let half = folder.at("half.gguf");
     let output = loom(&["quantize", &merged, "--dtype", "f16", "--out", &half]);

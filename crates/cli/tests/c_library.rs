@@ -47,7 +47,7 @@ fn a_trained_model_becomes_one_library() {
     let model = Path::new(env!("CARGO_MANIFEST_DIR")).join("../models/tests/data/llama");
     let folder = std::env::temp_dir().join(format!("loom-c-library-{}", std::process::id()));
     let (dir, out, runtime) = (model.to_str().unwrap(), folder.to_str().unwrap(), runtime());
-    let words = ["compile", dir, "--emit", "c-library", "--seq", "12", "--name", "tiny", "--out", out, "--runtime"];
+    let words = ["compile", dir, "--emit", "c-library", "--seq-len", "12", "--name", "tiny", "--out", out, "--runtime"];
     let (fine, text) = loom(&[&words[..], &[runtime.to_str().unwrap()]].concat());
     assert!(fine, "{text}");
     for file in ["tiny.loom", "tiny.h", "tiny.c", "tensorloom.h", "CMakeLists.txt", "libtiny.so"] {
@@ -86,7 +86,7 @@ fn mistakes_are_one_line() {
         (&["compile", "llama", "--emit", "c-library", "--out", "x"][..], "trained model"),
         (&["compile", "nowhere", "--emit", "c-library", "--out", "x"], "trained model"),
         (&["compile", env!("CARGO_MANIFEST_DIR"), "--emit", "c-library"], "--out"),
-        (&["compile", ".", "--emit", "c-library", "--out", "x", "--name", "3x"], "name of C"),
+        (&["compile", ".", "--emit", "c-library", "--out", "x", "--name", "3x"], "C identifier"),
     ] {
         let (fine, text) = loom(words);
         assert!(!fine && text.contains(said) && text.trim().lines().count() == 1, "{words:?}: {text}");

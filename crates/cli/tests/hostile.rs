@@ -115,15 +115,15 @@ const SMALL: &[&str] = &[
     "run",
     "--set",
     "d_model=8,n_layers=1,heads=2,kv_heads=1,d_ff=8,max_seq=16",
-    "--stories",
+    "--synthetic-bytes",
     "4000",
-    "--vocab",
+    "--vocab-size",
     "260",
     "--steps",
     "2",
-    "--batch",
+    "--micro-batch-size",
     "2",
-    "--seq",
+    "--seq-len",
     "8",
     "--eval-batches",
     "1",
@@ -149,25 +149,38 @@ const SIZES: &[&str] = &[
 fn numbers_that_are_none_are_refused() {
     let folder = Folder::new("numbers");
     let llama = data("llama");
-    let generate = ["generate", &llama, "--ids", "1,2"];
-    let eval = ["eval", &llama, "--ids", "1,2", "--out", "o"];
+    let generate = ["generate", &llama, "--token-ids", "1,2"];
+    let eval = ["logits", &llama, "--token-ids", "1,2", "--out", "o"];
     let compile = [&["compile", "llama", "--emit", "program"], SIZES].concat();
     let explain = [&["explain", "llama"], SIZES].concat();
     let verify = [&["verify-backward", "llama"], SIZES].concat();
     let wholes: &[(&[&str], &[&str])] = &[
-        (SMALL, &["stories", "vocab", "steps", "batch", "seq", "grad-accum", "warmup", "checkpoint-every", "keep"]),
+        (
+            SMALL,
+            &["synthetic-bytes", "vocab-size", "steps", "micro-batch-size", "seq-len", "gradient-accumulation-steps"],
+        ),
+        (SMALL, &["warmup-steps", "checkpoint-every", "save-total-limit"]),
         (SMALL, &["eval-every", "eval-batches", "sample-every", "log-every", "seed", "threads"]),
-        (&generate, &["max-new", "top-k", "seed", "threads"]),
+        (&generate, &["max-new-tokens", "top-k", "seed", "threads"]),
         (&eval, &["threads"]),
-        (&compile, &["batch", "seq"]),
-        (&explain, &["batch", "seq"]),
-        (&verify, &["batch", "seq"]),
+        (&compile, &["batch-size", "seq-len"]),
+        (&explain, &["batch-size", "seq-len"]),
+        (&verify, &["batch-size", "seq-len"]),
         (&["bench"], &["threads"]),
     ];
     let never = ["-1", "999999999999999999999999", "NaN", "inf", "1e400", "1.5", "", " ", "x", "0x10", "1,2"];
     // Where a number may be 0 or as large as a word can hold, it is not refused for that.
-    let zero = ["warmup", "seed", "threads"];
-    let any = ["warmup", "checkpoint-every", "keep", "eval-every", "sample-every", "log-every", "seed", "top-k"];
+    let zero = ["warmup-steps", "seed", "threads"];
+    let any = [
+        "warmup-steps",
+        "checkpoint-every",
+        "save-total-limit",
+        "eval-every",
+        "sample-every",
+        "log-every",
+        "seed",
+        "top-k",
+    ];
     for (command, options) in wholes {
         for name in *options {
             let option = format!("--{name}");
@@ -187,8 +200,10 @@ fn numbers_that_are_none_are_refused() {
             }
         }
     }
-    let shares: &[(&[&str], &[&str])] =
-        &[(SMALL, &["lr", "min-lr", "weight-decay", "clip", "beta1", "beta2"]), (&generate, &["temperature", "top-p"])];
+    let shares: &[(&[&str], &[&str])] = &[
+        (SMALL, &["lr", "min-lr-ratio", "weight-decay", "max-grad-norm", "beta1", "beta2"]),
+        (&generate, &["temperature", "top-p"]),
+    ];
     for (command, options) in shares {
         for name in *options {
             for value in ["-1", "NaN", "inf", "-inf", "1e400", "", "x", "1,5"] {
@@ -198,8 +213,8 @@ fn numbers_that_are_none_are_refused() {
         }
     }
     for value in ["", "x", "1,,2", "1.5", "-1", "99999999999", "640", "1,2,NaN"] {
-        for name in ["--ids", "--labels"] {
-            refused(&folder, &["eval", &llama, "--ids", "1,2", "--out", "o", name, value]);
+        for name in ["--token-ids", "--labels"] {
+            refused(&folder, &["logits", &llama, "--token-ids", "1,2", "--out", "o", name, value]);
         }
     }
     for value in ["rank=0", "rank=-1", "rank=99999999999", "alpha=nan", "alpha=inf", "dropout=1", "dropout=nan"] {
@@ -220,12 +235,18 @@ fn absurd_sizes_are_refused_by_name() {
         }
     }
     refused(&folder, &[SMALL, &["--set", "d_model=100000", "--set", "d_ff=4000000000"][..]].concat());
-    refused(&folder, &[SMALL, &["--batch", "1048576", "--seq", "4000", "--set", "max_seq=4000"][..]].concat());
+    refused(
+        &folder,
+        &[SMALL, &["--micro-batch-size", "1048576", "--seq-len", "4000", "--set", "max_seq=4000"][..]].concat(),
+    );
     // What a step needs is known when it is compiled; its data has been made by then.
-    let output = loom(&folder, &[SMALL, &["--batch", "1048576", "--seq", "500", "--set", "max_seq=4000"][..]].concat());
+    let output = loom(
+        &folder,
+        &[SMALL, &["--micro-batch-size", "1048576", "--seq-len", "500", "--set", "max_seq=4000"][..]].concat(),
+    );
     let error = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(2), "{error}");
-    assert!(error.trim_end().lines().last().is_some_and(|line| line.contains("--batch")), "{error}");
+    assert!(error.trim_end().lines().last().is_some_and(|line| line.contains("--micro-batch-size")), "{error}");
     let fields = [
         ("num_hidden_layers", 4),
         ("vocab_size", 0),
@@ -253,7 +274,7 @@ fn absurd_sizes_are_refused_by_name() {
     for (field, kind) in fields {
         for value in &values {
             let dir = folder.configured("llama", &[(field, value.clone())]);
-            let args = ["generate", &dir, "--ids", "1,2", "--max-new", "2"];
+            let args = ["generate", &dir, "--token-ids", "1,2", "--max-new-tokens", "2"];
             match kind {
                 0 | 4 => {
                     let error = refused(&folder, &args);
@@ -264,7 +285,7 @@ fn absurd_sizes_are_refused_by_name() {
         }
     }
     for (field, value) in [("num_local_experts", json!(100_000_000)), ("num_experts_per_tok", json!(-1))] {
-        refused(&folder, &["generate", &folder.configured("mixtral", &[(field, value)]), "--ids", "1,2"]);
+        refused(&folder, &["generate", &folder.configured("mixtral", &[(field, value)]), "--token-ids", "1,2"]);
     }
     for kind in ["linear", "dynamic", "yarn", "longrope", "llama3", "weird"] {
         for factor in [json!(0), json!(-2.0), json!("x"), json!([])] {
@@ -272,7 +293,10 @@ fn absurd_sizes_are_refused_by_name() {
                 "rope_type": kind, "rope_theta": 10000.0, "factor": factor, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
                 "original_max_position_embeddings": 32,
             });
-            refused(&folder, &["generate", &folder.configured("llama", &[("rope_parameters", rope)]), "--ids", "1,2"]);
+            refused(
+                &folder,
+                &["generate", &folder.configured("llama", &[("rope_parameters", rope)]), "--token-ids", "1,2"],
+            );
         }
     }
 }
@@ -331,8 +355,8 @@ fn files_that_are_none_are_refused() {
         check(&["train", "--resume", "--out", path]);
         check(&["run", path, "--in", &input, "--out", "o"]);
         check(&["run", &graph, "--in", path, "--out", "o"]);
-        check(&["eval", path, "--ids", "1", "--out", "o"]);
-        check(&["generate", path, "--ids", "1"]);
+        check(&["logits", path, "--token-ids", "1", "--out", "o"]);
+        check(&["generate", path, "--token-ids", "1"]);
         check(&["generate", path, "--prompt", "x"]);
         check(&["export", path, "--out", "o2"]);
         check(&["merge", path, "--out", "o2"]);
@@ -340,7 +364,7 @@ fn files_that_are_none_are_refused() {
         check(&["verify", path]);
         // Where something is to be written, a device stays one, and a folder too.
         if matches!(*kind, "pipe" | "device" | "no name" | "long name" | "folder") {
-            check(&["eval", &llama, "--ids", "1", "--out", path]);
+            check(&["logits", &llama, "--token-ids", "1", "--out", path]);
             check(&["run", &graph, "--in", &input, "--out", path]);
         }
         if matches!(*kind, "pipe" | "device" | "no name" | "long name" | "empty" | "link to itself") {
@@ -357,7 +381,7 @@ fn files_that_are_none_are_refused() {
             let inside = Path::new(&dir).join(file);
             std::fs::remove_file(&inside).expect("removed");
             symlink(path, &inside).expect("a link");
-            check(&["eval", &dir, "--ids", "1", "--out", "o"]);
+            check(&["logits", &dir, "--token-ids", "1", "--out", "o"]);
         }
         let dir = folder.model("model", "llama");
         symlink(path, Path::new(&dir).join("tokenizer.json")).expect("a link");
@@ -376,7 +400,7 @@ fn files_made_to_hurt_are_refused() {
         let bytes = [&(header.len() as u64).to_le_bytes()[..], header, &vec![0; data]].concat();
         std::fs::write(&weights, bytes).expect("written");
     };
-    let eval = ["eval", &dir, "--ids", "1,2", "--out", "o"];
+    let eval = ["logits", &dir, "--token-ids", "1,2", "--out", "o"];
     let entry =
         |i: usize| format!("\"t{i}\":{{\"dtype\":\"F32\",\"shape\":[],\"data_offsets\":[{},{}]}}", 4 * i, 4 * i + 4);
     let count = 900_000;
@@ -399,7 +423,7 @@ fn files_made_to_hurt_are_refused() {
         let at = bytes.len() - 400;
         bytes[at..at + 4].copy_from_slice(&bits.to_le_bytes());
         std::fs::write(&path, bytes).expect("written");
-        let error = refused(&folder, &["generate", &dir, "--ids", "1,2"]);
+        let error = refused(&folder, &["generate", &dir, "--token-ids", "1,2"]);
         assert!(error.contains("finite") && error.contains("element"), "{error}");
     }
     let empty = folder.path("empty.safetensors");
@@ -501,7 +525,7 @@ fn a_model_with_two_outputs_is_evaluated_with_labels() {
     };
     models::write_tensors(&dir.join("model.safetensors"), &[tensor("table", 1), tensor("head", 5)]).expect("written");
     let dir = dir.to_str().expect("a path");
-    let output = loom(&folder, &["eval", dir, "--ids", "1,5,7", "--labels", "1,5,7", "--out", "o"]);
+    let output = loom(&folder, &["logits", dir, "--token-ids", "1,5,7", "--labels", "1,5,7", "--out", "o"]);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let bytes = std::fs::read(folder.0.join("o")).expect("outputs");
     let found = safetensors::SafeTensors::deserialize(&bytes).expect("safetensors");

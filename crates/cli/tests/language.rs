@@ -88,7 +88,7 @@ fn the_schema_says_which_tensors_make_up_a_parameter() {
 #[test]
 fn profiles_are_timed_in_both_passes() {
     let file = "crates/lang/tests/modules/lower/annotations.module";
-    let shown = good(&["explain", file, "--model", "Fused", "--batch", "4096", "--time"]);
+    let shown = good(&["explain", file, "--model", "Fused", "--batch-size", "4096", "--time"]);
     let lines: Vec<&str> = shown.lines().filter(|line| line.trim_start().starts_with("time ")).collect();
     assert_eq!(lines.len(), 2, "{shown}");
     for (line, pass) in lines.iter().zip(["gate forward: ", "gate with backward: "]) {
@@ -115,7 +115,7 @@ fn probes_are_written_beside_the_logits() {
     std::fs::write(dir.join("config.json"), marked).expect("written");
     let (dir, out) = (dir.to_str().expect("a path"), temporary("probes.safetensors"));
     let out_path = out.to_str().expect("a path");
-    good(&["eval", dir, "--ids", "1,2,3", "--labels", "1,2,3", "--out", out_path, "--probes"]);
+    good(&["logits", dir, "--token-ids", "1,2,3", "--labels", "1,2,3", "--out", out_path, "--probes"]);
     let bytes = std::fs::read(&out).expect("written");
     let found = safetensors::SafeTensors::deserialize(&bytes).expect("safetensors");
     for name in ["logits", "loss", "grad.mix", "probe.s.stats", "probe.s.grad_stats"] {
@@ -134,8 +134,20 @@ fn factors_are_trained_and_merged_from_the_command_line() {
     let at = |name: &str| out.join(name).to_str().expect("a path").to_string();
     let (llama, tokenizer) = ("crates/models/tests/data/llama", "crates/models/tests/data/lora/tokenizer.json");
     let (run, merged, data) = (at("run"), at("merged"), at("text.txt"));
-    let settings =
-        ["--steps", "4", "--batch", "2", "--seq", "16", "--lr", "0.1", "--warmup", "1", "--prompt", "the cat"];
+    let settings = [
+        "--steps",
+        "4",
+        "--micro-batch-size",
+        "2",
+        "--seq-len",
+        "16",
+        "--lr",
+        "0.1",
+        "--warmup-steps",
+        "1",
+        "--prompt",
+        "the cat",
+    ];
     let train = ["train", "--model", llama, "--data", &data, "--tokenizer", tokenizer, "--out", &run];
     let shown = good(&[&train[..], &settings, &["--ia3", "targets=k,v,down,feedforward=down"]].concat());
     assert!(shown.contains("adapter_config.json") && shown.contains("merge"), "{shown}");
@@ -154,7 +166,7 @@ fn factors_are_trained_and_merged_from_the_command_line() {
     let both = ["--out", &other, "--lora", "rank=2", "--ia3", "targets=k"];
     let both = loom(&[&train[..train.len() - 2], &both].concat());
     assert_eq!(both.status.code(), Some(2));
-    assert!(text(&both.stderr).contains("give one of them"), "{}", text(&both.stderr));
+    assert!(text(&both.stderr).contains("give only one of them"), "{}", text(&both.stderr));
     let _ = std::fs::remove_dir_all(&out);
 }
 
@@ -232,14 +244,14 @@ fn written(name: &str, text: &str) -> PathBuf {
 fn settings_are_checked_and_sizes_are_computed() {
     let file = written("sized", SIZED);
     let path = file.to_str().expect("a path");
-    let shown = good(&["explain", path, "--batch", "3", "--seq", "5", "--set", "d=12"]);
+    let shown = good(&["explain", path, "--batch-size", "3", "--seq-len", "5", "--set", "d=12"]);
     assert!(shown.contains("in: f32[3,10,6]"), "{shown}");
     assert!(shown.contains("memory       product: its steps write 720 bytes"), "{shown}");
     good(&["explain", path, "--set", "mode=slow"]);
     for (set, expected) in [
         (&["--set", "nosuch=3"][..], "has no parameter `nosuch`"),
         (&["--set", "head=3"], "did you mean `heads`?"),
-        (&["--set", "d=eight"], "must be a whole number"),
+        (&["--set", "d=eight"], "must be an integer"),
         (&["--set", "mode=medium"], "one of fast, slow"),
         (&["--set", "d=4", "--set", "d=8"], "given twice"),
         (&["--set", "N=-2"], "negative"),
@@ -254,7 +266,7 @@ fn settings_are_checked_and_sizes_are_computed() {
         assert!(text(&output.stderr).contains(expected), "{set}: {}", text(&output.stderr));
     }
     let fixed = written("fixed", &SIZED.replace("[N, rows, h]", "[2, heads, h]"));
-    let output = loom(&["explain", fixed.to_str().expect("a path"), "--batch", "3"]);
+    let output = loom(&["explain", fixed.to_str().expect("a path"), "--batch-size", "3"]);
     assert_eq!(output.status.code(), Some(2));
     assert!(text(&output.stderr).contains("`--batch` has no effect"), "{}", text(&output.stderr));
     let broken = written("broken", &SIZED.replace("== h,", "== 3,"));
@@ -366,7 +378,7 @@ fn imports_are_searched_and_unreadable_files_are_named() {
     let output = checked(root.join("project/models/uses.module").to_str().expect("a path"));
     assert_eq!(output.status.code(), Some(1));
     let said = text(&output.stderr);
-    assert!(said.contains("cannot be read") && said.contains("UTF-8") && !said.contains("nothing named"), "{said}");
+    assert!(said.contains("cannot be read") && said.contains("UTF-8") && !said.contains("was not found"), "{said}");
     let output = checked(root.join("project/models/bad.module").to_str().expect("a path"));
     assert!(text(&output.stderr).contains("UTF-8"), "{}", text(&output.stderr));
     write("project/models/empty.module", b"");
@@ -409,12 +421,23 @@ fn recipes_are_followed_by_every_command_that_runs_a_model() {
     std::fs::create_dir_all(&dir).expect("a folder");
     let logits = |recipe: &[&str]| {
         let out = dir.join("out.safetensors").display().to_string();
-        good(&[&["eval", &data, "--ids", "1,5,7,2,40", "--out", &out][..], recipe].concat());
+        good(&[&["logits", &data, "--token-ids", "1,5,7,2,40", "--out", &out][..], recipe].concat());
         std::fs::read(&out).expect("written")
     };
     let plain = logits(&[]);
     assert_ne!(plain, logits(&["--recipe", "fp8_hybrid"]));
     assert_eq!(plain, logits(&["--recipe", "fp32"]));
     // Weights in few bits are packed where a model only writes.
-    good(&["generate", &data, "--ids", "1,5,7", "--max-new", "4", "--greedy", "--json", "--recipe", &second]);
+    good(&[
+        "generate",
+        &data,
+        "--token-ids",
+        "1,5,7",
+        "--max-new-tokens",
+        "4",
+        "--greedy",
+        "--json",
+        "--recipe",
+        &second,
+    ]);
 }

@@ -23,13 +23,13 @@ fn the_default_learns_to_write_stories() {
             "train",
             "--steps",
             "150",
-            "--batch",
+            "--micro-batch-size",
             "4",
-            "--seq",
+            "--seq-len",
             "128",
-            "--warmup",
+            "--warmup-steps",
             "20",
-            "--stories",
+            "--synthetic-bytes",
             "1000000",
         ]);
     }

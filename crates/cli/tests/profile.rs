@@ -18,14 +18,14 @@ fn a_profile_says_where_the_time_of_a_step_goes() {
         "5",
         "--set",
         SIZES,
-        "--stories",
+        "--synthetic-bytes",
         "60000",
-        "--vocab",
+        "--vocab-size",
         "300",
-        "--batch",
+        "--micro-batch-size",
         "4",
     ]);
-    run.args(["--seq", "32", "--eval-batches", "2", "--threads", "1", "--out"]).arg(&out);
+    run.args(["--seq-len", "32", "--eval-batches", "2", "--threads", "1", "--out"]).arg(&out);
     let run = run.output().expect("loom runs");
     assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
     let file = |name: &str| std::fs::read_to_string(out.join(name)).expect("a profile");

@@ -33,7 +33,7 @@ fn launch(n: usize, words: &[String]) -> Output {
 fn losses(out: &Path) -> Vec<f64> {
     let text = std::fs::read_to_string(out.join("log.jsonl")).unwrap();
     let lines = text.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
-    lines.filter_map(|json| json.get("last").or(json.get("valid")).and_then(|l| l.as_f64())).collect()
+    lines.filter_map(|json| json.get("last").or(json.get("eval_loss")).and_then(|l| l.as_f64())).collect()
 }
 
 fn succeeded(output: &Output) {
@@ -117,7 +117,7 @@ fn a_mesh_without_its_ranks_is_an_error_with_the_command_to_give() {
     assert!(!output.status.success() && said.contains("loom launch -n 4 loom"), "{said}");
     let output = launch(3, &train(&out, 1, &["--mesh", "dp=2"]));
     let said = String::from_utf8_lossy(&output.stderr).to_string();
-    assert!(!output.status.success() && said.contains("has 2 ranks, and 3 were started"), "{said}");
+    assert!(!output.status.success() && said.contains("has 2 ranks, but 3 were started"), "{said}");
     let output = loom(&train(&out, 1, &["--mesh", "dp"]));
     assert!(String::from_utf8_lossy(&output.stderr).contains("as in `dp=2,tp=4`"));
 }
@@ -146,7 +146,7 @@ fn said(output: &Output) -> String {
 fn a_run_goes_on_with_other_ranks_and_generates_on_them() {
     let (straight, elastic) = (temporary("alone"), temporary("elastic"));
     let words = |out: &Path, steps: usize, more: &[&str]| {
-        let mut words = train(out, steps, &[&["--grad-accum", "2"], more].concat());
+        let mut words = train(out, steps, &[&["--gradient-accumulation-steps", "2"], more].concat());
         words.iter_mut().for_each(|w| *w = w.replace("n_layers=1", "n_layers=2"));
         words
     };
@@ -184,9 +184,7 @@ fn a_plan_names_meshes_and_why() {
     succeeded(&output);
     let text = said(&output);
     assert!(
-        text.contains("| dp=2,tp=8 | 1 | 1 |")
-            && text.contains("inside of a machine")
-            && text.contains("between machines"),
+        text.contains("| dp=2,tp=8 | 1 | 1 |") && text.contains("within a node") && text.contains("between nodes"),
         "{text}"
     );
     let even = sizes.replace("vocab_size=32000", "vocab_size=256");
@@ -211,7 +209,7 @@ fn a_plan_names_meshes_and_why() {
     assert!(row.len() == 6 && row[0] > 0.0 && (row[1] + row[2] + row[3] - row[0]).abs() < 0.02, "{}", said(&output));
     for (more, wrong) in [
         ("--devices 8xTPU", "256xH200"),
-        ("--devices 8xH200 --mesh dp=4", "same number"),
+        ("--devices 8xH200 --mesh dp=4", "make the two equal"),
         ("--devices 2xhere", "--mesh dp=2"),
     ] {
         let output = loom(&words(&format!("{sizes} {more}")));
@@ -256,7 +254,7 @@ fn no_rank_outlives_its_launcher() {
             let mark = format!("{}9{k}{j}", std::process::id());
             let shell = format!("{trap}echo ready; sleep {mark}; true");
             let mut launcher = Command::new(env!("CARGO_BIN_EXE_loom"))
-                .args(["launch", "-n", "2", "--grace", "1", "sh", "-c", &shell])
+                .args(["launch", "-n", "2", "--shutdown-timeout", "1", "sh", "-c", &shell])
                 .stdout(Stdio::piped())
                 .spawn()
                 .unwrap();

@@ -46,7 +46,19 @@ fn the_report_opens_in_a_browser() {
     let run = folder.join("run");
     let sizes = "d_model=32,n_layers=2,heads=4,kv_heads=2,d_ff=48,max_seq=64,tied=true";
     let output = Command::new(env!("CARGO_BIN_EXE_loom"))
-        .args(["train", "--steps", "60", "--stories", "60000", "--vocab", "300", "--batch", "4", "--seq", "32"])
+        .args([
+            "train",
+            "--steps",
+            "60",
+            "--synthetic-bytes",
+            "60000",
+            "--vocab-size",
+            "300",
+            "--micro-batch-size",
+            "4",
+            "--seq-len",
+            "32",
+        ])
         .args(["--eval-every", "20", "--sample-every", "20", "--set", sizes, "--out"])
         .arg(&run)
         // Text that would end a script early, were it not written with care.
@@ -65,7 +77,7 @@ fn the_report_opens_in_a_browser() {
     assert!(page_text.matches("<path d=\"M").count() >= 15, "seven lines are drawn, and two for each layer");
     assert!(page_text.matches("<circle").count() >= 4, "a dot for each validation");
     assert!(page_text.matches("class=\"sample\"").count() >= 3);
-    assert!(page_text.contains("matmul f32") && page_text.contains("held-out loss"));
+    assert!(page_text.contains("matmul f32") && page_text.contains("validation loss"));
     assert!(!page_text.contains("NaN") && !page_text.contains(">undefined<"));
 
     // The console is really heard.
@@ -96,8 +108,19 @@ fn a_run_is_watched_while_it_goes_on() {
     let _ = std::fs::remove_dir_all(&folder);
     std::fs::create_dir_all(&folder).expect("a folder");
     let mut child = Command::new(env!("CARGO_BIN_EXE_loom"))
-        .args(["train", "--live", "--steps", "1000000", "--stories", "60000", "--vocab", "300", "--batch", "4"])
-        .args(["--seq", "32", "--log-every", "2", "--set", SIZES, "--tensorboard", "true", "--out"])
+        .args([
+            "train",
+            "--dashboard",
+            "--steps",
+            "1000000",
+            "--synthetic-bytes",
+            "60000",
+            "--vocab-size",
+            "300",
+            "--micro-batch-size",
+            "4",
+        ])
+        .args(["--seq-len", "32", "--log-every", "2", "--set", SIZES, "--tensorboard", "true", "--out"])
         .arg(folder.join("run"))
         .stderr(Stdio::piped())
         .stdout(Stdio::null())
@@ -144,7 +167,19 @@ fn runs_are_compared_and_commands_profiled() {
         String::from_utf8_lossy(&output.stderr).into_owned()
     };
     let train = |out: &str, rate: &str, before: &[&str]| {
-        let words = ["train", "--steps", "12", "--stories", "60000", "--vocab", "300", "--batch", "4", "--seq", "32"];
+        let words = [
+            "train",
+            "--steps",
+            "12",
+            "--synthetic-bytes",
+            "60000",
+            "--vocab-size",
+            "300",
+            "--micro-batch-size",
+            "4",
+            "--seq-len",
+            "32",
+        ];
         let rest = ["--log-every", "3", "--set", SIZES, "--lr", rate, "--out", out];
         loom(&[before, &words, &rest].concat())
     };

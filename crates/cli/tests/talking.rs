@@ -35,7 +35,18 @@ impl Trained {
         let out = std::env::temp_dir().join(format!("tensorloom-talking-{}-{name}", std::process::id()));
         let set = "d_model=32,n_layers=1,heads=2,kv_heads=2,d_ff=48";
         let args = ["train", "--model", "llama", "--set", set, "--out", &out.to_string_lossy(), "--steps", "2"];
-        let small = ["--batch", "2", "--seq", "16", "--stories", "20000", "--vocab", "300", "--sample-every", "9"];
+        let small = [
+            "--micro-batch-size",
+            "2",
+            "--seq-len",
+            "16",
+            "--synthetic-bytes",
+            "20000",
+            "--vocab-size",
+            "300",
+            "--sample-every",
+            "9",
+        ];
         good(&[&args[..], &small].concat());
         Trained(out)
     }
@@ -55,50 +66,81 @@ impl Drop for Trained {
 fn generation_has_many_ways() {
     let trained = Trained::new("ways");
     let dir = &trained.dir()[..];
-    let plain = text(&good(&["generate", dir, "--prompt", "Once", "--greedy", "--max-new", "12"]).stdout);
+    let plain = text(&good(&["generate", dir, "--prompt", "Once", "--greedy", "--max-new-tokens", "12"]).stdout);
     // A guesser changes nothing.
-    let guessed =
-        good(&["generate", dir, "--prompt", "Once", "--greedy", "--max-new", "12", "--draft", dir, "--guesses", "3"]);
+    let guessed = good(&[
+        "generate",
+        dir,
+        "--prompt",
+        "Once",
+        "--greedy",
+        "--max-new-tokens",
+        "12",
+        "--draft-model",
+        dir,
+        "--num-speculative-tokens",
+        "3",
+    ]);
     assert_eq!(text(&guessed.stdout), plain);
-    assert!(text(&guessed.stderr).contains("guesses right"), "{}", text(&guessed.stderr));
-    let one = text(&good(&["generate", dir, "--prompt", "Once", "--beams", "1", "--max-new", "12"]).stdout);
+    assert!(text(&guessed.stderr).contains("draft tokens accepted"), "{}", text(&guessed.stderr));
+    let one = text(&good(&["generate", dir, "--prompt", "Once", "--num-beams", "1", "--max-new-tokens", "12"]).stdout);
     assert_eq!(one, plain);
-    let formed =
-        text(&good(&["generate", dir, "--prompt", "Once", "--regex", " (dog|cat){2}", "--max-new", "40"]).stdout);
+    let formed = text(
+        &good(&["generate", dir, "--prompt", "Once", "--regex", " (dog|cat){2}", "--max-new-tokens", "40"]).stdout,
+    );
     assert!(["dogdog", "dogcat", "catdog", "catcat"].contains(&formed.trim().trim_start_matches("Once ")), "{formed}");
     let schema = trained.0.join("schema.json");
     std::fs::write(&schema, r#"{"type": "array", "items": {"enum": [1, 2]}, "minItems": 2, "maxItems": 2}"#)
         .expect("written");
     let file = schema.to_string_lossy().into_owned();
-    let formed = text(&good(&["generate", dir, "--prompt", "x", "--schema", &file, "--max-new", "40"]).stdout);
+    let formed =
+        text(&good(&["generate", dir, "--prompt", "x", "--json-schema-file", &file, "--max-new-tokens", "40"]).stdout);
     assert!(
         serde_json::from_str::<Vec<u8>>(formed.trim().trim_start_matches('x')).is_ok_and(|list| list.len() == 2),
         "{formed}"
     );
-    let penalised =
-        ["--repetition", "1.5", "--presence", "1", "--frequency", "0.5", "--min-p", "0.05", "--typical", "0.9"];
-    good(&[&["generate", dir, "--prompt", "Once", "--max-new", "8"], &penalised[..]].concat());
+    let penalised = [
+        "--repetition-penalty",
+        "1.5",
+        "--presence-penalty",
+        "1",
+        "--frequency-penalty",
+        "0.5",
+        "--min-p",
+        "0.05",
+        "--typical-p",
+        "0.9",
+    ];
+    good(&[&["generate", dir, "--prompt", "Once", "--max-new-tokens", "8"], &penalised[..]].concat());
     // Nothing to continue is a text from its beginning, alone and among others.
     let file = trained.0.join("prompts.jsonl").to_string_lossy().into_owned();
     std::fs::write(&file, "{\"prompt\": \"\"}\n{\"prompt\": \"Once\"}\n").expect("written");
-    let all = text(&good(&["generate", dir, "--prompts", &file, "--greedy", "--max-new", "12"]).stdout);
+    let all = text(&good(&["generate", dir, "--prompts", &file, "--greedy", "--max-new-tokens", "12"]).stdout);
     let all: Vec<serde_json::Value> = all.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
-    let begun = text(&good(&["generate", dir, "--prompt", "", "--greedy", "--max-new", "12"]).stdout);
+    let begun = text(&good(&["generate", dir, "--prompt", "", "--greedy", "--max-new-tokens", "12"]).stdout);
     // A terminal waits for the rest of a character that the last token has only begun; a file tells of it.
     let whole = |t: &str| t.trim_end_matches('\u{fffd}').trim_end().to_string();
     let text_of = |line: &serde_json::Value| line["text"].as_str().map(whole);
     assert_eq!(text_of(&all[0]), Some(whole(&begun)));
     assert_eq!(text_of(&all[1]).map(|t| format!("Once{t}")), Some(whole(&plain)));
     refused(&["generate", dir, "--prompt", "x", "--regex", "("], &["expression"]);
-    for option in ["--temperature", "--top-p", "--min-p", "--typical", "--repetition", "--presence", "--frequency"] {
-        refused(&["generate", dir, "--prompt", "x", "--beams", "2", option, "0.5"], &["--beams"]);
+    for option in [
+        "--temperature",
+        "--top-p",
+        "--min-p",
+        "--typical-p",
+        "--repetition-penalty",
+        "--presence-penalty",
+        "--frequency-penalty",
+    ] {
+        refused(&["generate", dir, "--prompt", "x", "--num-beams", "2", option, "0.5"], &["--num-beams"]);
     }
-    refused(&["generate", dir, "--prompt", "x", "--beams", "2", "--top-k", "5"], &["--beams"]);
+    refused(&["generate", dir, "--prompt", "x", "--num-beams", "2", "--top-k", "5"], &["--num-beams"]);
     let empty = trained.0.join("checkpoints").to_string_lossy().into_owned();
     refused(&["generate", &empty, "--prompt", "x"], &["config.json"]);
-    refused(&["generate", dir, "--prompt", "x", "--draft", &empty], &["config.json"]);
-    refused(&["generate", dir, "--prompt", "x", "--draft", "nowhere"], &["nowhere", "not a directory"]);
-    refused(&["generate", dir, "--ids", "1", "--regex", "a"], &["--prompt"]);
+    refused(&["generate", dir, "--prompt", "x", "--draft-model", &empty], &["config.json"]);
+    refused(&["generate", dir, "--prompt", "x", "--draft-model", "nowhere"], &["nowhere", "not a directory"]);
+    refused(&["generate", dir, "--token-ids", "1", "--regex", "a"], &["--prompt"]);
     refused(&["generate", dir, "--prompt", "x", "--out", "y"], &["--prompts"]);
     refused(&["generate", dir, "--prompt", "x", "--module", "nowhere.module"], &["nowhere"]);
 }
@@ -111,22 +153,22 @@ fn gguf_files_are_models_everywhere() {
     let at = |name: &str| trained.0.join(name).to_string_lossy().into_owned();
     let (wide, packed, stories) = (at("wide.gguf"), at("packed.gguf"), at("data/stories.txt"));
     good(&["quantize", dir, "--dtype", "f32", "--out", &wide]);
-    let fitted = ["--calibrate", &stories, "--calibrate-ids", "600"];
+    let fitted = ["--calibration-data", &stories, "--calibration-tokens", "600"];
     good(&[&["quantize", dir, "--format", "q4", "--out", &packed], &fitted[..]].concat());
-    let plain = text(&good(&["generate", dir, "--prompt", "Once", "--greedy", "--max-new", "12"]).stdout);
-    let again = text(&good(&["generate", &wide, "--prompt", "Once", "--greedy", "--max-new", "12"]).stdout);
+    let plain = text(&good(&["generate", dir, "--prompt", "Once", "--greedy", "--max-new-tokens", "12"]).stdout);
+    let again = text(&good(&["generate", &wide, "--prompt", "Once", "--greedy", "--max-new-tokens", "12"]).stdout);
     assert_eq!(plain, again);
     for file in [&wide, &packed] {
-        good(&["generate", file, "--ids", "1,2,3", "--max-new", "3", "--dtype", "bf16"]);
-        good(&["eval", file, "--ids", "1,2,3", "--out", &at("y.safetensors")]);
-        good(&["perplexity", file, "--formats", "f32", "--most", "64", "--seq", "16"]);
+        good(&["generate", file, "--token-ids", "1,2,3", "--max-new-tokens", "3", "--dtype", "bf16"]);
+        good(&["logits", file, "--token-ids", "1,2,3", "--out", &at("y.safetensors")]);
+        good(&["perplexity", file, "--formats", "f32", "--max-tokens", "64", "--seq-len", "16"]);
         good(&["quantize", file, "--out", &at("again")]);
-        refused(&["quantize", file, "--out", &at("again")], &["already holds a model", "--out"]);
+        refused(&["quantize", file, "--out", &at("again")], &["already contains a model", "--out"]);
         std::fs::remove_dir_all(at("again")).expect("removed");
     }
     refused(&["generate", &wide, "--prompt", "x", "--module", "crates/lang/std/models/llama.module"], &["GGUF"]);
-    refused(&["quantize", dir, "--out", &packed, "--calibrate", &stories], &["--format"]);
-    refused(&["quantize", dir, "--format", "q4", "--out", &packed, "--calibrate", "nowhere"], &["nowhere"]);
+    refused(&["quantize", dir, "--out", &packed, "--calibration-data", &stories], &["--format"]);
+    refused(&["quantize", dir, "--format", "q4", "--out", &packed, "--calibration-data", "nowhere"], &["nowhere"]);
 }
 
 #[test]
@@ -141,11 +183,11 @@ fn prompts_of_a_file_are_continued_in_order() {
     ];
     std::fs::write(&prompts, lines.join("\n")).expect("written");
     let (from, to) = (prompts.to_string_lossy().into_owned(), out.to_string_lossy().into_owned());
-    good(&["generate", dir, "--prompts", &from, "--out", &to, "--greedy", "--max-new", "9", "--slots", "2"]);
+    good(&["generate", dir, "--prompts", &from, "--out", &to, "--greedy", "--max-new-tokens", "9", "--max-batch", "2"]);
     let found = std::fs::read_to_string(&out).expect("written");
     let texts: Vec<serde_json::Value> = found.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
     assert_eq!(texts.iter().map(|t| t["index"].as_u64()).collect::<Vec<_>>(), [Some(0), Some(1), Some(2)]);
-    let alone = text(&good(&["generate", dir, "--prompt", "The cat", "--greedy", "--max-new", "9"]).stdout);
+    let alone = text(&good(&["generate", dir, "--prompt", "The cat", "--greedy", "--max-new-tokens", "9"]).stdout);
     assert_eq!(format!("The cat{}", texts[2]["text"].as_str().expect("text")), alone.trim_end_matches('\n'));
     std::fs::write(&prompts, "{\"x\": 1}").expect("written");
     refused(&["generate", dir, "--prompts", &from], &["line 1", "prompt"]);
@@ -154,12 +196,13 @@ fn prompts_of_a_file_are_continued_in_order() {
 #[test]
 fn a_chat_goes_on_until_its_end() {
     let trained = Trained::new("chat");
-    let mut child = command(&["chat", &trained.dir(), "--max-new", "6", "--greedy", "--system", "Be brief."])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("loom runs");
+    let mut child =
+        command(&["chat", &trained.dir(), "--max-new-tokens", "6", "--greedy", "--system-prompt", "Be brief."])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("loom runs");
     child
         .stdin
         .take()
@@ -170,14 +213,14 @@ fn a_chat_goes_on_until_its_end() {
     assert!(output.status.success(), "{}", text(&output.stderr));
     assert!(text(&output.stderr).contains("plain one"));
     assert!(text(&output.stderr).contains("not UTF-8"), "{}", text(&output.stderr));
-    assert!(text(&output.stderr).contains("no command `/halp`: /new"), "{}", text(&output.stderr));
+    assert!(text(&output.stderr).contains("no command `/halp`: use /new"), "{}", text(&output.stderr));
     assert!(text(&output.stdout).lines().count() >= 3, "{}", text(&output.stdout));
 }
 
 #[test]
 fn a_server_starts_answers_and_stops() {
     let trained = Trained::new("server");
-    let mut child = command(&["serve", &trained.dir(), "--port", "0", "--slots", "2", "--context", "64"])
+    let mut child = command(&["serve", &trained.dir(), "--port", "0", "--max-batch", "2", "--max-seq-len", "64"])
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
         .spawn()
@@ -194,6 +237,6 @@ fn a_server_starts_answers_and_stops() {
     assert!(stopped.success());
     assert!(child.wait().expect("ends").success());
     refused(&["serve", "nowhere"], &["nowhere", "directory"]);
-    refused(&["serve", &trained.dir(), "--key", "NO_SUCH_VARIABLE_HERE"], &["NO_SUCH_VARIABLE_HERE"]);
+    refused(&["serve", &trained.dir(), "--api-key-env", "NO_SUCH_VARIABLE_HERE"], &["NO_SUCH_VARIABLE_HERE"]);
     refused(&["serve", &trained.dir(), "--host", "256.1.1.1"], &["--host"]);
 }

@@ -53,9 +53,31 @@ const SIZES: &str = "d_model=32,n_layers=2,heads=4,kv_heads=2,d_ff=48,max_seq=64
 
 /// A run of a few seconds, with so many steps.
 fn small<'a>(out: &'a str, steps: &'a str) -> Vec<&'a str> {
-    let mut args =
-        vec!["train", "--out", out, "--steps", steps, "--set", SIZES, "--stories", "60000", "--vocab", "300"];
-    args.extend(["--batch", "4", "--seq", "32", "--warmup", "4", "--checkpoint-every", "15", "--eval-every", "40"]);
+    let mut args = vec![
+        "train",
+        "--out",
+        out,
+        "--steps",
+        steps,
+        "--set",
+        SIZES,
+        "--synthetic-bytes",
+        "60000",
+        "--vocab-size",
+        "300",
+    ];
+    args.extend([
+        "--micro-batch-size",
+        "4",
+        "--seq-len",
+        "32",
+        "--warmup-steps",
+        "4",
+        "--checkpoint-every",
+        "15",
+        "--eval-every",
+        "40",
+    ]);
     args.extend(["--eval-batches", "2", "--sample-every", "1000", "--threads", "1"]);
     args
 }
@@ -184,7 +206,7 @@ fn a_checkpoint_that_cannot_be_written_leaves_the_older_one() {
         .output()
         .expect("a shell");
     let error = text(&output.stderr);
-    assert!(error.contains("checkpoint not written, the one of step 30 is kept"), "{error}");
+    assert!(error.contains("checkpoint not written, keeping the one of step 30"), "{error}");
     assert_eq!(output.status.code(), Some(2), "the model itself could not be written either: {error}");
     assert!(std::fs::read(&newest).expect("still there") == before);
     let output = loom(&args);
@@ -226,52 +248,67 @@ fn wrong_input_is_one_line_with_a_remedy() {
     check(&["--data", "nowhere.txt"], &["nowhere.txt", "not found"]);
     check(&["--data", &empty], &["empty", "give files with text"]);
     check(&["--data", &nothing], &[".txt", "folder"]);
-    check(&["--data", &short], &["tokens", "--seq"]);
+    check(&["--data", &short], &["tokens", "--seq-len"]);
     check(&["--data", &lines], &["line 2", "`text`"]);
     check(&["--data", &bytes], &["UTF-8"]);
-    check(&["--seq", "65"], &["at most 64", "--seq"]);
+    check(&["--seq-len", "65"], &["maximum of 64", "--seq-len"]);
     check(&["--stpes", "3"], &["--steps"]);
-    check(&["--steps", "none"], &["positive number"]);
-    check(&["--lr", "-1"], &["not negative"]);
+    check(&["--steps", "none"], &["positive integer"]);
+    check(&["--lr", "-1"], &["non-negative"]);
     check(&["--device", "abacus"], &["no device `abacus`", "cuda"]);
     check(&["--dtype", "f8"], &["f32 or bf16"]);
     check(&["--config", "nowhere.toml"], &["nowhere.toml", "steps = 500"]);
     check(&["--config", &config], &["line 1", "steps = 500"]);
     check(&["--config", &unknown], &["`stpes`", "`steps`"]);
     check(&["--tokenizer", &wrong], &["not a tokenizer"]);
-    check(&["--vocab", "100"], &["257"]);
+    check(&["--vocab-size", "100"], &["257"]);
     check(&["--set", "d_modl=32"], &["d_modl", "d_model"]);
     check(&["--model", "lama"], &["llama"]);
     check(&["--lora", "rank=2"], &["HuggingFace directory"]);
     let llama = "crates/models/tests/data/llama";
-    refused(&["train", "--out", &out, "--model", llama, "--data", &short], &["no tokenizer here"]);
+    refused(&["train", "--out", &out, "--model", llama, "--data", &short], &["no tokenizer found"]);
     refused(&["train", "--resume"], &["--out"]);
-    refused(&["train", "fast"], &["unexpected `fast`"]);
+    refused(&["train", "fast"], &["unexpected argument `fast`"]);
     // A tokenizer with more ids than the model.
     let trained = folder.path("trained");
     let output = loom(&small(&trained, "1"));
     assert!(output.status.success(), "{}", text(&output.stderr));
     let tokenizer = format!("{trained}/tokenizer.json");
     let data = folder.file("data.txt", &"Some words to train on. ".repeat(200));
-    let args = ["train", "--out", &out, "--model", llama, "--data", &data, "--tokenizer", &tokenizer, "--seq", "32"];
-    refused(&args, &["300 ids", "64", "own tokenizer"]);
+    let args =
+        ["train", "--out", &out, "--model", llama, "--data", &data, "--tokenizer", &tokenizer, "--seq-len", "32"];
+    refused(&args, &["300 tokens", "64", "own tokenizer"]);
     // Other data than that of the checkpoint.
     let own = folder.path("own");
-    let args =
-        ["train", "--out", &own, "--data", &data, "--set", SIZES, "--seq", "32", "--vocab", "300", "--steps", "2"];
+    let args = [
+        "train",
+        "--out",
+        &own,
+        "--data",
+        &data,
+        "--set",
+        SIZES,
+        "--seq-len",
+        "32",
+        "--vocab-size",
+        "300",
+        "--steps",
+        "2",
+    ];
     let output = loom(&args);
     assert!(output.status.success(), "{}", text(&output.stderr));
     std::fs::write(&data, "Other words to train on. ".repeat(300)).expect("written");
     refused(&["train", "--resume", "--out", &own, "--steps", "4"], &["data", "--out"]);
-    refused(&small(&trained, "3"), &["already holds a run", "--resume"]);
+    refused(&small(&trained, "3"), &["already contains a run", "--resume"]);
     // Generating from what was trained.
-    refused(&["generate", llama, "--prompt", "x"], &["no tokenizer here"]);
+    refused(&["generate", llama, "--prompt", "x"], &["no tokenizer found"]);
     refused(&["generate", &trained, "--prompt", "x", "--greedy", "--top-k", "3"], &["--greedy"]);
     refused(&["generate", &trained, "--prompt", "x", "--temperature", "-1"], &["out of range"]);
     refused(&["merge", llama, "--out", &out], &["adapter_config.json"]);
-    let output = loom(&["generate", &trained, "--prompt", "Once", "--max-new", "8", "--top-k", "5", "--seed", "3"]);
+    let output =
+        loom(&["generate", &trained, "--prompt", "Once", "--max-new-tokens", "8", "--top-k", "5", "--seed", "3"]);
     assert!(text(&output.stdout).starts_with("Once"), "{}", text(&output.stderr));
-    assert!(text(&output.stderr).contains("first token after"), "{}", text(&output.stderr));
+    assert!(text(&output.stderr).contains("time to first token"), "{}", text(&output.stderr));
 }
 
 #[test]
@@ -281,12 +318,24 @@ fn a_run_may_be_called_like_its_model() {
         let found = command(args).current_dir(&folder.0).output().expect("loom runs");
         assert!(found.status.success(), "{args:?}: {}", text(&found.stderr));
     };
-    let sizes = ["--set", "d_model=16,n_layers=1,heads=2,max_seq=64", "--stories", "20000", "--vocab", "300"];
-    let rest = ["--batch", "2", "--seq", "16", "--eval-batches", "1", "--checkpoint-every", "2", "--threads", "1"];
+    let sizes =
+        ["--set", "d_model=16,n_layers=1,heads=2,max_seq=64", "--synthetic-bytes", "20000", "--vocab-size", "300"];
+    let rest = [
+        "--micro-batch-size",
+        "2",
+        "--seq-len",
+        "16",
+        "--eval-batches",
+        "1",
+        "--checkpoint-every",
+        "2",
+        "--threads",
+        "1",
+    ];
     let run = ["train", "--model", "gpt2", "--out", "gpt2", "--steps", "2"];
     here(&[&run[..], &sizes, &rest].concat());
     here(&["train", "--out", "gpt2", "--resume", "--steps", "4"]);
-    here(&["generate", "gpt2", "--ids", "1,2,3", "--max-new", "2"]);
+    here(&["generate", "gpt2", "--token-ids", "1,2,3", "--max-new-tokens", "2"]);
     // A model is not trained on top of itself.
     let again = ["train", "--model", "gpt2", "--out", "gpt2/", "--steps", "2"];
     let found = command(&again).current_dir(&folder.0).output().expect("loom runs");
@@ -306,9 +355,9 @@ fn an_adapter_is_trained_used_and_merged() {
         "rank=4,alpha=8,targets=q,v",
         "--steps",
         "40",
-        "--batch",
+        "--micro-batch-size",
         "2",
-        "--seq",
+        "--seq-len",
         "32",
         "--lr",
         "0.02",
@@ -323,13 +372,13 @@ fn an_adapter_is_trained_used_and_merged() {
     assert!(output.status.success(), "{}", text(&output.stderr));
     // Words to words: the adapter's directory answers like the merged model.
     let answer = |dir: &str| {
-        let output = loom(&["generate", dir, "--ids", "0,2,5", "--max-new", "12", "--json"]);
+        let output = loom(&["generate", dir, "--token-ids", "0,2,5", "--max-new-tokens", "12", "--json"]);
         assert!(output.status.success(), "{}", text(&output.stderr));
         text(&output.stdout)
     };
     assert_eq!(answer(&out), answer(&merged));
     assert_ne!(answer(&out), answer(llama));
-    let output = loom(&["generate", &out, "--prompt", "the cat", "--max-new", "6", "--greedy"]);
+    let output = loom(&["generate", &out, "--prompt", "the cat", "--max-new-tokens", "6", "--greedy"]);
     assert!(text(&output.stdout).starts_with("the cat"), "{}", text(&output.stderr));
 }
 
@@ -350,7 +399,7 @@ fn a_run_is_kept_verified_and_exported() {
     let folder = Folder::new("kept");
     let (out, exported) = (folder.path("run"), folder.path("exported"));
     let mut args = small(&out, "40");
-    args.extend(["--keep", "3", "--checkpoint-every", "10"]);
+    args.extend(["--save-total-limit", "3", "--checkpoint-every", "10"]);
     let output = loom(&args);
     assert!(output.status.success(), "{}", text(&output.stderr));
     let steps = || -> Vec<String> {
@@ -368,7 +417,7 @@ fn a_run_is_kept_verified_and_exported() {
     };
     let (code, shown) = verify();
     assert_eq!(code, Some(0), "{shown}");
-    for word in ["step 40", "data/tokens.bin", "tokenizer.json", "model.safetensors", "goes on from step 40"] {
+    for word in ["step 40", "data/tokens.bin", "tokenizer.json", "model.safetensors", "resumes from step 40"] {
         assert!(shown.contains(word), "{word}: {shown}");
     }
     // One bit of each.
@@ -389,7 +438,7 @@ fn a_run_is_kept_verified_and_exported() {
         assert!(line.contains(name) && shown.contains(still), "{shown}");
         std::fs::write(&path, whole).expect("written");
     }
-    refused(&["verify", &folder.path("nothing")], &["give the folder of a run"]);
+    refused(&["verify", &folder.path("nothing")], &["give the output folder of a run"]);
     let output = loom(&["export", &out, "--out", &exported]);
     assert!(output.status.success(), "{}", text(&output.stderr));
     let read = |dir: &str, file: &str| std::fs::read(Path::new(dir).join(file)).expect(file);
@@ -398,10 +447,10 @@ fn a_run_is_kept_verified_and_exported() {
     }
     refused(&["export", &out, "--out", &out], &["choose another"]);
     // Longer than it was made for: it goes on, with a warning.
-    let output = loom(&["generate", &exported, "--ids", "5,6,7", "--max-new", "80", "--json"]);
+    let output = loom(&["generate", &exported, "--token-ids", "5,6,7", "--max-new-tokens", "80", "--json"]);
     assert!(output.status.success(), "{}", text(&output.stderr));
-    assert!(text(&output.stderr).contains("warning: up to 83 ids, but the model was made for 64"));
-    let output = loom(&["generate", &exported, "--ids", "5,6,7", "--max-new", "8", "--json"]);
+    assert!(text(&output.stderr).contains("warning: up to 83 tokens, but the model was trained for 64"));
+    let output = loom(&["generate", &exported, "--token-ids", "5,6,7", "--max-new-tokens", "8", "--json"]);
     assert!(!text(&output.stderr).contains("warning"), "{}", text(&output.stderr));
 }
 

@@ -90,9 +90,31 @@ fn a_tiny_llama_trains_as_on_the_cpu() {
         return;
     }
     let steps = std::env::var("LOOM_WEBGPU_STEPS").unwrap_or("100".into());
-    let mut args =
-        vec!["train", "--steps", &steps, "--set", SIZES, "--stories", "60000", "--vocab", "300", "--log-every", "5"];
-    args.extend(["--batch", "4", "--seq", "32", "--warmup", "4", "--eval-every", "100", "--eval-batches", "2"]);
+    let mut args = vec![
+        "train",
+        "--steps",
+        &steps,
+        "--set",
+        SIZES,
+        "--synthetic-bytes",
+        "60000",
+        "--vocab-size",
+        "300",
+        "--log-every",
+        "5",
+    ];
+    args.extend([
+        "--micro-batch-size",
+        "4",
+        "--seq-len",
+        "32",
+        "--warmup-steps",
+        "4",
+        "--eval-every",
+        "100",
+        "--eval-batches",
+        "2",
+    ]);
     args.extend(["--checkpoint-every", "1000", "--sample-every", "1000"]);
     follows("llama", &args, 1e-3);
 }
@@ -113,7 +135,7 @@ fn adapters_train_as_on_the_cpu() {
         "--lora",
         "rank=4,alpha=8,targets=c_attn",
     ]);
-    args.extend(["--steps", "20", "--batch", "2", "--seq", "32", "--lr", "0.02", "--log-every", "2"]);
+    args.extend(["--steps", "20", "--micro-batch-size", "2", "--seq-len", "32", "--lr", "0.02", "--log-every", "2"]);
     follows("lora", &args, 1e-3);
 }
 
@@ -125,7 +147,7 @@ fn greedy_text_is_the_cpus() {
     for model in ["llama", "gpt2", "mixtral", "mamba"] {
         let dir = format!("crates/models/tests/data/{model}");
         let [on_cpu, on_gpu] = ["cpu", "wgpu"].map(|device| {
-            let args = ["generate", &dir, "--ids", "1,5,7", "--max-new", "12", "--greedy", "--json"];
+            let args = ["generate", &dir, "--token-ids", "1,5,7", "--max-new-tokens", "12", "--greedy", "--json"];
             let output = loom(&args, device);
             assert!(output.status.success(), "{model} on {device}: {}", text(&output.stderr));
             text(&output.stdout)

@@ -137,7 +137,7 @@ pub trait Executable: Send + Sync {
     /// contents do not matter; its contents afterwards are only meaningful for the next range.
     fn run_with_arena(&self, bindings: &mut Bindings, arena: &mut dyn DeviceBuffer, steps: Range<usize>) -> Result<()> {
         let _ = (bindings, arena, steps);
-        Err(Error::Backend("this backend runs in memory of its own; call `run`".into()))
+        Err(Error::Backend("this backend uses its own memory; call `run`".into()))
     }
 
     /// Runs the program and returns the time of each step, including steps in loops. A backend without timers returns no timings.

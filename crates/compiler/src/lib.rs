@@ -44,7 +44,7 @@ pub enum Error {
     #[error(transparent)]
     Graph(#[from] ir::Error),
     /// An allocation failed.
-    #[error("out of memory: {bytes} bytes were asked for{hint}")]
+    #[error("out of memory: {bytes} bytes were requested{hint}")]
     OutOfMemory {
         /// The number of bytes requested.
         bytes: usize,
@@ -53,8 +53,8 @@ pub enum Error {
     },
     /// The memory limit that was set for this process is reached.
     #[error(
-        "the limit on memory is {limit} bytes, {live} are in use and {bytes} more were asked for; drop tensors, use smaller \
-         ones, or raise the limit"
+        "the memory limit is {limit} bytes, {live} are in use and {bytes} more were requested; drop tensors, use \
+         smaller ones, or raise the limit"
     )]
     MemoryLimit {
         /// The number of bytes requested.
@@ -71,16 +71,16 @@ pub enum Error {
     #[error("{0}")]
     Backend(String),
     /// The run was interrupted ([`interrupt`]). Its outputs, and the inputs donated to them, are incomplete.
-    #[error("the run was interrupted between two of its steps; call it again for a result")]
+    #[error("the run was interrupted between two steps; call it again")]
     Interrupted,
     /// A buffer is written while another operation reads or writes it.
-    #[error("{0}; a buffer that is written is used by nothing else meanwhile")]
+    #[error("{0}; a buffer that is written must not be used by anything else at the same time")]
     InUse(String),
     /// A saved program cannot be used.
     #[error("a saved program: {0}")]
     Program(String),
     /// A bug in the compiler.
-    #[error("internal fault of the compiler: {0}")]
+    #[error("internal compiler error: {0}")]
     Internal(String),
 }
 

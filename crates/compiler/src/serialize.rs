@@ -19,7 +19,7 @@ impl Program {
     /// Serializes the program.
     pub fn to_bytes(&self) -> Result<Vec<u8>> {
         let body =
-            postcard::to_allocvec(&**self).map_err(|e| Error::Internal(format!("a program can't be saved: {e}")))?;
+            postcard::to_allocvec(&**self).map_err(|e| Error::Internal(format!("cannot save the program: {e}")))?;
         let mut out = Vec::with_capacity(HEADER + body.len());
         out.extend_from_slice(MAGIC);
         out.extend_from_slice(&VERSION.to_le_bytes());
@@ -33,14 +33,16 @@ impl Program {
     pub fn from_bytes(bytes: &[u8]) -> Result<UncheckedProgram> {
         let fault = |what: &str| Error::Program(what.to_string());
         let Some((header, body)) = bytes.split_at_checked(HEADER) else {
-            return Err(fault("too short; it is not a saved program"));
+            return Err(fault("the file is too short to be a saved program"));
         };
         if &header[..8] != MAGIC {
-            return Err(fault("it is not a saved program"));
+            return Err(fault("the file is not a saved program"));
         }
         let version = u32::from_le_bytes(header[8..12].try_into().expect("four bytes"));
         if version != VERSION {
-            return Err(fault(&format!("format {version}, this is for format {VERSION}; compile it again")));
+            return Err(fault(&format!(
+                "the file has format {version}, but this version reads format {VERSION}; compile it again"
+            )));
         }
         if u64::from_le_bytes(header[12..20].try_into().expect("eight bytes")) != checksum(body) {
             return Err(fault("damaged: its checksum is wrong"));
@@ -70,7 +72,7 @@ pub(crate) fn nested<'de, T: Deserialize<'de>, D: Deserializer<'de>>(d: D) -> st
     OPEN.set(OPEN.get() + 1);
     let _close = Close;
     match OPEN.get() > MAX_NESTING {
-        true => Err(serde::de::Error::custom(format!("more than {MAX_NESTING} loops or branches inside each other"))),
+        true => Err(serde::de::Error::custom(format!("loops or branches are nested more than {MAX_NESTING} levels deep"))),
         false => T::deserialize(d),
     }
 }

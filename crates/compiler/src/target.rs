@@ -184,7 +184,7 @@ impl Target {
     fn refused(&self, d: DType, what: &str) -> Error {
         let known: Vec<String> = self.dtypes.iter().map(ToString::to_string).collect();
         Error::Backend(format!(
-            "{what} is {d}, which {} doesn't have (it has {}); cast it before, or run this on another device",
+            "{what} is {d}, which {} does not support (it supports {}); cast it first, or use another device",
             self.name,
             known.join(", ")
         ))

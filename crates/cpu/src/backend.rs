@@ -244,7 +244,9 @@ impl Cpu {
     /// Returns the machine code of a kernel, for inspection.
     pub fn machine_code(&self, kernel: &compiler::loops::Kernel) -> Result<Vec<u8>> {
         let cache = self.kernels.as_ref().ok_or_else(|| {
-            compiler::Error::Backend("kernels run in the reference evaluator here; there is no machine code".into())
+            compiler::Error::Backend(
+                "there is no machine code: kernels run in the reference evaluator on this machine".into(),
+            )
         })?;
         let code = cache.get(kernel).map_err(|e| compiler::Error::Backend(e.to_string()))?;
         Ok(code.bytes().to_vec())

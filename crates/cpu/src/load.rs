@@ -150,7 +150,7 @@ impl LoadedProgram {
     pub(crate) fn new(cpu: &Cpu, program: Program, general: bool) -> Result<LoadedProgram> {
         if program.max_loop_depth > MAX_LEVELS {
             return Err(Error::Backend(format!(
-                "loops nest {} deep, at most {MAX_LEVELS} are supported",
+                "loops are nested {} levels deep, but at most {MAX_LEVELS} are supported",
                 program.max_loop_depth
             )));
         }
@@ -182,7 +182,7 @@ impl LoadedProgram {
             let bases = up(program.buffers.len().checked_mul(size_of::<*mut u8>())?)?;
             Some((gemm_at, scratch_at, bases_at, bases_at.checked_add(bases)?))
         };
-        let hint = "; smaller shapes need less";
+        let hint = "; use smaller shapes";
         let too_large = || Error::OutOfMemory { bytes: usize::MAX, hint };
         let (gemm_at, scratch_at, bases_at, arena_bytes) = places().ok_or_else(too_large)?;
         let scratch_each = scratch_each.ok_or_else(too_large)?;
@@ -238,13 +238,16 @@ impl Executable for LoadedProgram {
         let memory = host(arena)?;
         if arena.bytes() < self.arena_bytes || memory.align_offset(ALIGN) != 0 {
             return Err(Error::Bindings(format!(
-                "an arena of {} bytes at {memory:p}; a run needs {} bytes at a multiple of {ALIGN}",
+                "the arena has {} bytes at {memory:p}, but a run needs {} bytes aligned to {ALIGN}",
                 arena.bytes(),
                 self.arena_bytes
             )));
         }
         if self.steps.get(steps.clone()).is_none() {
-            return Err(Error::Bindings(format!("steps {steps:?} of a program that has {}", self.steps.len())));
+            return Err(Error::Bindings(format!(
+                "steps {steps:?} are out of range for a program with {} steps",
+                self.steps.len()
+            )));
         }
         let (start, end) = (memory.addr(), memory.addr() + arena.bytes());
         for (what, list) in [("input", &bindings.inputs), ("output", &bindings.outputs)] {
@@ -252,7 +255,7 @@ impl Executable for LoadedProgram {
                 let at = host(&**b)?.addr();
                 if at < end && start < at.saturating_add(b.bytes()) && b.bytes() > 0 {
                     return Err(Error::Bindings(format!(
-                        "{what} {i} lies in the arena; give the run an arena of its own"
+                        "{what} {i} lies in the arena; give the run a separate arena"
                     )));
                 }
             }
@@ -437,7 +440,7 @@ impl Drop for Uses<'_> {
 #[inline]
 fn fits<'b>(b: &'b Arc<dyn DeviceBuffer>, ty: &Type, bindings: &Bindings, program: &Program) -> Result<&'b HostBuffer> {
     let Some(own) = b.as_any().downcast_ref::<HostBuffer>() else {
-        return Err(Error::Bindings("a buffer of another device".into()));
+        return Err(Error::Bindings("the buffer belongs to another device".into()));
     };
     if DeviceBuffer::bytes(own) < ty.bytes() {
         // This gives the error that names the binding.
@@ -449,7 +452,7 @@ fn fits<'b>(b: &'b Arc<dyn DeviceBuffer>, ty: &Type, bindings: &Bindings, progra
 /// Returns the address of a host buffer.
 fn host(b: &dyn DeviceBuffer) -> Result<*mut u8> {
     let ours = b.as_any().downcast_ref::<HostBuffer>();
-    ours.map(HostBuffer::as_ptr).ok_or_else(|| Error::Bindings("a buffer of another device".into()))
+    ours.map(HostBuffer::as_ptr).ok_or_else(|| Error::Bindings("the buffer belongs to another device".into()))
 }
 
 #[derive(Default)]

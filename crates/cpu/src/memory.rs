@@ -39,7 +39,7 @@ unsafe impl Sync for HostBuffer {}
 impl HostBuffer {
     /// Allocates zeroed memory.
     pub fn new(bytes: usize) -> Result<HostBuffer> {
-        let fail = || Error::OutOfMemory { bytes, hint: "; smaller shapes or a smaller batch need less" };
+        let fail = || Error::OutOfMemory { bytes, hint: "; use smaller shapes or a smaller batch" };
         let layout = layout(bytes).ok_or_else(fail)?;
         // SAFETY: the layout's size is not zero.
         let block = unsafe { alloc_zeroed(layout) };
@@ -234,7 +234,7 @@ impl DeviceBuffer for HostBuffer {
 fn check(offset: usize, len: usize, bytes: usize) -> Result<()> {
     match offset.checked_add(len) {
         Some(end) if end <= bytes => Ok(()),
-        _ => Err(Error::Bindings(format!("bytes {offset}..+{len} of a buffer of {bytes}"))),
+        _ => Err(Error::Bindings(format!("bytes {offset}..+{len} are out of range for a buffer of {bytes} bytes"))),
     }
 }
 

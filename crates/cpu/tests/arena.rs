@@ -70,7 +70,7 @@ fn arenas_that_do_not_fit_are_refused() {
     let block = Arc::new(arena(needed + ALIGN, 0));
     // SAFETY: nothing else uses the block.
     let mut skewed = unsafe { HostBuffer::slice(&block, 8, needed).unwrap() };
-    assert!(text(exe.run_with_arena(&mut b, &mut skewed, 0..1)).contains("multiple of 64"));
+    assert!(text(exe.run_with_arena(&mut b, &mut skewed, 0..1)).contains("aligned to 64"));
     let steps = exe.program().steps.len();
     for bad in [steps..steps + 1, 1..0, 0..usize::MAX] {
         assert!(text(exe.run_with_arena(&mut b, &mut arena(needed, 0), bad)).contains("steps"));

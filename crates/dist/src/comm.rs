@@ -136,7 +136,7 @@ impl Comm {
     pub fn new(transport: Arc<dyn Transport>, mesh: Mesh) -> Result<Comm> {
         if mesh.ranks() != transport.world_size() {
             return Err(Error::Rendezvous(format!(
-                "the mesh {mesh} has {} ranks, and {} were started; start as many as the mesh has",
+                "the mesh {mesh} has {} ranks, but {} were started; make the two equal",
                 mesh.ranks(),
                 transport.world_size()
             )));
@@ -255,9 +255,9 @@ impl Comm {
         let mut receives: Vec<(usize, &mut [u8])> = others.map(|(r, b)| (r, &mut b[..])).collect();
         self.send_recv("agree", &sends, &mut receives)?;
         match (0..n).find(|&r| r != self.rank() && came[r] != own) {
-            Some(rank) => Err(self
-                .inner
-                .failed(Error::Mismatch { rank, reason: "settings, data or model are not the same".into() })),
+            Some(rank) => {
+                Err(self.inner.failed(Error::Mismatch { rank, reason: "its settings, data or model differ".into() }))
+            }
             None => Ok(()),
         }
     }
@@ -283,7 +283,7 @@ pub struct StartedCollective(Receiver<Result<Vec<u8>>>);
 impl StartedCollective {
     /// Waits for the result.
     pub fn finish(self, to: &mut [u8]) -> Result<()> {
-        let lost = |_| Error::InvalidCall("a collective that was started did not end".into());
+        let lost = |_| Error::InvalidCall("a collective did not complete".into());
         to.copy_from_slice(&self.0.recv().map_err(lost)??);
         Ok(())
     }

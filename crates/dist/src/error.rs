@@ -6,7 +6,7 @@ use std::time::Duration;
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum Error {
     /// A rank is lost, so that no further communication is possible.
-    #[error("rank {rank} is gone: {reason}")]
+    #[error("lost the connection to rank {rank}: {reason}")]
     RankLost {
         /// The lost rank.
         rank: usize,
@@ -15,8 +15,8 @@ pub enum Error {
     },
     /// A rank did not respond in time.
     #[error(
-        "rank {rank} did not answer for {} s: it hangs, or is much slower; raise TENSORLOOM_COMM_TIMEOUT (seconds) if it is only \
-         slow", waited.as_secs_f32()
+        "rank {rank} did not respond for {} s: it hangs or is much slower; raise TENSORLOOM_COMM_TIMEOUT (seconds) if \
+         it is only slow", waited.as_secs_f32()
     )]
     Timeout {
         /// The rank.
@@ -25,7 +25,7 @@ pub enum Error {
         waited: Duration,
     },
     /// Ranks execute different operations.
-    #[error("rank {rank} runs another program: {reason}")]
+    #[error("rank {rank} runs a different program: {reason}")]
     Mismatch {
         /// The rank that differs from this one.
         rank: usize,

@@ -113,7 +113,7 @@ impl NcclGroups {
         };
         let Some(group) = found else {
             return Err(Error::InvalidCall(format!(
-                "{}: no group was made of {:?}",
+                "{}: there is no group of {:?}",
                 ir::Rules::name(op),
                 names(&op.axes)
             )));
@@ -141,7 +141,7 @@ impl DeviceCommunicator for NcclGroups {
     fn prepare(&self, axes: &[MeshAxis]) -> compiler::Result<()> {
         self.join(axes).map_err(|e| {
             compiler::Error::Backend(format!(
-                "{e}; NCCL needs a GPU for each rank: TENSORLOOM_NCCL=off sends through the hosts instead"
+                "{e}; NCCL needs one GPU per rank: set TENSORLOOM_NCCL=off to send through host memory instead"
             ))
         })
     }

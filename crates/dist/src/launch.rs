@@ -51,13 +51,14 @@ impl ProcessInfo {
         for (rank_name, world_name) in LAUNCHER_VARS {
             let (Some(rank), Some(world)) = (var(rank_name), var(world_name)) else { continue };
             let number = |name: &str, text: &str| {
-                let fault = || Error::Rendezvous(format!("{name} is `{text}`, which is no number of a rank"));
+                let fault = || Error::Rendezvous(format!("{name} is `{text}`, which is not a valid rank number"));
                 text.trim().parse::<usize>().map_err(|_| fault())
             };
             let (rank, world) = (number(rank_name, &rank)?, number(world_name, &world)?);
             if rank >= world {
                 return Err(Error::Rendezvous(format!(
-                    "{rank_name} is {rank} and {world_name} is {world}: ranks count from 0"
+                    "{rank_name} is {rank}, but {world_name} is {world}: ranks are numbered from 0 to the world size \
+                     minus 1"
                 )));
             }
             let address = var("LOOM_ADDRESS").or_else(|| {

@@ -70,8 +70,8 @@ impl MessageQueue {
                     return Err(Error::Mismatch {
                         rank: from,
                         reason: format!(
-                            "its exchange {} (of kind {:08x}, {} bytes) met our {} ({:08x}, {} bytes); all ranks must run the same \
-                             programs in the same order",
+                            "its message {} (kind {:08x}, {} bytes) does not match the expected {} ({:08x}, {} \
+                             bytes); all ranks must run the same programs in the same order",
                             found.sequence_number,
                             found.fingerprint,
                             bytes.len(),
@@ -90,7 +90,7 @@ impl MessageQueue {
             if state.finished[from] {
                 return Err(Error::RankLost {
                     rank: from,
-                    reason: "it has ended, and this rank still needs it".into(),
+                    reason: "it has exited, but this rank still needs it".into(),
                 });
             }
             let waited = started.elapsed();

@@ -81,7 +81,7 @@ impl Inner {
             if came != piece.len() {
                 return Err(Error::Differs {
                     rank: from,
-                    reason: format!("it sent {came} bytes where {} were expected", piece.len()),
+                    reason: format!("it sent {came} bytes, expected {}", piece.len()),
                 });
             }
         }
@@ -93,9 +93,11 @@ impl Mpi {
     /// Initializes MPI in this process, once.
     pub fn start() -> Result<Mpi> {
         let (universe, level) = mpi::initialize_with_threading(mpi::Threading::Serialized)
-            .ok_or_else(|| Error::Start("MPI was started in this process already".into()))?;
+            .ok_or_else(|| Error::Start("MPI is already initialized in this process".into()))?;
         if level < mpi::Threading::Serialized {
-            return Err(Error::Start("this MPI can't be called from several threads in turn".into()));
+            return Err(Error::Start(
+                "this MPI library does not support calls from several threads (MPI_THREAD_SERIALIZED)".into(),
+            ));
         }
         let world = universe.world();
         let (rank, count) = (world.rank() as usize, world.size() as usize);
@@ -135,7 +137,8 @@ impl Transport for Mpi {
                 return Err(Error::Differs {
                     rank: *from,
                     reason: format!(
-                        "its exchange {found:?} met our {tag:?}; all ranks must run the same programs in the same order"
+                        "its message {found:?} does not match the expected {tag:?}; all ranks must run the same \
+                         programs in the same order"
                     ),
                 });
             }
@@ -150,7 +153,7 @@ impl Transport for Mpi {
     }
 
     fn abort(&self, rank: usize, reason: &str) {
-        eprintln!("rank {}: rank {rank} is gone: {reason}", self.rank);
+        eprintln!("rank {}: lost the connection to rank {rank}: {reason}", self.rank);
         self.inner().world.abort(1)
     }
 

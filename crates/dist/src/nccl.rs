@@ -85,7 +85,7 @@ fn dtype(d: DType) -> Result<c_int> {
         DType::F32 => 7,
         DType::F64 => 8,
         DType::BF16 => 9,
-        other => return Err(Error::InvalidCall(format!("NCCL has no {other}"))),
+        other => return Err(Error::InvalidCall(format!("NCCL does not support {other}"))),
     })
 }
 
@@ -100,7 +100,7 @@ pub fn nccl_calls(op: &Collective, ty: &Type, me: usize) -> Result<Vec<Call>> {
     let outer = |dim: usize| ty.shape[..dim].iter().product::<usize>();
     let inner = |dim: usize| ty.shape[dim..].iter().product::<usize>();
     let reduction = |op: Reduction| match ty.dtype {
-        DType::Bool => Err(Error::InvalidCall(format!("{op:?} of bools is not NCCL's"))),
+        DType::Bool => Err(Error::InvalidCall(format!("NCCL does not support {op:?} of bools"))),
         _ => Ok(vec![Call::AllReduce { count: ty.numel(), op }]),
     };
     Ok(match &op.kind {
@@ -190,7 +190,7 @@ impl Nccl {
     pub fn load(file: &str) -> Result<Arc<Nccl>> {
         let missing = |e: libloading::Error| {
             Error::Rendezvous(format!(
-                "NCCL can't be used: {file}: {e}; install it, or name its file in TENSORLOOM_NCCL"
+                "cannot load NCCL: {file}: {e}; install it, or set TENSORLOOM_NCCL to the path of the library"
             ))
         };
         // SAFETY: loading runs the library's own start, which NCCL's is made for; the types are those of nccl.h.
@@ -282,7 +282,7 @@ impl Group {
         let (n, kind, all) = (&self.nccl, dtype(ty.dtype)?, nccl_calls(op, ty, self.rank)?);
         let raw = self.raw.load(Ordering::Acquire);
         if raw.is_null() {
-            return Err(Error::InvalidCall(format!("{}: a rank of its group is gone", op.name())));
+            return Err(Error::InvalidCall(format!("{}: lost a rank of its group", op.name())));
         }
         // SAFETY: offsets are inside of operand and result, which are valid for their types.
         unsafe {

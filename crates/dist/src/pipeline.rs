@@ -241,10 +241,10 @@ impl PipelineTimeline {
             }
         }
         if let Some(rank) = (0..ranks).find(|&r| next[r] < schedule.actions_by_rank[r].len()) {
-            return Err(Error::Rendezvous(format!("rank {rank} of the pipeline waits forever")));
+            return Err(Error::Rendezvous(format!("deadlock: rank {rank} of the pipeline waits forever")));
         }
         if ends.iter().any(Option::is_none) {
-            return Err(Error::Rendezvous("the pipeline leaves out a part of the work".into()));
+            return Err(Error::Rendezvous("the pipeline schedule is incomplete".into()));
         }
         Ok(PipelineTimeline { total: free.iter().fold(0.0, |a, b| a.max(*b)), busy_time: busy, spans })
     }

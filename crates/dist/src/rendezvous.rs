@@ -65,11 +65,11 @@ pub(crate) fn get_exact<const N: usize>(from: &mut impl Read) -> std::io::Result
 pub(crate) fn get_text(from: &mut impl Read) -> std::io::Result<String> {
     let n = u32::from_le_bytes(get_exact(from)?) as usize;
     if n > 1 << 16 {
-        return Err(std::io::Error::new(ErrorKind::InvalidData, "a text that is too long"));
+        return Err(std::io::Error::new(ErrorKind::InvalidData, "a string that is too long"));
     }
     let mut bytes = vec![0; n];
     from.read_exact(&mut bytes)?;
-    String::from_utf8(bytes).map_err(|_| std::io::Error::new(ErrorKind::InvalidData, "a text that is not UTF-8"))
+    String::from_utf8(bytes).map_err(|_| std::io::Error::new(ErrorKind::InvalidData, "a string that is not UTF-8"))
 }
 
 impl Greeting {
@@ -173,7 +173,7 @@ struct AcceptQueue<'a> {
 
 impl<'a> AcceptQueue<'a> {
     fn new(listener: TcpListener, key: &'a MacKey) -> Result<AcceptQueue<'a>> {
-        listener.set_nonblocking(true).map_err(|e| start(format!("connections can't be accepted: {e}")))?;
+        listener.set_nonblocking(true).map_err(|e| start(format!("cannot accept connections: {e}")))?;
         Ok(AcceptQueue { listener, key, greeters: Vec::new(), dropped: 0 })
     }
 
@@ -198,7 +198,7 @@ impl<'a> AcceptQueue<'a> {
                         let ready = stream.set_nonblocking(false);
                         // A rank that does not read its answer blocks the others for at most five seconds.
                         let ready = ready.and_then(|()| stream.set_write_timeout(Some(Duration::from_secs(5))));
-                        ready.map_err(|e| start(format!("connections can't be accepted: {e}")))?;
+                        ready.map_err(|e| start(format!("cannot accept connections: {e}")))?;
                         return Ok(AuthenticatedPeer { stream, from, hello });
                     }
                     Err(()) => self.dropped += 1,
@@ -212,7 +212,7 @@ impl<'a> AcceptQueue<'a> {
                          LOOM_TOKEN_FILE"
                     ),
                 };
-                return Err(start(format!("{} did not come; were all ranks started?{strangers}", missing())));
+                return Err(start(format!("{} did not connect; were all ranks started?{strangers}", missing())));
             }
             std::thread::sleep(Duration::from_millis(2));
         }
@@ -251,7 +251,7 @@ impl<'a> AcceptQueue<'a> {
 }
 
 fn resolve(address: &str) -> Result<SocketAddr> {
-    let fault = |e: String| start(format!("`{address}` is no address of rank 0: {e}; write host:port"));
+    let fault = |e: String| start(format!("`{address}` is not a valid address of rank 0: {e}; write host:port"));
     let mut all = address.to_socket_addrs().map_err(|e| fault(e.to_string()))?;
     all.next().ok_or_else(|| fault("no such host".into()))
 }
@@ -265,7 +265,8 @@ fn connect(address: SocketAddr, until: Instant, whom: &str) -> Result<TcpStream>
             Ok(stream) => return Ok(stream),
             Err(e) if left.is_zero() => {
                 return Err(start(format!(
-                    "{whom} can't be reached at {address}: {e}; was it started, and is the address right?"
+                    "cannot connect to {whom} at {address}: {e}; check that it was started and that the address is \
+                     correct"
                 )));
             }
             Err(_) => std::thread::sleep(Duration::from_millis(20)),
@@ -292,15 +293,15 @@ fn listen(address: SocketAddr, whose: &str) -> Result<TcpListener> {
     TcpListener::bind(address).map_err(|e| {
         let remedy = match e.kind() {
             ErrorKind::AddrInUse => {
-                "the port is in use: choose another (LOOM_ADDRESS=host:port, `loom launch --port`), or wait \
-                                     until the other run has ended"
+                "the port is in use: choose another (LOOM_ADDRESS=host:port, `loom launch --port`), or wait until the \
+                 other run has finished"
             }
             ErrorKind::AddrNotAvailable => {
-                "the address is not this machine's: rank 0 must run where LOOM_ADDRESS points"
+                "the address does not belong to this machine: rank 0 must run on the machine in LOOM_ADDRESS"
             }
             _ => "choose another address",
         };
-        start(format!("{whose} can't listen at {address}: {e}; {remedy}"))
+        start(format!("{whose} cannot listen on {address}: {e}; {remedy}"))
     })
 }
 
@@ -308,21 +309,24 @@ fn listen(address: SocketAddr, whose: &str) -> Result<TcpListener> {
 fn incompatibility(hello: &Greeting, about: &str, world: usize, here: &[Option<AuthenticatedPeer>]) -> Option<String> {
     if hello.version != VERSION {
         return Some(format!(
-            "rank {} runs `{}` and rank 0 runs `{VERSION}`: install one version everywhere",
+            "rank {} runs `{}`, but rank 0 runs `{VERSION}`: install the same version everywhere",
             hello.rank, hello.version
         ));
     }
     if hello.world != world {
-        return Some(format!("rank {} was started as one of {}, rank 0 as one of {world}", hello.rank, hello.world));
+        return Some(format!(
+            "rank {} was started with world size {}, but rank 0 with {world}",
+            hello.rank, hello.world
+        ));
     }
     if hello.config_fingerprint != about {
         return Some(format!(
-            "rank {} has the mesh {}, rank 0 has {about}: give all the same",
+            "rank {} has the mesh {}, but rank 0 has {about}: give all ranks the same",
             hello.rank, hello.config_fingerprint
         ));
     }
     if hello.rank == 0 || hello.rank >= world || here[hello.rank].is_some() {
-        return Some(format!("two processes say that they are rank {}", hello.rank));
+        return Some(format!("two processes have the rank {}", hello.rank));
     }
     None
 }
@@ -368,7 +372,7 @@ fn greet_at(
     let invalid = |what: &str| std::io::Error::new(ErrorKind::InvalidData, what.to_string());
     stream.set_read_timeout(Some(GREETING_TIMEOUT))?;
     if &get_exact::<4>(stream)? != MAGIC {
-        return Err(invalid("it does not speak as a rank does"));
+        return Err(invalid("it does not use the protocol of a rank"));
     }
     let theirs: Nonce = get_exact(stream)?;
     hello.challenge = MacKey::challenge().map_err(|e| invalid(&e.to_string()))?;
@@ -376,14 +380,14 @@ fn greet_at(
     stream.set_read_timeout(Some(patience))?;
     let n = u32::from_le_bytes(get_exact(stream)?) as usize;
     if n > MAX_GREETING {
-        return Err(invalid("an answer that is too long"));
+        return Err(invalid("a response that is too long"));
     }
     let mut message = Vec::new();
     stream.take(n as u64).read_to_end(&mut message)?;
     let proof: Mac = get_exact(stream)?;
     match key.verify("answer", &hello.challenge, &message, &proof) {
         true => Ok(message),
-        false => Err(invalid("it does not have this start's secret")),
+        false => Err(invalid("its secret is wrong")),
     }
 }
 
@@ -413,8 +417,8 @@ fn greet(place: &ProcessInfo, about: &str, key: &MacKey, until: Instant) -> Resu
                 Ok(answer) => return Ok(answer),
                 Err(e) if tries == MAX_RETRIES || Instant::now() >= until => {
                     return Err(start(format!(
-                        "{whom} at {address} did not answer as one of this start: {e}; its own message says why, or it has another \
-                         secret: give all ranks the same LOOM_TOKEN or LOOM_TOKEN_FILE"
+                        "the handshake with {whom} at {address} failed: {e}; see its own error message, or give all \
+                         ranks the same LOOM_TOKEN or LOOM_TOKEN_FILE"
                     )));
                 }
                 Err(_) => *stream = connect(address, until, whom)?,
@@ -423,14 +427,14 @@ fn greet(place: &ProcessInfo, about: &str, key: &MacKey, until: Instant) -> Resu
     };
     let answer = attempt(&mut stream, root, "rank 0")?;
     let mut answer = &answer[..];
-    let lost = |e: std::io::Error| start(format!("rank 0 gave an answer that can't be read: {e}"));
+    let lost = |e: std::io::Error| start(format!("cannot read the response of rank 0: {e}"));
     if get_exact::<1>(&mut answer).map_err(lost)? == [0] {
         return Err(start(get_text(&mut answer).map_err(lost)?));
     }
     let mut addresses: Addresses = vec![(root.ip(), root.port())];
     for _ in 1..place.world_size {
         let ip = get_text(&mut answer).map_err(lost)?;
-        let ip = ip.parse().map_err(|_| start(format!("rank 0 gave `{ip}` as an address")))?;
+        let ip = ip.parse().map_err(|_| start(format!("rank 0 sent the invalid address `{ip}`")))?;
         addresses.push((ip, u16::from_le_bytes(get_exact(&mut answer).map_err(lost)?)));
     }
     let mut streams: Vec<Option<TcpStream>> = (0..place.world_size).map(|_| None).collect();
@@ -441,7 +445,7 @@ fn greet(place: &ProcessInfo, about: &str, key: &MacKey, until: Instant) -> Resu
             let mut arrivals = AcceptQueue::new(listener, key)?;
             let mut here: Vec<AuthenticatedPeer> = Vec::new();
             while here.len() < place.world_size - 1 - place.rank {
-                let mut arrival = arrivals.next(until, &|| "a rank behind this one".to_string())?;
+                let mut arrival = arrivals.next(until, &|| "a later rank".to_string())?;
                 let rank = arrival.hello.rank;
                 let fits =
                     rank > place.rank && rank < place.world_size && here.iter().all(|other| other.hello.rank != rank);

@@ -42,7 +42,7 @@ fn fault(text: String) -> Error {
 
 fn random() -> Result<Nonce> {
     let mut bytes = [0; 32];
-    getrandom::fill(&mut bytes).map_err(|e| fault(format!("this system gives no random numbers: {e}")))?;
+    getrandom::fill(&mut bytes).map_err(|e| fault(format!("cannot read random numbers from the system: {e}")))?;
     Ok(bytes)
 }
 
@@ -58,7 +58,8 @@ impl Secret {
         if let Some(text) = var("LOOM_TOKEN") {
             if text.len() < MIN_SECRET_BYTES {
                 return Err(fault(format!(
-                    "LOOM_TOKEN has {} characters: give all ranks the same {MIN_SECRET_BYTES} random ones or more, as from `openssl rand -hex 16`",
+                    "LOOM_TOKEN has {} characters, but at least {SHORTEST} are needed: give all ranks the same random \
+                     token, such as from `openssl rand -hex 16`",
                     text.len()
                 )));
             }
@@ -78,7 +79,7 @@ impl Secret {
         let home = || var("HOME").or_else(|| var("USERPROFILE")).map(|home| Path::new(&home).join(".config"));
         match folder.or_else(home) {
             Some(folder) => Ok(Secret::User(folder.join("tensorloom").join("ranks.key"))),
-            None => Err(fault("ranks need a secret that they share: set LOOM_TOKEN or LOOM_TOKEN_FILE".into())),
+            None => Err(fault("ranks need a shared secret: set LOOM_TOKEN or LOOM_TOKEN_FILE".into())),
         }
     }
 
@@ -122,7 +123,7 @@ fn read(path: &Path, what: &str) -> Result<Vec<u8>> {
     let text = text.trim();
     if text.len() < MIN_SECRET_BYTES {
         return Err(fault(format!(
-            "{what} {shown} has {} characters: it needs {MIN_SECRET_BYTES} or more",
+            "{what} {shown} has {} characters, but at least {MIN_SECRET_BYTES} are needed",
             text.len()
         )));
     }
@@ -132,7 +133,7 @@ fn read(path: &Path, what: &str) -> Result<Vec<u8>> {
 /// Generates the user's key file, unless another rank has created it first.
 fn make(path: &Path) -> Result<()> {
     let told = |e: std::io::Error| {
-        fault(format!("{} can't be made: {e}; set LOOM_TOKEN or LOOM_TOKEN_FILE instead", path.display()))
+        fault(format!("cannot create {}: {e}; set LOOM_TOKEN or LOOM_TOKEN_FILE instead", path.display()))
     };
     let secret = Secret::generate()?;
     if let Some(folder) = path.parent() {

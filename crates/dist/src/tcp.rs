@@ -110,8 +110,8 @@ fn read_all(mut stream: TcpStream, from: usize, mail: &MessageQueue) {
             Err(_) if mail.has_finished(from) => return,
             Err(e) => {
                 let reason = match e.kind() {
-                    ErrorKind::UnexpectedEof => "its process ended without goodbye".to_string(),
-                    _ => format!("its connection broke: {e}"),
+                    ErrorKind::UnexpectedEof => "its process exited without closing the connection".to_string(),
+                    _ => format!("its connection failed: {e}"),
                 };
                 return mail.mark_lost(from, &reason);
             }

@@ -42,14 +42,14 @@ fn join_two(world: [usize; 2], mesh: [&str; 2]) -> Vec<String> {
 #[test]
 fn ranks_that_do_not_fit_are_refused_on_both_sides() {
     for said in join_two([2, 3], ["dp=2"; 2]) {
-        assert!(said.contains("rank 1 was started as one of 3, rank 0 as one of 2"), "{said}");
+        assert!(said.contains("rank 1 was started with world size 3, but rank 0 with 2"), "{said}");
     }
     for said in join_two([2, 2], ["dp=2", "tp=2"]) {
         assert!(said.contains("rank 1 has the mesh tp=2, rank 0 has dp=2"), "{said}");
     }
     let mesh = Mesh::new(&[("dp", 3)]).unwrap();
     let few = Comm::new(Arc::new(thread_transport::transports(2).remove(0)), mesh).err().unwrap().to_string();
-    assert!(few.contains("the mesh dp=3 has 3 ranks, and 2 were started"), "{few}");
+    assert!(few.contains("the mesh dp=3 has 3 ranks, but 2 were started"), "{few}");
 }
 
 #[test]
@@ -109,7 +109,7 @@ fn variables_of_launchers_are_read() {
     let slurm = vars(&[("SLURM_PROCID", "0"), ("SLURM_NTASKS", "2"), ("MASTER_ADDR", "h"), ("MASTER_PORT", "1")]);
     assert_eq!(slurm.unwrap().unwrap().master_addr, "h:1");
     let e = vars(&[("RANK", "4"), ("WORLD_SIZE", "4")]).unwrap_err().to_string();
-    assert!(e.contains("ranks count from 0"), "{e}");
+    assert!(e.contains("ranks are numbered from 0"), "{e}");
     assert!(vars(&[("RANK", "x"), ("WORLD_SIZE", "4")]).is_err());
 }
 
@@ -122,11 +122,11 @@ fn ranks_in_different_programs_are_told_so() {
         comm.run(&op, &Type::scalar(DType::F32), &[0; 4], &mut [0; 4])
     });
     let e = e.unwrap_err().to_string();
-    assert!(e.contains("runs another program") && e.contains("same order"), "{e}");
+    assert!(e.contains("runs a different program") && e.contains("same order"), "{e}");
     let e = thread_transport::spawn(&mesh, |comm| comm.assert_same_on_all_ranks(&format!("seed {}", comm.rank())))
         .unwrap_err()
         .to_string();
-    assert!(e.contains("settings, data or model are not the same"), "{e}");
+    assert!(e.contains("its settings, data or model differ"), "{e}");
     assert!(thread_transport::spawn(&mesh, |comm| comm.assert_same_on_all_ranks("seed 1")).is_ok());
 }
 

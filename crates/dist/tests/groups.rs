@@ -131,7 +131,7 @@ fn a_rank_that_goes_ends_the_others_groups() {
     for (first, second) in errors {
         assert!(first, "a sum without one of its ranks");
         let second = second.unwrap();
-        assert!(second.contains("rank 1 is gone") && second.contains("the disk is full"), "{second}");
+        assert!(second.contains("lost the connection to rank 1") && second.contains("the disk is full"), "{second}");
     }
 }
 
@@ -150,5 +150,5 @@ fn a_group_that_was_not_made_is_an_error() {
         };
         Ok(run.unwrap_err().to_string())
     });
-    assert!(said.unwrap()[0].contains("no group was made"));
+    assert!(said.unwrap()[0].contains("there is no group of"));
 }

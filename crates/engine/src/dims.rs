@@ -25,8 +25,8 @@ pub type Sizes = SmallVec<[isize; 6]>;
 
 /// A shape: `&[2, 3]`, `[n, 3]`, `(n, -1)`, `x.shape()`, a vector, or one size.
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` is no shape",
-    note = "a shape is a list, an array or a tuple of integers, like `&[2, 3]` or `(n, -1)`"
+    message = "`{Self}` is not a shape",
+    note = "a shape must be a list, an array or a tuple of integers, like `&[2, 3]` or `(n, -1)`"
 )]
 pub trait Dims {
     /// Its sizes in order.

@@ -32,11 +32,11 @@ pub enum Error {
         at: Loc,
     },
     /// Arguments don't fit what a program was compiled for.
-    #[error("arguments don't fit: {0}")]
+    #[error("the arguments do not match: {0}")]
     InputSignatureMismatch(String),
 
     /// A NaN that [`crate::set_debug_nans`] found.
-    #[error("{op} at {at} makes NaN of operands that have none")]
+    #[error("{op} at {at} produces NaN from operands without NaN")]
     NanProduced {
         /// The op.
         op: String,
@@ -77,8 +77,8 @@ pub enum Error {
     },
     /// A tensor needed for backward was changed in place.
     #[error(
-        "{op} at {at} keeps a tensor for backward that was changed in place since: version {found}, kept at version {kept}; \
-         change a copy() instead, or run backward first"
+        "a tensor saved for backward by {op} at {at} was modified in place: it has version {found}, expected version \
+         {kept}; modify a copy() instead, or run backward first"
     )]
     SavedTensorModified {
         /// The op that keeps it.
@@ -124,7 +124,8 @@ pub enum Error {
     // §16.5 autograd.
     /// A second backward through a graph that the first one freed.
     #[error(
-        "backward a second time through {op} at {at}, whose kept values were freed; call backward_with(retain_graph) first"
+        "backward through {op} at {at} a second time, but its saved tensors were freed; call \
+         backward_with(retain_graph) first"
     )]
     BackwardGraphFreed {
         /// The op.
@@ -156,8 +157,8 @@ pub enum Error {
     },
     /// A device has not enough memory. Nothing was changed: what was pending still is.
     #[error(
-        "{op} needs {bytes} bytes that the device does not have{}: {live} are in use; drop tensors or use smaller ones, then \
-         try again",
+        "out of memory: {op} needs {bytes} bytes{}, and {live} bytes are in use; drop tensors or use smaller ones, \
+         then try again",
         format_loc(at)
     )]
     OutOfMemory {
@@ -189,7 +190,7 @@ pub enum Error {
         limit: usize,
     },
     /// The engine is running something already.
-    #[error("the engine is busy with {holder}; {wanted} must wait until it is done")]
+    #[error("the engine is busy with {holder}; call {wanted} after it is done")]
     EngineBusy {
         /// Who holds it.
         holder: &'static str,
@@ -197,7 +198,7 @@ pub enum Error {
         wanted: &'static str,
     },
     /// An earlier execution failed.
-    #[error("the engine stopped after an earlier failure, and its state is not reliable any more: {0}")]
+    #[error("the engine stopped after an earlier failure, and its state is no longer reliable: {0}")]
     Poisoned(Arc<Error>),
 
     // Our own.
@@ -205,7 +206,7 @@ pub enum Error {
     #[error(transparent)]
     Graph(#[from] ir::Error),
     /// A rank other than the one asked for.
-    #[error("a tensor of rank {expected} was expected, got shape {:?}{}", got.as_slice(), format_loc(at))]
+    #[error("expected a tensor of rank {expected}, got shape {:?}{}", got.as_slice(), format_loc(at))]
     Rank {
         /// What was asked for.
         expected: usize,
@@ -249,7 +250,7 @@ pub enum Error {
 
 fn format_failing_op(op: &Option<(String, Loc)>) -> String {
     match op {
-        Some((op, at)) => format!("; {op}{} fails by itself too", format_loc(at)),
+        Some((op, at)) => format!("; {op}{} also fails on its own", format_loc(at)),
         None => String::new(),
     }
 }

@@ -103,8 +103,8 @@ pub enum OperandRef<'a> {
 
 /// What may stand at the right of an operator: tensors, numbers of any type, and references to them.
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` can't be combined with a tensor by an operator",
-    note = "operands are tensors, their references, and numbers"
+    message = "`{Self}` cannot be combined with a tensor by an operator",
+    note = "operands must be tensors, references to tensors, or numbers"
 )]
 pub trait TensorOrScalar {
     /// What it is.

@@ -143,7 +143,7 @@ impl Pool {
 
     /// Memory for a value.
     pub(crate) fn acquire(self: &Arc<Pool>, bytes: usize) -> Result<Arc<Storage>> {
-        let none = || Error::OutOfMemory { bytes, hint: "; smaller shapes or a smaller batch need less" };
+        let none = || Error::OutOfMemory { bytes, hint: "; use smaller shapes or a smaller batch" };
         let class = size_class(bytes).ok_or_else(none)?;
         let mut s = self.shelves();
         let mut stale = Vec::new();

@@ -428,13 +428,13 @@ impl fmt::Display for Profile {
         }
         let live = |p: &[PoolStats]| p.iter().map(|p| p.live_bytes).sum::<usize>() as f64 / (1 << 20) as f64;
         let peak = self.after.iter().map(|p| p.peak_bytes).sum::<usize>() as f64 / (1 << 20) as f64;
+        writeln!(f, "\nfused {:.1} %, buffers reused {:.1} %", self.fusion_rate() * 100.0, self.pool_reuse() * 100.0)?;
         writeln!(
             f,
-            "\nfused {:.1} %, buffers used again {:.1} %",
-            self.fusion_rate() * 100.0,
-            self.pool_reuse() * 100.0
+            "live {:.2} MiB before, {:.2} MiB after, {peak:.2} MiB peak",
+            live(&self.before),
+            live(&self.after)
         )?;
-        writeln!(f, "live {:.2} MiB before, {:.2} after, {peak:.2} at most", live(&self.before), live(&self.after))?;
-        writeln!(f, "tensors held: {} before, {} after", self.live_before, self.live_after.len())
+        writeln!(f, "live tensors: {} before, {} after", self.live_before, self.live_after.len())
     }
 }

@@ -260,7 +260,7 @@ pub(crate) fn recording_target<'a>(
     if engines.any(|e| !e.same(first)) {
         return Err(Error::call(
             "an op",
-            "its operands belong to two engines; read one and make it anew in the other",
+            "its operands belong to two engines; read one and create it in the other",
             at,
         ));
     }
@@ -412,7 +412,7 @@ pub(crate) fn broadcast_shapes(a: &[usize], b: &[usize]) -> Option<ir::Shape> {
 pub(crate) fn number_like(b: &mut dyn Recorder, like: DType, n: Number) -> ir::Result<Value> {
     let dtype = n.promote_with(like);
     let s = n.to_scalar(dtype).ok_or_else(|| {
-        let why = format!("{n} is no {dtype}; cast the tensor to a dtype that holds it");
+        let why = format!("{n} is not representable in {dtype}; cast the tensor to a dtype that can represent it");
         ir::Error::Type(Box::new(TypeError {
             op: "an op with a number".into(),
             operands: Vec::new(),

@@ -183,8 +183,8 @@ impl Engine {
         };
         match trace.as_ref().map(|t| &t.mode) {
             Some(TraceMode::Function) => {
-                let reason =
-                    "a traced function would draw the same numbers at every call; pass a key or the numbers in";
+                let reason = "a traced function would draw the same numbers at every call; pass a key or the numbers as \
+                     arguments";
                 return Tensor::with_error(Error::call("a random op", reason, at), Some(self));
             }
             // The region's call records its draws when it is emitted.
@@ -286,8 +286,8 @@ impl Tensor {
         match context::trace().as_ref().map(|t| &t.mode) {
             Some(TraceMode::Region(e) | TraceMode::Checkpoint(e)) => Ok(e.clone()),
             _ => {
-                let reason =
-                    "a traced function would draw the same numbers at every call; pass a key or the numbers in";
+                let reason = "a traced function would draw the same numbers at every call; pass a key or the numbers as \
+                     arguments";
                 Err(Error::call("dropout", reason, at))
             }
         }

@@ -96,7 +96,7 @@ pub struct Trace {
     state: Mutex<TraceState>,
 }
 
-const TWO_ENGINES: &str = "it uses tensors of two engines; read one and make it anew in the other";
+const TWO_ENGINES: &str = "it uses tensors of two engines; read one and create it in the other";
 
 static TRACES: AtomicU64 = AtomicU64::new(0);
 

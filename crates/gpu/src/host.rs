@@ -27,7 +27,7 @@ impl HostFallback {
         let results = graph.push(op.clone(), &inputs, Loc::default())?;
         graph.set_outputs(results.to_vec());
         if graph.output_types() != outs.iter().map(|(_, t)| t.clone()).collect::<Vec<_>>() {
-            return Err(Error::Internal(format!("`{}` gives other types than its step says", library_name(op))));
+            return Err(Error::Internal(format!("the result types of `{}` do not match its step", library_name(op))));
         }
         let exe = host.load(compiler::compile(&graph, &**host, &Options::default())?)?;
         let bindings = Mutex::new(Bindings::for_program(exe.program(), &**host)?);

@@ -52,7 +52,7 @@ fn adapters_are_named_and_numbered() {
     println!("{all:?}");
     let missing = Wgpu::open(WgpuOptions { index: 1000, default_limits_only: false }, Arc::new(cpu::Cpu::new(1)));
     let message = missing.err().expect("nobody has so many").to_string();
-    assert!(message.contains("wgpu:1000") || message.contains("install a driver"), "{message}");
+    assert!(message.contains("wgpu:1000") || message.contains("install a Vulkan driver"), "{message}");
 }
 
 /// The sum of the elementwise product of two matrix products, each of which is materialized.

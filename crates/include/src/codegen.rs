@@ -34,7 +34,7 @@ pub(crate) fn program(program: &ModuleProgram, stem: &str, files: &[(String, Pat
         }
     }
     if !wrote {
-        out += "::core::compile_error!(\"the file declares nothing to run\");";
+        out += "::core::compile_error!(\"the file declares no model or module\");";
     }
     out
 }

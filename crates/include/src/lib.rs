@@ -81,7 +81,7 @@ impl Loader for ModuleDirLoader {
 fn expand(path: &Path) -> Result<TokenStream, Vec<String>> {
     let stem = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default().to_string();
     if !path.is_file() || path.extension().is_none_or(|end| end != "module") {
-        return Err(vec![format!("{}: no such file; a path ends with .module", path.display())]);
+        return Err(vec![format!("{}: no such file; the path must end with .module", path.display())]);
     }
     let root = path.parent().unwrap_or(Path::new("")).to_path_buf();
     let loader = LibraryLoader(ModuleDirLoader { root, read: RefCell::new(Vec::new()) });

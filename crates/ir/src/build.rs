@@ -24,7 +24,7 @@ pub trait GraphBuilder {
         let outs = self.emit(op, args)?;
         match outs.as_slice() {
             [v] => Ok(*v),
-            other => Err(Error::Invalid(format!("an op with {} results where one was expected", other.len()))),
+            other => Err(Error::Invalid(format!("expected an op with one result, got {}", other.len()))),
         }
     }
 

@@ -27,10 +27,10 @@ pub enum InferError {
         got: DType,
     },
     /// Operands must have the same dtype.
-    #[error("operands need one dtype, got {0} and {1}; cast one of them")]
+    #[error("operands need the same dtype, got {0} and {1}; cast one of them")]
     DTypes(DType, DType),
     /// Operands must have the same shape.
-    #[error("operands need one shape, got {} and {}", show(.0), show(.1))]
+    #[error("operands need the same shape, got {} and {}", show(.0), show(.1))]
     Shapes(Shape, Shape),
     /// An axis outside the operand's rank.
     #[error("axis {axis} is out of range for rank {rank}")]

@@ -252,7 +252,7 @@ impl Graph {
     ) -> Result<Vec<Value>> {
         if args.len() != self.inputs.len() {
             return Err(Error::Invalid(format!(
-                "a graph of {} inputs was given {} arguments",
+                "the graph has {} inputs, but {} arguments were given",
                 self.inputs.len(),
                 args.len()
             )));

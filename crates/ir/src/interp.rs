@@ -45,7 +45,7 @@ fn check_allocation(ty: &Type) -> Result<()> {
     const SMALL: usize = 1 << 24;
     match ty.bytes() <= SMALL || Vec::<u8>::new().try_reserve_exact(ty.bytes()).is_ok() {
         true => Ok(()),
-        false => Err(Error::Run(format!("{ty} has {} bytes, which don't fit into memory", ty.bytes()))),
+        false => Err(Error::Run(format!("{ty} has {} bytes, which do not fit into memory", ty.bytes()))),
     }
 }
 

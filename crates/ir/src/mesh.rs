@@ -74,11 +74,13 @@ impl Mesh {
                 && letters.all(|c| c.is_ascii_alphanumeric() || c == '_');
             if !word {
                 return Err(InferError::other(format!(
-                    "`{name}` can't name an axis of a mesh; use letters, digits and _"
+                    "`{name}` is not a valid name of a mesh axis; use letters, digits and _"
                 )));
             }
             if *size == 0 {
-                return Err(InferError::other(format!("axis `{name}` of a mesh has size 0; it has at least one rank")));
+                return Err(InferError::other(format!(
+                    "axis `{name}` of a mesh has size 0; it must have at least one rank"
+                )));
             }
             if mesh.axes.iter().any(|a| a.name == name) {
                 return Err(InferError::other(format!("axis `{name}` is named twice in a mesh")));
@@ -98,7 +100,7 @@ impl Mesh {
         for part in text.split(',').map(str::trim).filter(|p| !p.is_empty()) {
             let size = part.split_once('=').and_then(|(name, size)| Some((name.trim(), size.trim().parse().ok()?)));
             axes.push(size.ok_or_else(|| {
-                InferError::other(format!("`{part}` is no axis of a mesh; write a name and a size, as in `dp=2,tp=4`"))
+                InferError::other(format!("`{part}` is not a valid mesh axis; write a name and a size, as in `dp=2,tp=4`"))
             })?);
         }
         Mesh::new(&axes)
@@ -130,7 +132,7 @@ impl Mesh {
                 .ok_or_else(|| InferError::other(format!("axis `{}` is not in the mesh {self}", axis.name)))?;
             if self.axes[at] != *axis {
                 return Err(InferError::other(format!(
-                    "axis `{}` has {} ranks here and {} in the mesh {self}",
+                    "axis `{}` has {} ranks here, but {} in the mesh {self}",
                     axis.name, axis.size, self.axes[at].size
                 )));
             }
@@ -220,7 +222,7 @@ impl Spec {
                 InferError::other(format!("a sharding names `{name}`, which is not in the mesh {mesh}"))
             })?;
             if set.contains_all(AxisSet(1 << at)) {
-                return Err(InferError::other(format!("a sharding cuts two places by `{name}`; a rank has one part")));
+                return Err(InferError::other(format!("a sharding uses the mesh axis `{name}` twice")));
             }
             set = set.union(AxisSet(1 << at));
         }
@@ -238,7 +240,7 @@ impl Spec {
             let parts: usize = self.mesh_axes(mesh, dim).iter().map(|a| a.size).product();
             if *size % parts != 0 {
                 return Err(InferError::other(format!(
-                    "axis {dim} of {ty} can't be cut into {parts} equal parts by {}",
+                    "axis {dim} of {ty} cannot be sharded into {parts} equal parts by {}",
                     self.names(dim).join(", ")
                 )));
             }

@@ -148,7 +148,7 @@ impl PvaryInserter<'_> {
             Op::Cond(c) => self.cond(node, c, args),
             Op::While(l) => self.while_loop(node, l, args),
             Op::ShardMap(_) => {
-                Err(problem(&node.op, InferError::other("a shard_map inside of another; name all axes in one")))
+                Err(problem(&node.op, InferError::other("shard_map cannot be nested; put all axes into one mesh")))
             }
             op => {
                 let all = args.iter().fold(AxisSet::default(), |s, a| s.union(a.set));
@@ -174,8 +174,8 @@ impl PvaryInserter<'_> {
                 if !missing.is_empty() && !x.fixed && !self.from_transform =>
             {
                 return refuse(format!(
-                    "the operand does not vary over {}: all ranks hold the same value, and their sum would be a multiple of \
-                     it; leave the axis out, or write `pvary` if that is meant",
+                    "the operand does not vary over {}: all ranks have the same value, and their sum would be a \
+                     multiple of it; remove the axis, or use `pvary` if this is intended",
                     self.names(missing)
                 ));
             }
@@ -195,7 +195,7 @@ impl PvaryInserter<'_> {
                 let twice = axes.intersection(x.set);
                 if !twice.is_empty() {
                     return refuse(format!(
-                        "the operand varies over {} already; only a value that all ranks share can be given to each",
+                        "the operand already varies over {}; only a replicated value can be marked as varying",
                         self.names(twice)
                     ));
                 }
@@ -259,7 +259,7 @@ impl PvaryInserter<'_> {
             return Err(problem(
                 &node.op,
                 InferError::other(format!(
-                    "the number of iterations varies over {}, and the body talks over it: ranks would wait for each other",
+                    "the number of iterations varies over {}, but the body communicates over it: ranks would deadlock",
                     self.names(n.set.intersection(over))
                 )),
             ));
@@ -288,7 +288,7 @@ impl PvaryInserter<'_> {
                 return Err(problem(
                     &node.op,
                     InferError::other(format!(
-                        "the choice varies over {}, and a branch talks over it: ranks would wait for each other",
+                        "the branch index varies over {}, but a branch communicates over it: ranks would deadlock",
                         self.names(over)
                     )),
                 ));
@@ -330,7 +330,7 @@ impl PvaryInserter<'_> {
                 return Err(problem(
                     &node.op,
                     InferError::other(format!(
-                        "whether it goes on varies over {}, and it talks over it: ranks would wait for each other",
+                        "the loop condition varies over {}, but the loop communicates over it: ranks would deadlock",
                         self.names(over)
                     )),
                 ));

@@ -25,7 +25,7 @@ pub fn verify(graph: &Graph) -> Result<()> {
             return bad(format!("input {i} is %{}, which does not exist", v.0));
         }
         if graph.def(v) != Def::Input(i as u32) || defined[v.0 as usize] {
-            return bad(format!("%{} is listed as input {i} but defined otherwise", v.0));
+            return bad(format!("%{} is listed as input {i}, but has another definition", v.0));
         }
         defined[v.0 as usize] = true;
     }
@@ -42,14 +42,18 @@ pub fn verify(graph: &Graph) -> Result<()> {
             Err(p) => return bad(format!("node {k} ({name}): {p}")),
         };
         if inferred.len() != node.outs.len() {
-            return bad(format!("node {k} ({name}) has {} outputs, its op gives {}", node.outs.len(), inferred.len()));
+            return bad(format!(
+                "node {k} ({name}) has {} outputs, but its op has {}",
+                node.outs.len(),
+                inferred.len()
+            ));
         }
         for (j, (&v, ty)) in node.outs.iter().zip(&inferred).enumerate() {
             if v.0 as usize >= n || graph.def(v) != Def::Node(k as u32, j as u32) || defined[v.0 as usize] {
-                return bad(format!("output {j} of node {k} ({name}) is %{}, which is defined otherwise", v.0));
+                return bad(format!("output {j} of node {k} ({name}) is %{}, which has another definition", v.0));
             }
             if graph.ty(v) != ty {
-                return bad(format!("%{} is declared {}, but {name} gives {ty}", v.0, graph.ty(v)));
+                return bad(format!("%{} is declared {}, but {name} returns {ty}", v.0, graph.ty(v)));
             }
             defined[v.0 as usize] = true;
         }

@@ -279,15 +279,15 @@ fn what_scaling_cannot_be_is_said_with_a_remedy() {
         ("@scaling(per_tensor, history_len=4)", "delayed"),
         ("@scaling(dynamic, block_size=(32, 32))", "per_block"),
         ("@scaling(delayed, history_len=0)", "at least 1"),
-        ("@scaling(per_block, block_size=(0, 32))", "two sizes"),
+        ("@scaling(per_block, block_size=(0, 32))", "pair of sizes"),
         ("@scaling(per_tensor, margin=-1.0)", "at least 0"),
-        ("@precision(bf16) @scaling(per_tensor)", "not quantised"),
+        ("@precision(bf16) @scaling(per_tensor)", "not quantized"),
         ("@precision(fp4) @scaling(per_tensor)", "per_block"),
         ("@precision(fp4) @scaling(delayed)", "per_block"),
         ("@precision(fp4) @scaling(per_block, block_size=(8, 8))", "(32, 32)"),
         ("@precision(fp8_hybird)", "`fp8_hybrid`"),
         ("@precision(compute=fp8_e4m33)", "`fp8_e4m3`"),
-        ("@precision(compute=int32)", "few bits with scales"),
+        ("@precision(compute=int32)", "low-precision format with scales"),
         ("@dtype(fp8_e5m3)", "`fp8_e5m2`"),
         ("@dtype(fp4_e2m1) @scaling(per_channel)", "per_block"),
     ] {
@@ -295,8 +295,8 @@ fn what_scaling_cannot_be_is_said_with_a_remedy() {
         assert!(why.contains(says), "{note}: {why}");
     }
     for (weight, says) in [
-        ("@scaling(per_tensor)", "not quantised"),
-        ("@dtype(bf16) @scaling(per_tensor)", "not quantised"),
+        ("@scaling(per_tensor)", "not quantized"),
+        ("@dtype(bf16) @scaling(per_tensor)", "not quantized"),
         ("@dtype(fp8_e4m3) @scaling(delayed)", "per_channel"),
         ("@dtype(fp4_e2m1) @scaling(per_tensor)", "per_block"),
         ("@dtype(int32)", "int32"),
@@ -607,7 +607,7 @@ fn wrong_recipes_are_findings() {
         ),
         ("backward_gradient_dtype: fp8_e5m2", Code::E008, "activations"),
         ("output_dtype: fp8_e4m3", Code::E008, "forward_activation_dtype"),
-        ("scaling_strategy: dynamic", Code::E008, "few bits"),
+        ("scaling_strategy: dynamic", Code::E008, "low precision"),
         ("accumulation_dtype: fp16", Code::L001, "fp32"),
         ("optimizer_bits: 16", Code::E008, "8 or 32"),
     ] {

@@ -150,7 +150,7 @@ fn recipes() -> Vec<String> {
 
 /// Errors have a code, and name their subject.
 fn is_named(why: &str, said: &Said) -> bool {
-    let words = ["scal", "per_block", "quantis", "block", "precision", "dtype", "few bits", "fp32"];
+    let words = ["scal", "per_block", "quantiz", "block", "precision", "dtype", "low-precision", "fp32"];
     why.contains("error[") && words.iter().any(|word| why.contains(word)) && !said.note.is_empty()
         || why.contains("error[") && !said.recipe.is_empty()
 }

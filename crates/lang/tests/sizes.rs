@@ -76,8 +76,8 @@ fn given_values_are_checked_by_name_and_kind() {
     for (name, value, expected) in [
         ("nosuch", ConstValue::int(3), "has no parameter `nosuch`"),
         ("head", ConstValue::int(3), "did you mean `heads`?"),
-        ("d", text("eight"), "must be a whole number"),
-        ("d", ConstValue::Float(Some(1.5)), "must be a whole number"),
+        ("d", text("eight"), "must be an integer"),
+        ("d", ConstValue::Float(Some(1.5)), "must be an integer"),
         ("d", ConstValue::int(1 << 40), "32 bits"),
         ("eps", text("small"), "must be a number"),
         ("deep", ConstValue::int(1), "true or false"),

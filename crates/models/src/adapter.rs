@@ -215,7 +215,7 @@ impl Adapter {
         let base = config.get("base_model_name_or_path").and_then(Json::as_str);
         base.map(String::from).ok_or_else(|| Error::Config {
             path: dir.join("adapter_config.json"),
-            reason: "no `base_model_name_or_path`: name the model with `--base`".into(),
+            reason: "`base_model_name_or_path` is missing: give the base model with `--base`".into(),
         })
     }
 
@@ -288,17 +288,17 @@ fn read_options(config: &Json, headed: bool) -> std::result::Result<AdapterOptio
     let scores =
         list.iter().any(|name| name == "score") && list.iter().all(|name| name == "score" || name == "classifier");
     if scores && !headed {
-        return Err("the adapter tells classes apart: `loom classify` uses it".into());
+        return Err("the adapter is a classifier: use `loom classify`".into());
     }
     if whole.is_some() && !scores {
-        return Err("adapters that hold whole modules (`modules_to_save`) are not supported yet".into());
+        return Err("adapters with full modules (`modules_to_save`) are not supported yet".into());
     }
     match config.get("peft_type").and_then(Json::as_str) {
         Some("LORA") => LoraOptions::read(config).map(AdapterOptions::Lora),
         Some("IA3") => Ia3Options::read(config).map(AdapterOptions::Ia3),
         other => {
             let found = other.unwrap_or("none");
-            Err(format!("adapters with peft_type {found} are not supported yet: LORA and IA3 are"))
+            Err(format!("adapters with peft_type {found} are not supported yet: use LORA or IA3"))
         }
     }
 }
@@ -334,7 +334,7 @@ fn find_matrices(model: &Model, options: &AdapterOptions) -> Result<Vec<AdaptedM
     if let Some(target) = missing {
         known.sort();
         known.dedup();
-        return Err(Error::Input(format!("no module `{target}` to adapt: the model has {}", known.join(", "))));
+        return Err(Error::Input(format!("target module `{target}` not found: the model has {}", known.join(", "))));
     }
     Ok(places)
 }

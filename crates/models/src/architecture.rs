@@ -51,7 +51,7 @@ impl Architecture {
         let fault = |reason: String| Error::Config { path: path.to_path_buf(), reason };
         if let Some(own) = config.json.get("tensorloom") {
             return embedded_architecture(own)
-                .ok_or_else(|| fault("the field `tensorloom` has no model in it".into()))?;
+                .ok_or_else(|| fault("the field `tensorloom` names no model".into()))?;
         }
         let wanted =
             config.architecture().ok_or_else(|| fault("the field `architectures` must name a model".into()))?;
@@ -99,9 +99,9 @@ impl Architecture {
         let decoder =
             |stem: &str| known.iter().any(|name| name.strip_prefix(stem).is_some_and(|end| DECODERS.contains(&end)));
         if stem.is_some_and(decoder) {
-            return Err(fault(format!("`{wanted}` tells classes apart: `loom classify` uses it")));
+            return Err(fault(format!("`{wanted}` is a classifier: use `loom classify`")));
         }
-        Err(fault(format!("no model for architecture `{wanted}`; known are {}", known.join(", "))))
+        Err(fault(format!("unknown architecture `{wanted}`: the library has {}", known.join(", "))))
     }
 
     /// Returns the model of a program for a checkpoint, by the fields that its `hf_config` reads;
@@ -117,7 +117,7 @@ impl Architecture {
         let Some((item, entries)) = described.iter().find(own).or(described.first()).cloned() else {
             let file = program.sources.iter().next().map_or("", |(_, file)| file.name());
             return Err(Error::Input(format!(
-                "{file}: no model with `hf_config`, which says what fields of {} its parameters are",
+                "{file}: no model has `hf_config`, which maps fields of {} to its parameters",
                 path.display()
             )));
         };
@@ -131,7 +131,7 @@ impl Architecture {
         let path = format!("std/models/{name}");
         if !models().any(|known| known == path) {
             let names: Vec<&str> = models().filter_map(|path| path.rsplit('/').next()).collect();
-            return Err(Error::Input(format!("no model `{name}` in the library: there are {}", names.join(", "))));
+            return Err(Error::Input(format!("unknown model `{name}`: the library has {}", names.join(", "))));
         }
         Architecture::from_program(ModuleProgram::load(&path, &LibraryLoader(MemoryLoader::new())), None, given)
     }
@@ -164,7 +164,7 @@ impl Architecture {
         for (key, value) in given {
             if !all.contains_key(&key) && !header(&program, item).contains(&key) {
                 let known = header(&program, item).join(", ");
-                return Err(Error::Input(format!("the model has no parameter `{key}`: there are {known}")));
+                return Err(Error::Input(format!("the model has no parameter `{key}`: its parameters are {known}")));
             }
             // The meaning of a user's own parameters is unknown here: 0 may be a valid value.
             if program.files.first().is_some_and(|file| file.path.starts_with("std/")) {
@@ -282,13 +282,13 @@ impl Architecture {
     pub(crate) fn limits(&self, dtype: DType) -> SequenceLimits {
         let inputs = self.inputs();
         let whole = |why: String| SequenceLimits { not_incremental: Some(why), ..SequenceLimits::default() };
-        let Ok(types) = self.input_types(1, 1, dtype) else { return whole("its inputs have no sizes".into()) };
+        let Ok(types) = self.input_types(1, 1, dtype) else { return whole("its inputs have no known sizes".into()) };
         let optional = inputs.iter().filter(|input| input.optional).map(|input| input.name.clone());
         let absent = self.absent_weights.iter().cloned().chain(optional).collect();
         let options = LowerOptions { dtype, absent, recipe: self.recipe, ..LowerOptions::default() };
         let types: Vec<Type> = types.into_iter().zip(&inputs).filter(|(_, i)| !i.optional).map(|(ty, _)| ty).collect();
         if types.len() != 1 || types.iter().any(|ty| ty.rank() != 2 || ty.dtype != DType::I32) {
-            return whole("it takes more than ids".into());
+            return whole("it has inputs other than token IDs".into());
         }
         let found = lang::lower::limits(&self.program, self.item, &self.constants, &types, &options);
         // A model that can't be lowered incrementally recomputes the whole sequence.

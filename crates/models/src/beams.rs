@@ -31,11 +31,13 @@ impl BatchEngine {
     pub fn beam_search(&mut self, prompt: &[i32], beams: &BeamSearchOptions) -> Result<Vec<BeamResult>> {
         let (count, most) = (beams.num_beams, beams.max_new_tokens);
         if count == 0 || most == 0 || !self.is_empty() || self.sizes().max_batch < count {
-            return Err(Error::Input(format!("a search with {count} beams needs an empty batch with as many rows")));
+            return Err(Error::Input(format!(
+                "beam search with {count} beams needs an empty batch with at least that many rows"
+            )));
         }
         if prompt.len() + most > self.sizes().max_seq_len {
             return Err(Error::Input(format!(
-                "{} ids and {most} new ones: the context has {}",
+                "{} tokens and {most} new tokens exceed the maximum sequence length of {}",
                 prompt.len(),
                 self.sizes().max_seq_len
             )));

@@ -38,7 +38,7 @@ pub fn available_memory() -> Option<u64> {
 pub(crate) fn check_fits(what: &str, bytes: u128, remedy: &str) -> Result<()> {
     match available_memory() {
         Some(most) if bytes > u128::from(most) => Err(Error::Input(format!(
-            "{what} needs {}, and this machine has {}: {remedy}",
+            "{what} needs {}, but this machine has {}: {remedy}",
             format_bytes(bytes),
             format_bytes(u128::from(most))
         ))),
@@ -81,7 +81,7 @@ pub(crate) fn check_value(
         (
             Some(ConstValue::Int(_)),
             ConstValue::Float(_) | ConstValue::Str(_) | ConstValue::Bool(_) | ConstValue::List(_),
-        ) => Some("a whole number that is not negative"),
+        ) => Some("a non-negative integer"),
         (Some(ConstValue::Float(_)), ConstValue::Str(_) | ConstValue::Bool(_) | ConstValue::List(_)) => {
             Some("a number")
         }
@@ -96,12 +96,12 @@ pub(crate) fn check_value(
         _ => None,
     };
     if let Some(wanted) = wanted {
-        return Err(format!("`{name}` is {shown}: it must be {wanted}"));
+        return Err(format!("`{name}` is {shown}, but it must be {wanted}"));
     }
     if let ConstValue::Float(Some(x)) = value {
         return match x.is_finite() && *x >= 0.0 {
             true => Ok(()),
-            false => Err(format!("`{name}` is {x}: it must be a number that is not negative")),
+            false => Err(format!("`{name}` is {x}, but it must be a non-negative number")),
         };
     }
     let Some(n) = value.as_int() else { return Ok(()) };
@@ -111,10 +111,10 @@ pub(crate) fn check_value(
     let counts = matches!(parameter, "padding" | "end" | "first_dense" | "full_layers");
     let positive = !counts && default.and_then(ConstValue::as_int).is_some_and(|n| n > 0);
     match n {
-        ..0 => Err(format!("`{name}` is {n}: it can't be negative")),
-        0 if positive => Err(format!("`{name}` is 0: it must be positive")),
-        _ if layers && n > MAX_LAYERS => Err(format!("`{name}` is {n}: at most {MAX_LAYERS} are supported")),
-        _ if n > max_value(parameter) => Err(format!("`{name}` is {n}: at most {} is possible", max_value(parameter))),
+        ..0 => Err(format!("`{name}` is {n}, but it must not be negative")),
+        0 if positive => Err(format!("`{name}` is 0, but it must be positive")),
+        _ if layers && n > MAX_LAYERS => Err(format!("`{name}` is {n}, but the maximum is {MAX_LAYERS}")),
+        _ if n > max_value(parameter) => Err(format!("`{name}` is {n}, but the maximum is {}", max_value(parameter))),
         _ => Ok(()),
     }
 }
@@ -137,13 +137,13 @@ fn check_rope_value(name: &str, value: &ConstValue) -> std::result::Result<(), S
                 ConstValue::Float(Some(x)) => *x,
                 other => match other.as_int() {
                     Some(n) => n as f64,
-                    None if key.contains("factor") => return Err(format!("`{name}.{key}` is no number")),
+                    None if key.contains("factor") => return Err(format!("`{name}.{key}` must be a number")),
                     None => continue,
                 },
             };
             let off = x == 0.0 && matches!(&key[..], "mscale" | "mscale_all_dim");
             if !off && (!x.is_finite() || x <= 0.0) {
-                return Err(format!("`{name}.{key}` has {x}: it must be positive"));
+                return Err(format!("`{name}.{key}` has {x}, but it must be positive"));
             }
         }
     }
@@ -161,7 +161,9 @@ pub(crate) fn check_parameters(params: &[Parameter], available: usize, path: &Pa
         false => Ok(()),
         true => Err(Error::Config {
             path: path.to_path_buf(),
-            reason: format!("a model of {total} parameters, but the weights beside it have {available} elements"),
+            reason: format!(
+                "the configuration describes {total} parameters, but the weights have {available} elements"
+            ),
         }),
     }
 }
@@ -169,15 +171,14 @@ pub(crate) fn check_parameters(params: &[Parameter], available: usize, path: &Pa
 /// Rejects a new model that does not fit into memory: its elements, and a copy in f32 during initialization.
 pub(crate) fn check_new_model(params: &[Parameter], dtype: DType) -> Result<()> {
     let total = total_elements(params).map_err(Error::Input)? as u128;
-    check_fits("the model", total * (4 + dtype.size() as u128), "give smaller sizes with `--set`")
+    check_fits("the model", total * (4 + dtype.size() as u128), "reduce its sizes with `--set`")
 }
 
 /// The number of elements of all parameters; the error names one that is too large.
 pub(crate) fn total_elements(params: &[Parameter]) -> std::result::Result<usize, String> {
     let sizes = params.iter().map(|param| {
-        checked_product(&param.ty.shape).ok_or_else(|| {
-            format!("parameter `{}` of shape {:?} has more elements than any memory", param.path, param.ty.shape)
-        })
+        checked_product(&param.ty.shape)
+            .ok_or_else(|| format!("parameter `{}` of shape {:?} has too many elements", param.path, param.ty.shape))
     });
     sizes.sum()
 }
@@ -199,12 +200,12 @@ mod tests {
         check("d_model", ConstValue::int(0), 64, "positive");
         check("head_dim", ConstValue::int(0), 0, "");
         check("d_model", ConstValue::int(4096), 64, "");
-        check("n_layers", ConstValue::int(100_000_000), 4, "at most 4096");
-        check("vocab_size", ConstValue::int(i64::MAX), 4, "at most 4294967296");
-        check("d_model", ConstValue::Str("x".into()), 4, "whole");
-        check("d_model", ConstValue::List(Vec::new()), 4, "whole");
-        check("d_model", ConstValue::bool(true), 4, "whole");
-        check("d_model", ConstValue::Float(Some(1.5)), 4, "whole");
+        check("n_layers", ConstValue::int(100_000_000), 4, "maximum is 4096");
+        check("vocab_size", ConstValue::int(i64::MAX), 4, "maximum is 4294967296");
+        check("d_model", ConstValue::Str("x".into()), 4, "non-negative integer");
+        check("d_model", ConstValue::List(Vec::new()), 4, "non-negative integer");
+        check("d_model", ConstValue::bool(true), 4, "non-negative integer");
+        check("d_model", ConstValue::Float(Some(1.5)), 4, "non-negative integer");
         assert!(
             check_value("theta", "f", &ConstValue::Float(Some(-1.0)), Some(&ConstValue::Float(Some(1.0)))).is_err()
         );
@@ -234,8 +235,8 @@ mod tests {
     #[test]
     fn what_needs_more_than_there_is_says_so() {
         if available_memory().is_some() {
-            let error = check_fits("a step", 1 << 70, "a smaller `--batch`").expect_err("too much").to_string();
-            assert!(error.contains("EB") && error.contains("--batch"), "{error}");
+            let error = check_fits("a step", 1 << 70, "reduce `--micro-batch-size`").expect_err("too much").to_string();
+            assert!(error.contains("EB") && error.contains("--micro-batch-size"), "{error}");
             assert!(check_fits("a step", 1000, "").is_ok());
         }
     }

@@ -45,9 +45,7 @@ impl Model {
     /// Runs sequences of one length and records the inputs of the matrices.
     pub fn calibrate(&self, rows: &[Vec<i32>], backend: &dyn Backend) -> Result<Calibration> {
         if self.is_quantized() {
-            return Err(Error::Input(
-                "a model that is quantised already is calibrated too late: give the wide one".into(),
-            ));
+            return Err(Error::Input("the model is already quantized: calibrate the unquantized model".into()));
         }
         let steps = self.check_ids(rows)?;
         let options = LowerOptions { dtype: self.dtype, ..LowerOptions::default() };
@@ -69,7 +67,7 @@ impl Model {
         }
         if found.mean_squares.values().flatten().any(|x| !x.is_finite()) {
             return Err(Error::Input(
-                "inputs of a product are not finite on this text: nothing can be calibrated".into(),
+                "the activations are not finite on the calibration text: give another text".into(),
             ));
         }
         Ok(found)
@@ -169,5 +167,5 @@ pub(crate) fn quantize_calibrated(
             }
         }
     }
-    best.map(|(packed, _)| packed).ok_or_else(|| "nothing to pack".into())
+    best.map(|(packed, _)| packed).ok_or_else(|| "no tensor to quantize".into())
 }

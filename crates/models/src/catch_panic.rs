@@ -23,7 +23,7 @@ pub(crate) fn catch_panic<T>(what: &str, f: impl FnOnce() -> tokenizers::Result<
         Err(payload) => {
             let text = payload.downcast_ref::<&str>().copied();
             let text = text.or_else(|| payload.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message");
-            Err(Error::Input(format!("{what}: its tokenizer.json has a rule that can't be followed ({text})")))
+            Err(Error::Input(format!("{what}: its tokenizer.json has a rule that failed ({text})")))
         }
     }
 }

@@ -6,16 +6,20 @@
 /// Checks a base64 table of a `tokenizer.json`; returns the factor by which it can lengthen a text.
 pub(crate) fn check_charsmap(text: &str) -> Result<f64, String> {
     let bytes = decode_base64(text).ok_or("its `precompiled_charsmap` is not base64")?;
-    let (size, rest) = bytes.split_first_chunk().ok_or("its `precompiled_charsmap` has no size")?;
+    let (size, rest) = bytes.split_first_chunk().ok_or("the size of its `precompiled_charsmap` is missing")?;
     let count = u32::from_le_bytes(*size) as usize / 4;
     if rest.len() / 4 < count {
-        return Err(format!("its `precompiled_charsmap` has {} bytes behind a size of {}", rest.len(), 4 * count));
+        return Err(format!(
+            "its `precompiled_charsmap` has {} bytes, but its size field says {}",
+            rest.len(),
+            4 * count
+        ));
     }
     let (units, texts) = rest.split_at(4 * count);
     let units: Vec<usize> =
         units.chunks_exact(4).map(|b| u32::from_le_bytes([b[0], b[1], b[2], b[3]]) as usize).collect();
-    let texts = std::str::from_utf8(texts).map_err(|_| "the texts of its `precompiled_charsmap` are not UTF-8")?;
-    let broken = || "its `precompiled_charsmap` leads out of its own table".to_string();
+    let texts = std::str::from_utf8(texts).map_err(|_| "the strings of its `precompiled_charsmap` are not UTF-8")?;
+    let broken = || "its `precompiled_charsmap` has an offset outside its table".to_string();
     let offset = |unit: usize| (unit >> 10) << ((unit & (1 << 9)) >> 6);
     let mut seen = vec![false; count];
     // Trie nodes: the offset of their children, and the number of bytes of the text that lead to them.

@@ -87,7 +87,7 @@ impl ChatTemplate {
         let special = self.sources.get(TOOL_TEMPLATE).filter(|_| tools);
         special.or_else(|| self.sources.get(DEFAULT_NAME)).ok_or_else(|| {
             let names: Vec<&str> = self.sources.keys().map(String::as_str).collect();
-            let what = format!("of the chat templates {names:?} none is named `{DEFAULT_NAME}`: name one so");
+            let what = format!("none of the chat templates {names:?} is named `{DEFAULT_NAME}`: rename one");
             self.template_error(&jinja::Fault { line: 0, what })
         })
     }

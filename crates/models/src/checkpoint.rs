@@ -43,7 +43,7 @@ impl Checkpoint {
         } else if index.exists() {
             shard_names(&index)?.into_iter().map(|name| dir.join(name)).collect()
         } else {
-            return Err(file_error(dir, "neither model.safetensors nor model.safetensors.index.json is there"));
+            return Err(file_error(dir, "neither model.safetensors nor model.safetensors.index.json was found"));
         };
         Checkpoint::open_all(dir, paths)
     }
@@ -82,7 +82,7 @@ impl Checkpoint {
 
     /// Returns a tensor that existed when the model was loaded.
     pub(crate) fn expect(&self, name: &str) -> Result<StoredTensor<'_>> {
-        self.get(name).ok_or_else(|| file_error(&self.dir, format!("the tensor `{name}` is gone")))
+        self.get(name).ok_or_else(|| file_error(&self.dir, format!("the tensor `{name}` is missing")))
     }
 
     /// Checks that no in-place read of the files failed.
@@ -95,7 +95,7 @@ impl Checkpoint {
         for name in self.shard_of.keys() {
             let Some(stored) = self.get(name) else { continue };
             if let Some(at) = stored.to_f32_vec(name)?.iter().position(|x| x.is_nan()) {
-                return Err(file_error(stored.path, format!("`{name}` is no number at element {at}")));
+                return Err(file_error(stored.path, format!("`{name}` is NaN at element {at}")));
             }
         }
         Ok(self.shard_of.len())
@@ -107,11 +107,11 @@ impl Checkpoint {
         for shard in &self.shards {
             let Some(text) = shard.metadata_value("packed") else { continue };
             let wrong =
-                |what: &str| file_error(shard.path(), format!("its list of packed parameters is damaged: {what}"));
+                |what: &str| file_error(shard.path(), format!("its list of quantized parameters is damaged: {what}"));
             let json: Json = serde_json::from_str(text).map_err(|e| wrong(&e.to_string()))?;
-            for (path, how) in json.as_object().ok_or_else(|| wrong("no object"))? {
+            for (path, how) in json.as_object().ok_or_else(|| wrong("not an object"))? {
                 let format = how.get("format").and_then(Json::as_str).and_then(|f| f.parse().ok());
-                let format: QuantFormat = format.ok_or_else(|| wrong(&format!("`{path}` has no known format")))?;
+                let format: QuantFormat = format.ok_or_else(|| wrong(&format!("`{path}` has an unknown format")))?;
                 let group = how.get("group").and_then(Json::as_u64).and_then(|g| usize::try_from(g).ok());
                 let packing = QuantScheme::new(format, group).map_err(|e| wrong(&format!("`{path}`: {e}")))?;
                 all.insert(path.clone(), packing);
@@ -129,7 +129,7 @@ impl Checkpoint {
             parts.push(stored.file.bytes(stored.info)?);
         }
         QuantizedWeight::new(packing, types, parts)
-            .map_err(|e| file_error(&self.dir, format!("the packed `{path}`: {e}")))
+            .map_err(|e| file_error(&self.dir, format!("the quantized tensor `{path}`: {e}")))
     }
 
     /// The number of elements of all tensors.
@@ -164,7 +164,7 @@ impl StoredTensor<'_> {
         Error::Tensor {
             path: self.path.to_path_buf(),
             tensor: name.to_string(),
-            expected: "a dtype whose elements are whole bytes, or F4".into(),
+            expected: "F4 or a dtype with elements of whole bytes".into(),
             found: format!("{:?}", self.dtype),
         }
     }
@@ -186,7 +186,7 @@ impl StoredTensor<'_> {
             path: self.path.to_path_buf(),
             tensor: name.to_string(),
             expected: "finite everywhere".into(),
-            found: format!("{x} at element {at}: the file is damaged, or its training failed"),
+            found: format!("{x} at element {at}: the file is damaged or the training diverged"),
         }
     }
 
@@ -255,10 +255,10 @@ fn shard_names(index: &Path) -> Result<BTreeSet<String>> {
     let text = files::read_text(index, files::MAX_TEXT_BYTES)?;
     let json: Json = serde_json::from_str(&text).map_err(|e| file_error(index, format!("not valid JSON: {e}")))?;
     let map = json.get("weight_map").and_then(Json::as_object);
-    let map = map.ok_or_else(|| file_error(index, "no `weight_map`"))?;
+    let map = map.ok_or_else(|| file_error(index, "`weight_map` is missing"))?;
     let names: BTreeSet<String> = map.values().filter_map(Json::as_str).map(String::from).collect();
     match names.iter().find(|name| name.contains('/') || name.contains("..")) {
-        Some(name) => Err(file_error(index, format!("the shard `{name}` is outside of the directory"))),
+        Some(name) => Err(file_error(index, format!("the path of shard `{name}` leaves the directory"))),
         None => Ok(names),
     }
 }

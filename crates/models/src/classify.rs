@@ -52,7 +52,11 @@ impl Classifier {
         if let Some(head) = head.as_ref().filter(|head| classes.is_empty() || head.len() % classes.len() != 0) {
             return Err(Error::file(
                 dir,
-                format!("{} scores, which {} classes don't divide", head.len(), classes.len()),
+                format!(
+                    "the number of scores, {}, is not divisible by the number of classes, {}",
+                    head.len(),
+                    classes.len()
+                ),
             ));
         }
         Ok(Classifier { model, head, classes, scores, params: None, programs: BTreeMap::new() })
@@ -79,12 +83,15 @@ impl Classifier {
     /// Returns the probability of each class for a text; for a regression model, its outputs.
     pub fn classify(&mut self, ids: &[i32], backend: &dyn Backend) -> Result<Vec<f64>> {
         if ids.is_empty() {
-            return Err(Error::Input("no ids given: a text needs at least one".into()));
+            return Err(Error::Input("the text has no tokens: at least one is needed".into()));
         }
         self.model.check_token_ids(ids.iter())?;
         let longest = self.model.max_positions().unwrap_or(usize::MAX);
         if ids.len() > longest {
-            return Err(Error::Input(format!("a text of {} ids: the model takes at most {longest}", ids.len())));
+            return Err(Error::Input(format!(
+                "the text has {} tokens, but the model's maximum sequence length is {longest}",
+                ids.len()
+            )));
         }
         let rows = ids.len().next_multiple_of(PADDING_BLOCK).min(longest);
         if !self.programs.contains_key(&rows) {
@@ -94,7 +101,9 @@ impl Classifier {
             let session = self.compile(rows, backend)?;
             self.programs.insert(rows, session);
         }
-        let Some(session) = self.programs.get_mut(&rows) else { return Err(Error::Input("nothing to run".into())) };
+        let Some(session) = self.programs.get_mut(&rows) else {
+            return Err(Error::Input("the program is missing".into()));
+        };
         let first = session.bindings.inputs.len() - 2;
         session.write_ints(first, ids.iter().copied().chain(std::iter::repeat(0)).take(rows))?;
         match self.head {
@@ -129,8 +138,12 @@ impl Classifier {
             return ProgramSession::new(&model.read_packed(&lowered.graph, 0)?, backend, &params);
         }
         let mut graph = model.read_packed(&model.architecture.lower_with(1, rows, &options)?.graph, 0)?;
-        let states = head_input(&graph)
-            .ok_or_else(|| Error::Input(format!("{} has no states that a head scores", model.architecture.name)))?;
+        let states = head_input(&graph).ok_or_else(|| {
+            Error::Input(format!(
+                "{} has no hidden states before a language-model head, so no classifier can be attached",
+                model.architecture.name
+            ))
+        })?;
         graph.set_outputs(vec![states]);
         ProgramSession::new(&select_last_token(&graph.without_dead_nodes(), 1)?, backend, &params)
     }
@@ -180,14 +193,17 @@ fn load_full(dir: &Path, dtype: DType) -> Result<ClassifierParts> {
     let classes = class_names(&config.json);
     let name = config.architecture().unwrap_or_default();
     let Some(stem) = name.strip_suffix(CLASSIFIER) else {
-        return Err(fault(format!("`{name}` tells no classes apart: its name would end in {CLASSIFIER}")));
+        return Err(fault(format!("`{name}` is not a classifier: the names of classifiers end in {CLASSIFIER}")));
     };
     // The library may support the model directly.
     if Architecture::from_config(&config, &path).is_ok() {
         let model = Model::load(dir, dtype)?;
         let inputs: Vec<String> = model.architecture.inputs().into_iter().map(|input| input.name).collect();
         if inputs.iter().filter(|name| ENCODER_INPUTS.contains(&&name[..])).ne(ENCODER_INPUTS.iter()) {
-            return Err(fault(format!("a classifier that takes {}: texts are not enough", inputs.join(", "))));
+            return Err(fault(format!(
+                "the classifier has the inputs {}, but only token IDs can be given",
+                inputs.join(", ")
+            )));
         }
         let scores = ProblemType::of(&config.json, classes.len());
         return Ok((model, None, classes, scores));

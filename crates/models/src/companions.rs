@@ -167,7 +167,7 @@ pub(crate) fn weights_in(dir: &Path) -> Vec<String> {
 pub fn ensure_no_model(dir: &Path) -> Result<()> {
     match weights_in(dir).first() {
         Some(file) => Err(Error::Input(format!(
-            "{} already holds a model ({file}), which would be written over: choose another `--out`",
+            "{} already contains a model ({file}), which would be overwritten: choose another `--out`",
             dir.display()
         ))),
         None => Ok(()),

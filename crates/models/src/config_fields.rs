@@ -231,13 +231,14 @@ fn check_quantization(fields: &serde_json::Map<String, Json>) -> Result<(), Stri
     let known = method.and_then(|method| QUANT_METHODS.iter().find(|(known, _, _)| *known == method));
     let what = match (known, method) {
         (Some((method, what, readers)), _) => {
-            format!("its weights are quantised by {method}: {what}, which {readers} read")
+            format!("its weights are quantized by {method}: {what}, supported by {readers}")
         }
-        (None, Some(method)) => format!("its weights are quantised by `{method}`, a method that is not known"),
-        (None, None) => "its weights are quantised, and it doesn't say how (`quant_method`)".to_string(),
+        (None, Some(method)) => format!("its weights are quantized by the unknown method `{method}`"),
+        (None, None) => "its weights are quantized, but `quant_method` is missing".to_string(),
     };
     Err(format!(
-        "`{name}`: {what}. This format is not read: use the checkpoint that it was made from, and `loom quantize`, or a GGUF file"
+        "`{name}`: {what}. This format is not supported: use the original checkpoint with `loom quantize`, or a GGUF \
+         file"
     ))
 }
 
@@ -329,9 +330,7 @@ pub(crate) fn check_fields(config: &Config, architecture: &str, entries: &[Confi
     // Gemma 3's configuration inherits the field from Gemma 2; transformers' class ignores it and does not cap the scores.
     let capped = fields.get("attn_logit_softcapping").filter(|value| !value.is_null());
     if let (Some(value), "Gemma3ForCausalLM") = (capped, architecture) {
-        return Err(format!(
-            "`attn_logit_softcapping` is {value}, which Gemma 3 does not have: only null is supported"
-        ));
+        return Err(format!("`attn_logit_softcapping` is {value}, but only null is supported for Gemma 3"));
     }
     unread_fields(config, architecture, "", fields, &used)
 }
@@ -369,12 +368,12 @@ fn unread_fields(
             Some(values) => {
                 let known: Vec<String> = values.iter().map(Json::to_string).collect();
                 let known = if known.is_empty() { "null".to_string() } else { known.join(" or ") };
-                return Err(format!("`{name}` is {value}, which is not supported: only {known} is"));
+                return Err(format!("`{name}` is {value}, but only {known} is supported"));
             }
             None => {
                 return Err(format!(
-                    "`{name}` is not a field that is known for {architecture}, and may mean another model: take it out if it \
-                     changes nothing"
+                    "`{name}` is not a known field of {architecture} and may change the model: remove it if it has no \
+                     effect"
                 ));
             }
         }
@@ -396,7 +395,7 @@ fn check_duplicates(json: &Json) -> Result<(), String> {
         if let (Some(outside), Some(inside)) = (field(name), inside)
             && outside != inside
         {
-            return Err(format!("`{name}` is {outside}, but `rope_parameters` says {inside}: leave one of them out"));
+            return Err(format!("`{name}` is {outside}, but `rope_parameters` says {inside}: remove one of them"));
         }
     }
     Ok(())
@@ -409,10 +408,10 @@ pub(crate) fn check_value_kind(name: &str, value: &ConstValue, default: Option<&
         Some(ConstValue::Bool(_)) => (matches!(value, ConstValue::Bool(_)), "true or false"),
         Some(ConstValue::Str(_)) => (matches!(value, ConstValue::Str(_)), "a word"),
         Some(ConstValue::Float(_)) => (number(value), "a number"),
-        Some(default) if default.as_int().is_some() => (value.as_int().is_some(), "a whole number"),
+        Some(default) if default.as_int().is_some() => (value.as_int().is_some(), "an integer"),
         _ => return Ok(()),
     };
-    if fits { Ok(()) } else { Err(format!("`{name}` is {value}: it must be {wanted}")) }
+    if fits { Ok(()) } else { Err(format!("`{name}` is {value}, but it must be {wanted}")) }
 }
 
 /// `layer_types` must agree with the sliding window settings.
@@ -428,8 +427,7 @@ fn check_layer_types(config: &Config, value: &Json) -> Result<(), String> {
     match same && layers.is_none_or(|n| n == list.len() as u64) {
         true => Ok(()),
         false => {
-            Err("`layer_types` says something else than `use_sliding_window` and `max_window_layers`, which is not \
-                      supported"
+            Err("`layer_types` disagrees with `use_sliding_window` and `max_window_layers`, which is not supported"
                 .into())
         }
     }

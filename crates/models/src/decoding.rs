@@ -68,7 +68,7 @@ impl Model {
         comm: Option<Arc<Comm>>,
     ) -> Result<DecodeSession<'a>> {
         if let Some(longest) = self.max_positions().filter(|longest| most > *longest) {
-            return Err(Error::Input(format!("a sequence of {most} ids: the model takes at most {longest}")));
+            return Err(Error::Input(format!("{most} tokens exceed the model's maximum sequence length of {longest}")));
         }
         let divided = comm.filter(|comm| comm.mesh().ranks() > 1).map(|comm| Sharded::new(self, comm)).transpose()?;
         let params = match &divided {
@@ -183,7 +183,7 @@ impl DecodeSession<'_> {
         let (mut rows, mut ran, before) = (Vec::new(), Duration::ZERO, self.ids.len());
         self.model.check_ids(&[ids.to_vec()])?;
         if before + ids.len() > self.capacity {
-            return Err(Error::Input(format!("the sequence was to have at most {} ids", self.capacity)));
+            return Err(Error::Input(format!("the sequence exceeds its capacity of {} tokens", self.capacity)));
         }
         for part in ids.chunks(self.prefill_count(ids.len())) {
             match self.run(part, false) {
@@ -208,7 +208,7 @@ impl DecodeSession<'_> {
     /// Truncates the sequence. Models with a recurrent state don't support this.
     pub fn truncate(&mut self, length: usize) -> Result<()> {
         if self.steps.iter().any(|step| step.caches.is_some() && !step.by_position) && length < self.ids.len() {
-            return Err(Error::Input("a model that keeps a state can't go back".into()));
+            return Err(Error::Input("recurrent state cannot be rolled back".into()));
         }
         // Keys and values after the end are overwritten before they are read.
         self.ids.truncate(length);
@@ -219,7 +219,7 @@ impl DecodeSession<'_> {
         self.model.check_ids(&[ids.to_vec()])?;
         let before = self.ids.len();
         if before + ids.len() > self.capacity {
-            return Err(Error::Input(format!("the sequence was to have at most {} ids", self.capacity)));
+            return Err(Error::Input(format!("the sequence exceeds its capacity of {} tokens", self.capacity)));
         }
         self.ids.extend(ids);
         // If rotation factors change at this length, the whole sequence is recomputed.
@@ -241,7 +241,7 @@ impl DecodeSession<'_> {
         } else {
             self.select_program(new.len(), all)?;
         }
-        let Some(step) = self.steps.first_mut() else { return Err(Error::Input("nothing to run".into())) };
+        let Some(step) = self.steps.first_mut() else { return Err(Error::Input("the program is missing".into())) };
         let started = Instant::now();
         let rows = step.run(&new, position);
         self.last_run_time = started.elapsed();

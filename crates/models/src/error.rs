@@ -17,7 +17,7 @@ pub enum Error {
         reason: String,
     },
     /// A tensor that a parameter is assembled from is missing in the checkpoint.
-    #[error("{}: no tensor `{tensor}`, which parameter `{parameter}` needs with shape {expected:?}", path.display())]
+    #[error("{}: tensor `{tensor}` is missing; parameter `{parameter}` needs it with shape {expected:?}", path.display())]
     MissingTensor {
         /// The file or directory searched.
         path: PathBuf,
@@ -29,7 +29,7 @@ pub enum Error {
         expected: Vec<usize>,
     },
     /// The checkpoint has a tensor for which the model has no parameter.
-    #[error("{}: tensor `{tensor}` belongs to no parameter of the model", path.display())]
+    #[error("{}: unexpected tensor `{tensor}`: the model has no parameter for it", path.display())]
     UnusedTensor {
         /// The directory.
         path: PathBuf,
@@ -37,7 +37,7 @@ pub enum Error {
         tensor: String,
     },
     /// A tensor does not have the shape or dtype that its parameter needs.
-    #[error("{}: tensor `{tensor}` should be {expected}, found {found}", path.display())]
+    #[error("{}: tensor `{tensor}` must be {expected}, got {found}", path.display())]
     Tensor {
         /// The file.
         path: PathBuf,
@@ -49,7 +49,7 @@ pub enum Error {
         found: String,
     },
     /// A parameter without an entry in the model's weight mapping.
-    #[error("{model}: `hf_mapping` says nothing about parameter `{parameter}`")]
+    #[error("{model}: `hf_mapping` has no entry for parameter `{parameter}`")]
     Unmapped {
         /// The model.
         model: String,
@@ -63,7 +63,7 @@ pub enum Error {
     #[error("{0}")]
     Input(String),
     /// An `@assert` of the model is violated.
-    #[error("`{path}`: {message} (an `@assert` of the model does not hold)")]
+    #[error("`{path}`: {message} (an `@assert` of the model failed)")]
     Assertion {
         /// The tensor of the assertion.
         path: String,

@@ -137,7 +137,7 @@ impl Model {
     pub fn mean_loss(&self, rows: &[Vec<i32>], batch: usize, backend: &dyn Backend) -> Result<f64> {
         let steps = self.check_ids(rows)?;
         if steps < 2 {
-            return Err(Error::Input("a loss needs sequences of at least two ids".into()));
+            return Err(Error::Input("the loss needs sequences of at least two tokens".into()));
         }
         let batch = batch.clamp(1, rows.len());
         let options = LowerOptions { dtype: self.dtype, ..LowerOptions::default() };
@@ -216,7 +216,7 @@ impl Model {
             return Ok(());
         }
         Err(Error::Input(format!(
-            "{} takes {}, not ids alone: give a file of them, `loom eval DIR --inputs FILE`",
+            "{} has the inputs {}, not only token IDs: give them in a file, `loom logits DIR --inputs FILE`",
             self.architecture.name,
             needed.join(", ")
         )))
@@ -226,7 +226,7 @@ impl Model {
     pub(crate) fn check_has_lm_head(&self) -> Result<()> {
         match self.architecture.outputs().first().filter(|name| STATE_OUTPUTS.contains(&&name[..])) {
             Some(name) => Err(Error::Input(format!(
-                "{} gives `{name}`, no scores of ids: use a model with a head for them",
+                "{} returns `{name}`, not logits: the model has no language-model head",
                 self.architecture.name
             ))),
             None => Ok(()),
@@ -241,17 +241,17 @@ impl Model {
         }
         let steps = ids.first().map_or(0, Vec::len);
         if steps == 0 {
-            return Err(Error::Input("no ids given: a sequence needs at least one".into()));
+            return Err(Error::Input("no token IDs given: a sequence needs at least one".into()));
         }
         if let Some(other) = ids.iter().find(|row| row.len() != steps) {
             return Err(Error::Input(format!(
-                "sequences of {steps} and {} ids in one batch: give sequences of equal length",
+                "sequences of {steps} and {} tokens in one batch: give sequences of equal length",
                 other.len()
             )));
         }
         self.check_token_ids(ids.iter().flatten())?;
         if let Some(most) = self.max_positions().filter(|most| steps > *most) {
-            return Err(Error::Input(format!("a sequence of {steps} ids: the model takes at most {most}")));
+            return Err(Error::Input(format!("{steps} tokens exceed the model's maximum sequence length of {most}")));
         }
         Ok(steps)
     }
@@ -263,10 +263,10 @@ impl Model {
 
     fn check_labels(&self, labels: &[Vec<i32>], batch: usize, steps: usize) -> Result<()> {
         if labels.len() != batch || labels.iter().any(|row| row.len() != steps) {
-            return Err(Error::Input(format!("labels must be {batch} rows of {steps}, one for each id")));
+            return Err(Error::Input(format!("the labels must be {batch} rows of {steps}, one per token ID")));
         }
         if steps < 2 {
-            return Err(Error::Input("a loss needs sequences of at least two ids".into()));
+            return Err(Error::Input("the loss needs sequences of at least two tokens".into()));
         }
         self.check_labels_in_range(labels.iter().flatten())
     }
@@ -281,9 +281,10 @@ impl Model {
     pub(crate) fn check_token_ids<'a>(&self, mut ids: impl Iterator<Item = &'a i32>) -> Result<()> {
         let Some(size) = self.vocabulary().filter(|size| *size > 0) else { return Ok(()) };
         match ids.find(|id| !in_range(**id, size)) {
-            Some(id) => {
-                Err(Error::Input(format!("id {id} is not in the vocabulary of {size}: ids are from 0 to {}", size - 1)))
-            }
+            Some(id) => Err(Error::Input(format!(
+                "token ID {id} is outside the vocabulary of {size}: token IDs are from 0 to {}",
+                size - 1
+            ))),
             None => Ok(()),
         }
     }

@@ -60,7 +60,8 @@ impl Model {
         if let Some(name) =
             weights_in(dir).iter().find(|name| ![WEIGHTS_FILE, QUANTIZED_WEIGHTS_FILE].contains(&name.as_str()))
         {
-            let what = "weights of another model, which other programs would load: choose another directory";
+            let what =
+                "the directory has weights of another model, which other programs would load: choose another directory";
             return Err(Error::file(&dir.join(name), what));
         }
         let list = serde_json::Value::Object(list).to_string();
@@ -129,7 +130,7 @@ pub fn read_tensors(path: &Path) -> Result<Vec<NamedTensor>> {
     for name in file.names() {
         let Some(info) = file.info(&name) else { continue };
         let Some(dtype) = dtype_of(info.dtype) else {
-            return Err(Error::file(path, format!("`{name}` is of a format that is not known: {:?}", info.dtype)));
+            return Err(Error::file(path, format!("`{name}` has an unknown format: {:?}", info.dtype)));
         };
         found.push(NamedTensor { shape: info.shape.clone(), dtype, bytes: file.bytes(info)?, name });
     }

@@ -12,14 +12,17 @@ impl Model {
         let ids = b.input(DType::I32, &[batch, steps]);
         let mut args = Vec::with_capacity(values.len() + 1);
         for v in &values {
-            let literal = Literal::from_bytes(Type::new(v.dtype, &v.shape), &v.bytes)
-                .ok_or_else(|| crate::Error::Input(format!("{}: elements that don't fill their type", v.name)))?;
+            let literal = Literal::from_bytes(Type::new(v.dtype, &v.shape), &v.bytes).ok_or_else(|| {
+                crate::Error::Input(format!("{}: the number of elements does not match its type", v.name))
+            })?;
             args.push(b.constant(literal)?);
         }
         args.push(ids);
         if graph.inputs().len() != args.len() {
             let more = graph.inputs().len() - values.len();
-            return Err(crate::Error::Input(format!("the model takes {more} inputs, one of ids can be shipped")));
+            return Err(crate::Error::Input(format!(
+                "the model has {more} inputs: only models with one input of token IDs can be exported"
+            )));
         }
         let logits = b.inline(&graph, &args)?[0];
         let logits = b.cast(logits, DType::F32)?;

@@ -126,7 +126,8 @@ impl Model {
         self.check_has_lm_head()?;
         if let Some(most) = self.max_positions().filter(|most| length + max_new > *most) {
             return Err(Error::Input(format!(
-                "{length} ids and {max_new} new ones: the model takes at most {most} in all"
+                "{length} tokens and {max_new} new tokens exceed the model's maximum sequence length: at most {most} \
+                 in total"
             )));
         }
         let zero = Duration::ZERO;
@@ -215,7 +216,7 @@ impl<'a> DraftModel<'a> {
     ) -> Result<DraftModel<'a>> {
         if draft.vocabulary() != of.vocabulary() {
             return Err(Error::Input(format!(
-                "the draft knows {} ids, the model {}: they must have one vocabulary",
+                "the draft model's vocabulary has {} tokens, the model's has {}: the vocabularies must match",
                 draft.vocabulary().unwrap_or(0),
                 of.vocabulary().unwrap_or(0)
             )));
@@ -223,7 +224,8 @@ impl<'a> DraftModel<'a> {
         for (model, name) in [(draft, "draft"), (of, "model")] {
             if let Some(why) = model.full_recompute_reason() {
                 return Err(Error::Input(format!(
-                    "the {name} runs its whole sequence for each token ({why}): no use guessing"
+                    "the {name} recomputes the full sequence for each token (no KV cache: {why}): speculative \
+                     decoding would not help"
                 )));
             }
         }

@@ -27,13 +27,13 @@ impl Ia3Options {
                     list = Some(key);
                     name
                 }
-                Some(_) => return Err(fault(format!("`{word}` means nothing to an adapter of factors"))),
+                Some(_) => return Err(fault(format!("unknown IA3 option `{word}`"))),
                 None => word,
             };
             match list {
                 Some("targets") => options.targets.push(name.to_string()),
                 Some(_) => options.feedforward.push(name.to_string()),
-                None => return Err(fault(format!("`{word}` belongs to no list"))),
+                None => return Err(fault(format!("`{word}` has no option name before it"))),
             }
         }
         if options.targets.is_empty() && options.feedforward.is_empty() {
@@ -54,7 +54,7 @@ impl Ia3Options {
 
     fn checked(self) -> std::result::Result<Ia3Options, String> {
         match self.feedforward.iter().find(|name| !self.targets.contains(name)) {
-            Some(name) => Err(format!("`{name}` stands in the feed-forward list, but is no target")),
+            Some(name) => Err(format!("`{name}` is in `feedforward`, but is no target: add it to `targets`")),
             None => Ok(self),
         }
     }

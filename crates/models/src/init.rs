@@ -137,7 +137,7 @@ fn part_sizes(
         let end = ranges.last().map_or(0, |range| range.1);
         if end != total {
             return Err(Error::Input(format!(
-                "parameter `{}`: its parts end at {end}, and it has {total} along dimension {}",
+                "parameter `{}`: its slices end at {end}, but it has {total} elements along dimension {}",
                 param.path, slice.dim
             )));
         }
@@ -159,7 +159,7 @@ fn part_sizes(
     }
     if sum == 0 || !total.is_multiple_of(sum) {
         return Err(Error::Input(format!(
-            "parameter `{}`: {total} along dimension {} can't be divided among {} tensors",
+            "parameter `{}`: the size {total} of dimension {} is not divisible by {} tensors",
             param.path,
             slice.dim,
             slice.parts.len()

@@ -34,7 +34,8 @@ pub(crate) fn insert_adapter(forward: &Graph, keyed: bool, adapter: &Adapter, tr
             }
             AdapterOptions::Lora(_) if share > 0.0 => {
                 return Err(Error::Input(format!(
-                    "dropout needs `{}` to be read by matrix products alone: leave out `dropout=` or this target",
+                    "dropout is only supported where `{}` is used in matrix products only: remove `dropout=` or this \
+                     target",
                     place.module
                 )));
             }

@@ -33,20 +33,20 @@ impl LoraOptions {
                 None if in_targets => options.targets.push(word.to_string()),
                 Some(("rank", value)) => {
                     let rank = value.parse().ok().filter(|rank| (1..=MAX_RANK).contains(rank));
-                    let what = || format!("the rank `{value}` is not a positive number up to {MAX_RANK}");
+                    let what = || format!("rank `{value}` must be a positive integer up to {MAX_RANK}");
                     options.rank = rank.ok_or_else(|| fault(what()))?;
                 }
                 Some(("alpha", value)) => {
                     let alpha = value.parse().ok().filter(|alpha: &f64| alpha.is_finite());
-                    options.alpha = alpha.ok_or_else(|| fault(format!("alpha `{value}` is not a number")))?;
+                    options.alpha = alpha.ok_or_else(|| fault(format!("alpha `{value}` must be a number")))?;
                 }
                 Some(("dropout", value)) => {
                     let share = value.parse().ok().filter(|share| (0.0..1.0).contains(share));
                     options.dropout =
-                        share.ok_or_else(|| fault(format!("the dropout `{value}` is not from 0 to below 1")))?;
+                        share.ok_or_else(|| fault(format!("dropout `{value}` must be at least 0 and less than 1")))?;
                 }
                 Some(("targets", value)) => options.targets.push(value.to_string()),
-                _ => return Err(fault(format!("`{word}` means nothing to an adapter"))),
+                _ => return Err(fault(format!("unknown LoRA option `{word}`"))),
             }
             in_targets = word.starts_with("targets=") || in_targets && !word.contains('=');
         }
@@ -58,7 +58,7 @@ impl LoraOptions {
 
     /// Parses PEFT's configuration.
     pub(crate) fn read(config: &Json) -> std::result::Result<LoraOptions, String> {
-        for (field, name) in [("use_dora", "DoRA"), ("use_rslora", "rank-stabilised LoRA")] {
+        for (field, name) in [("use_dora", "DoRA"), ("use_rslora", "rank-stabilized LoRA")] {
             if config.get(field).and_then(Json::as_bool) == Some(true) {
                 return Err(format!("{name} is not supported yet"));
             }
@@ -71,15 +71,15 @@ impl LoraOptions {
         if config.get("bias").and_then(Json::as_str).is_some_and(|bias| bias != "none") {
             return Err("adapters with trained biases are not supported yet".into());
         }
-        let rank = config.get("r").and_then(Json::as_u64).ok_or("no rank `r`")?;
+        let rank = config.get("r").and_then(Json::as_u64).ok_or("the rank `r` is missing")?;
         if !(1..=MAX_RANK as u64).contains(&rank) {
-            return Err(format!("the rank `r` is {rank}, which is not from 1 to {MAX_RANK}"));
+            return Err(format!("the rank `r` is {rank}, but it must be from 1 to {MAX_RANK}"));
         }
         let alpha = config.get("lora_alpha").and_then(Json::as_f64).filter(|alpha| alpha.is_finite());
-        let alpha = alpha.ok_or("no number `lora_alpha`")?;
+        let alpha = alpha.ok_or("the number `lora_alpha` is missing")?;
         let dropout = config.get("lora_dropout").and_then(Json::as_f64).unwrap_or(0.0);
         if !(0.0..1.0).contains(&dropout) {
-            return Err(format!("`lora_dropout` is {dropout}, which is not from 0 to below 1"));
+            return Err(format!("`lora_dropout` is {dropout}, but it must be at least 0 and less than 1"));
         }
         Ok(LoraOptions { rank: rank as usize, alpha, dropout, targets: string_list(config, "target_modules")? })
     }

@@ -282,7 +282,7 @@ fn build_slice(
                 "transpose" => part.transposed = true,
                 name => {
                     let known = ElementTransform::from_name(name);
-                    let unknown = || Error::Input(format!("{}: no function `{name}` of weights", architecture.name));
+                    let unknown = || Error::Input(format!("{}: unknown weight function `{name}`", architecture.name));
                     part.function = known.ok_or_else(unknown)?;
                 }
             }

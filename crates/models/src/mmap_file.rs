@@ -41,7 +41,7 @@ impl MmapTensorFile {
     pub(crate) fn check_in_place_reads(&self) -> Result<()> {
         match self.mapped.get() {
             Some(Some(mapped)) if !mapped.is_intact() => {
-                Err(Error::file(self.path(), "became shorter, or could not be read, while the model was in use"))
+                Err(Error::file(self.path(), "the file was truncated or became unreadable while the model was in use"))
             }
             _ => Ok(()),
         }

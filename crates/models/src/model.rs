@@ -69,7 +69,10 @@ impl Model {
         if crate::gguf::is_gguf(dir) {
             return match module {
                 None => Model::load_gguf(dir, dtype),
-                Some(_) => Err(Error::file(dir, "a GGUF file names its own model: `--module` is for directories")),
+                Some(_) => Err(Error::file(
+                    dir,
+                    "`--module` cannot be used with a GGUF file, which determines the model itself: remove it",
+                )),
             };
         }
         Model::load_as(dir, dtype, module, None)
@@ -171,7 +174,8 @@ impl Model {
         for (i, param) in self.params.iter().enumerate().filter(|(_, param)| !param.ty.dtype.is_float()) {
             if let Some(x) = first_inexact(&self.values(i)?, param.ty.dtype) {
                 return Err(Error::Input(format!(
-                    "parameter `{}` is {}, but its tensor holds {x}: quantize the checkpoint, or leave out the dtype",
+                    "parameter `{}` is {}, but its tensor has the value {x}: quantize the checkpoint, or remove the \
+                     dtype",
                     param.path, param.ty.dtype
                 )));
             }

@@ -91,7 +91,7 @@ impl Pooling {
                 }
             }
         }
-        Ok(if pooled { found } else { refused(format!("{}: no module that pools", modules.display())) })
+        Ok(if pooled { found } else { refused(format!("{}: no pooling module", modules.display())) })
     }
 
     fn read(dir: &Path, folder: &str) -> Result<Pooling> {
@@ -108,7 +108,7 @@ impl Pooling {
                 let known: Option<Vec<PoolingMode>> = list.iter().map(mode).collect();
                 known.ok_or_else(|| {
                     let known: Vec<&str> = MODE_NAMES.iter().map(|(name, _)| *name).collect();
-                    Error::file(&path, format!("`pooling_mode` is {value}: {} are known", known.join(", ")))
+                    Error::file(&path, format!("`pooling_mode` is {value}, but it must be one of {}", known.join(", ")))
                 })?
             }
             None => MODE_FLAGS
@@ -122,7 +122,7 @@ impl Pooling {
             [mode] => found.mode = *mode,
             [] if named.is_none() => {}
             modes => {
-                found.unsupported = Some(format!("{}: {} poolings beside each other", path.display(), modes.len()))
+                found.unsupported = Some(format!("{}: {} pooling modes at once", path.display(), modes.len()))
             }
         }
         Ok(found)
@@ -229,7 +229,7 @@ mod tests {
         let two = json!({ "pooling_mode_mean_tokens": true, "pooling_mode_cls_token": true });
         let plain = modules(&[("", "Transformer"), ("1_Pooling", "Pooling")]);
         for (n, (modules, config, word)) in
-            [(dense, json!({}), "Dense"), (outside, json!({}), "Pooling"), (plain.clone(), two, "beside each other")]
+            [(dense, json!({}), "Dense"), (outside, json!({}), "Pooling"), (plain.clone(), two, "at once")]
                 .into_iter()
                 .enumerate()
         {

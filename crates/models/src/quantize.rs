@@ -37,8 +37,10 @@ impl FromStr for QuantizationConfig {
                 Ok(format) if format.has_quantizer() && format != QuantFormat::Nvfp4 => {
                     scheme(format, format.fixed_group().or(Some(64)), DType::F16)
                 }
-                Ok(format) => return Err(format!("can't be written ({format} is read only): take q8, q4, nf4 or fp8")),
-                Err(()) => return Err("is not a format: q8, q4, nf4, fp8, or one of docs/ir.md".into()),
+                Ok(format) => {
+                    return Err(format!("cannot be written ({format} can only be read): use q8, q4, nf4 or fp8"));
+                }
+                Err(()) => return Err("is not a format: use q8, q4, nf4, fp8, or a format of docs/ir.md".into()),
             },
         })
     }
@@ -88,7 +90,7 @@ impl Model {
             }
             let values = self.values(i)?;
             if let Some(x) = values.iter().find(|x| !x.is_finite()) {
-                return Err(Error::Input(format!("`{}` holds {x}, which has no place among few bits", param.path)));
+                return Err(Error::Input(format!("`{}` has the value {x}, which cannot be quantized", param.path)));
             }
             let packed = match calibration.and_then(|c| c.for_param(i)).filter(|squares| squares.len() == k) {
                 Some(squares) => {

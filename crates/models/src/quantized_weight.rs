@@ -50,7 +50,7 @@ impl QuantizedWeight {
     ) -> std::result::Result<QuantizedWeight, String> {
         let types = packing.part_types(shape, scale)?;
         let encoded =
-            encode(&packing, values, scale).ok_or_else(|| format!("{} can't be written here", packing.format))?;
+            encode(&packing, values, scale).ok_or_else(|| format!("{} cannot be written here", packing.format))?;
         QuantizedWeight::new(packing, types, encoded.parts)
     }
 
@@ -241,7 +241,7 @@ impl Model {
                 continue;
             };
             if packed.shape[..] != ty.shape[..] {
-                let text = format!("a packed parameter of shape {:?} where {:?} is read", packed.shape, ty.shape);
+                let text = format!("the quantized parameter has shape {:?}, expected {:?}", packed.shape, ty.shape);
                 return Err(Error::Input(text));
             }
             let parts: Vec<Value> = packed.types.iter().map(|ty| b.graph.input(ty.clone())).collect();

@@ -32,7 +32,7 @@ pub fn parse_recipe(text: &str) -> Result<Option<PrecisionRecipe>> {
     let close = lang::suggest::closest(text, POLICIES.iter().copied());
     let close = close.map_or(String::new(), |close| format!("; did you mean `{close}`?"));
     let known = POLICIES.join(", ");
-    Err(Error::Input(format!("`recipe {text}` is not known: {known}, or a .module file with a recipe{close}")))
+    Err(Error::Input(format!("unknown recipe `recipe {text}`: use {known}, or a .module file with a recipe{close}")))
 }
 
 fn recipe_from_file(path: &str, name: Option<&str>) -> Result<PrecisionRecipe> {
@@ -55,9 +55,9 @@ fn recipe_from_file(path: &str, name: Option<&str>) -> Result<PrecisionRecipe> {
     let Some(chosen) = chosen else {
         let names: Vec<&str> = recipes.iter().map(|recipe| recipe.name.name.as_str()).collect();
         return Err(Error::Input(match (name, names.is_empty()) {
-            (_, true) => format!("{path}: declares no recipe"),
+            (_, true) => format!("{path}: the file declares no recipe"),
             (name, false) => {
-                format!("{path}: no recipe `{}`; there are {}", name.unwrap_or_default(), names.join(", "))
+                format!("{path}: recipe `{}` not found: the file has {}", name.unwrap_or_default(), names.join(", "))
             }
         }));
     };

@@ -31,7 +31,7 @@ impl Model {
         let slots = self.architecture.inputs();
         let names = || slots.iter().map(|slot| format!("`{}`", slot.name)).collect::<Vec<_>>().join(", ");
         if let Some(unknown) = given.iter().find(|tensor| !slots.iter().any(|slot| slot.name == tensor.name)) {
-            return Err(Error::Input(format!("the model has no input `{}`: there are {}", unknown.name, names())));
+            return Err(Error::Input(format!("the model has no input `{}`: its inputs are {}", unknown.name, names())));
         }
         let declared = self.architecture.input_types(1, 1, self.dtype)?;
         let (mut types, mut values, mut absent) = (Vec::new(), Vec::new(), Vec::new());
@@ -39,7 +39,12 @@ impl Model {
             match given.iter().find(|tensor| tensor.name == slot.name) {
                 Some(tensor) => {
                     if tensor.shape.len() != ty.rank() {
-                        let text = format!("`{}` has {:?}: it takes {} dimensions", slot.name, tensor.shape, ty.rank());
+                        let text = format!(
+                            "`{}` has shape {:?}, but it must have {} dimensions",
+                            slot.name,
+                            tensor.shape,
+                            ty.rank()
+                        );
                         return Err(Error::Input(text));
                     }
                     values.push(convert_tensor(tensor, ty.dtype)?);
@@ -47,7 +52,11 @@ impl Model {
                 }
                 None if slot.optional => absent.push(slot.name.clone()),
                 None => {
-                    return Err(Error::Input(format!("the input `{}` is missing: there are {}", slot.name, names())));
+                    return Err(Error::Input(format!(
+                        "the input `{}` is missing: the inputs are {}",
+                        slot.name,
+                        names()
+                    )));
                 }
             }
         }
@@ -98,10 +107,11 @@ pub(crate) fn convert_tensor(tensor: &NamedTensor, dtype: DType) -> Result<Vec<u
     if tensor.dtype == DType::I64 && dtype == DType::I32 {
         let wide = tensor.bytes.as_chunks::<8>().0.iter().map(|bytes| i64::from_le_bytes(*bytes));
         let narrow = wide.map(|n| i32::try_from(n).map_err(|_| n)).collect::<std::result::Result<Vec<i32>, i64>>();
-        let narrow = narrow.map_err(|n| Error::Input(format!("`{}` holds {n}, which is too large", tensor.name)))?;
+        let narrow =
+            narrow.map_err(|n| Error::Input(format!("`{}` has the value {n}, which is too large", tensor.name)))?;
         return Ok(narrow.into_iter().flat_map(i32::to_le_bytes).collect());
     }
-    Err(Error::Input(format!("`{}` is {}: the model takes {dtype}", tensor.name, tensor.dtype)))
+    Err(Error::Input(format!("`{}` is {}, but the model expects {dtype}", tensor.name, tensor.dtype)))
 }
 
 /// The output of each cotangent.
@@ -115,11 +125,13 @@ fn match_cotangents<'a>(
         let output = tensor.name.strip_prefix("d_").and_then(|name| outputs.iter().position(|known| known == name));
         let Some(output) = output else {
             let known: Vec<String> = outputs.iter().map(|name| format!("`d_{name}`")).collect();
-            let text = format!("`{}` is no cotangent of an output: there are {}", tensor.name, known.join(", "));
+            let text =
+                format!("`{}` is not a cotangent of an output: the outputs are {}", tensor.name, known.join(", "));
             return Err(Error::Input(text));
         };
         if tensor.shape[..] != types[output].shape[..] {
-            let text = format!("`{}` is {:?}, its output {:?}", tensor.name, tensor.shape, types[output].shape);
+            let text =
+                format!("`{}` has shape {:?}, but its output has {:?}", tensor.name, tensor.shape, types[output].shape);
             return Err(Error::Input(text));
         }
         found.push((output, tensor));

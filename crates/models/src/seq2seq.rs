@@ -67,19 +67,21 @@ impl Model {
     ) -> Result<Seq2SeqDecoder<'a>> {
         if !self.is_encoder_decoder() {
             return Err(Error::Input(format!(
-                "{} has no input `{DECODER_INPUT}`: it goes on with what it reads instead of answering it",
+                "{} has no input `{DECODER_INPUT}`: it is not an encoder-decoder model",
                 self.architecture.name
             )));
         }
         if let Some(longest) = self.max_positions().filter(|longest| most > *longest) {
-            return Err(Error::Input(format!("an answer of {most} ids: the model writes at most {longest}")));
+            return Err(Error::Input(format!(
+                "{most} new tokens were requested, but the model generates at most {longest}: request fewer"
+            )));
         }
         let slots = self.architecture.inputs();
         let known = |name: &str| name != DECODER_INPUT && slots.iter().any(|slot| slot.name == name);
         if let Some(unknown) = given.iter().find(|tensor| !known(&tensor.name)) {
             let names = slots.iter().filter(|slot| slot.name != DECODER_INPUT).map(|slot| format!("`{}`", slot.name));
             let names = names.collect::<Vec<_>>().join(", ");
-            return Err(Error::Input(format!("the model doesn't read `{}`: there are {names}", unknown.name)));
+            return Err(Error::Input(format!("the model has no input `{}`: its inputs are {names}", unknown.name)));
         }
         let mut read = Vec::new();
         for (slot, ty) in slots.iter().zip(self.architecture.input_types(1, 1, self.dtype)?) {
@@ -89,7 +91,7 @@ impl Model {
             match given.iter().find(|tensor| tensor.name == slot.name) {
                 Some(tensor) if tensor.shape.len() != ty.rank() || tensor.shape.first() != Some(&1) => {
                     return Err(Error::Input(format!(
-                        "`{}` has {:?}: one thing at a time is answered, in {} dimensions of which the first is 1",
+                        "`{}` has shape {:?}: the batch size must be 1, in {} dimensions",
                         slot.name,
                         tensor.shape,
                         ty.rank()
@@ -104,7 +106,7 @@ impl Model {
                     read.push((slot.name.clone(), Type::new(ty.dtype, &tensor.shape), bytes));
                 }
                 None if slot.optional => {}
-                None => return Err(Error::Input(format!("`{}`, which the model reads, is missing", slot.name))),
+                None => return Err(Error::Input(format!("the input `{}` is missing", slot.name))),
             }
         }
         let (params, ids) = (self.upload(backend)?, Vec::new());
@@ -135,7 +137,7 @@ impl Model {
         on_token: &mut dyn FnMut(i32) -> bool,
     ) -> Result<Generation> {
         if writing.draft.is_some() || writing.ranks.is_some() {
-            return Err(Error::Input("a model that answers is run without drafts, by one process".into()));
+            return Err(Error::Input("encoder-decoder models do not support draft models or several ranks".into()));
         }
         let started = Instant::now();
         let zero = Duration::ZERO;
@@ -183,7 +185,7 @@ impl Seq2SeqDecoder<'_> {
         let length = self.ids.len() + ids.len();
         if ids.is_empty() || length > self.max_tokens {
             let most = self.max_tokens;
-            return Err(Error::Input(format!("{length} ids of an answer: it has at least one and at most {most}")));
+            return Err(Error::Input(format!("the decoder input has {length} tokens: it must have from 1 to {most}")));
         }
         self.last_run_time = Duration::ZERO;
         if self.step.as_ref().is_none_or(|step| step.caches.is_none() && step.rows != length) {
@@ -199,7 +201,7 @@ impl Seq2SeqDecoder<'_> {
                 self.step = self.compile(length, false)?;
             }
         }
-        let Some(step) = &mut self.step else { return Err(Error::Input("nothing to run".into())) };
+        let Some(step) = &mut self.step else { return Err(Error::Input("the program is missing".into())) };
         let before = self.ids.len();
         self.ids.extend(ids);
         let started = Instant::now();
@@ -326,7 +328,7 @@ fn split_encoder_decoder(graph: &Graph, params: usize, written: usize) -> Result
     }
     let live = graph.live_values();
     let is_kept = |v: Value| on[at(v)] == (true, false);
-    let Some(&result) = graph.outputs().first() else { return Err(Error::Input("a model without results".into())) };
+    let Some(&result) = graph.outputs().first() else { return Err(Error::Input("the model has no outputs".into())) };
     let mut kept = Vec::new();
     let users = graph.nodes().iter().filter(|node| node.outs.iter().any(|out| live[at(*out)] && on[at(*out)].1));
     for value in users.flat_map(|node| node.args.iter().copied()).chain([result]) {
@@ -351,7 +353,8 @@ fn split_encoder_decoder(graph: &Graph, params: usize, written: usize) -> Result
             }
         }
         let outputs = outputs.iter().map(|out| map[at(*out)]).collect::<Option<Vec<Value>>>();
-        let outputs = outputs.ok_or_else(|| Error::Input("the model's graph does not fall apart".into()))?;
+        let outputs =
+            outputs.ok_or_else(|| Error::Input("the model's graph cannot be split into encoder and decoder".into()))?;
         Ok(b.finish(&outputs).without_dead_nodes())
     };
     let (own, rest) = graph.inputs().split_at(params);

@@ -45,7 +45,7 @@ impl ProgramSession {
     ) -> Result<ProgramSession> {
         let options = Options { donate: donate.clone(), ..Options::default() };
         let program = compiler::compile(&without_derivatives(graph)?, backend, &options)?;
-        budget::check_fits("this program", required_bytes(&program), "give shorter or fewer sequences")?;
+        budget::check_fits("this program", required_bytes(&program), "use shorter or fewer sequences")?;
         let executable = backend.load(program)?;
         let program = executable.program();
         let own = program.inputs.iter().enumerate().skip(params.len()).map(|(i, ty)| {

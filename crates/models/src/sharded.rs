@@ -34,7 +34,7 @@ pub fn shard_graph(graph: &Graph, params: &[Parameter], mesh: &Mesh) -> Result<G
         }
         let fits = |(cut, size): (&DimSharding, &usize)| cut.is_replicated() || cut.divides(mesh, *size);
         if !layout.iter().zip(&ty.shape).all(fits) {
-            return Err(Error::Input(format!("an input {ty} can't be divided over {mesh}: give other sizes")));
+            return Err(Error::Input(format!("an input {ty} cannot be sharded over {mesh}: use other sizes")));
         }
         ins.push(Sharding { spec: layout, storage_sharding: None });
     }
@@ -48,14 +48,12 @@ impl Sharded {
         let mesh = comm.mesh();
         if let Some(other) = mesh.axes().iter().find(|a| !["tp", "ep"].contains(&a.name.as_str()) && a.size > 1) {
             return Err(Error::Input(format!(
-                "`--mesh {mesh}`: generation has no axis `{}`; it divides by tp and ep",
+                "`--mesh {mesh}`: generation does not support axis `{}`; use tp and ep",
                 other.name
             )));
         }
         if model.is_quantized() {
-            return Err(Error::Input(
-                "weights of few bits can't be divided among ranks: generate in one process".into(),
-            ));
+            return Err(Error::Input("quantized weights cannot be sharded: generate in one process".into()));
         }
         let options = LowerOptions { dtype: model.dtype, ..LowerOptions::default() };
         let graph = model.architecture.lower_with(1, 1, &options)?.graph;

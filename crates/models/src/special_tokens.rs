@@ -74,7 +74,9 @@ pub fn eos_ids(dir: &Path, tokenizer: Option<&Tokenizer>) -> Result<Vec<i32>> {
 
 /// The first token of an encoder-decoder's output.
 pub fn decoder_start_id(dir: &Path) -> Result<i32> {
-    let none = || Error::file(&dir.join("config.json"), "no `decoder_start_token_id`, with which an answer begins");
+    let none = || {
+        Error::file(&dir.join("config.json"), "`decoder_start_token_id` is missing: the decoder needs a start token")
+    };
     let found = SpecialTokens::from_dir(dir, None)?;
     found.decoder_start.or(found.start).ok_or_else(none)
 }

@@ -23,7 +23,7 @@ fn parse_tokenizer(text: impl AsRef<[u8]>) -> Result<tokenizers::Tokenizer> {
     // Tables are indexed by ID, so memory grows with the largest ID.
     if largest > 16 * count + (1 << 16) {
         return Err(Error::Input(format!(
-            "its {count} tokens have ids up to {largest}: they must lie closer together"
+            "its {count} tokens have IDs up to {largest}, which leaves too many unused IDs"
         )));
     }
     check_added(&made)?;
@@ -39,7 +39,7 @@ fn check_added(tokenizer: &tokenizers::Tokenizer) -> Result<()> {
         catch_panic("its added tokens", || normalizer.normalize(&mut text))?;
         if text.get().is_empty() {
             let content = &token.content;
-            return Err(Error::Input(format!("its added token {content:?} ({id}) is empty after its normalizer")));
+            return Err(Error::Input(format!("its added token {content:?} ({id}) is empty after normalization")));
         }
     }
     Ok(())
@@ -79,7 +79,7 @@ impl Tokenizer {
     }
 
     fn read_alone(path: &Path) -> Result<Tokenizer> {
-        let fault = |what: String| Error::file(path, format!("not a tokenizer of HuggingFace's form: {what}"));
+        let fault = |what: String| Error::file(path, format!("not a tokenizer.json of HuggingFace: {what}"));
         let bytes = files::read(path, MAX_FILE_BYTES)?;
         let json: serde_json::Value = serde_json::from_slice(&bytes).map_err(|e| fault(e.to_string()))?;
         tokenizer_growth::check_expansion(&json).map_err(|what| Error::file(path, what))?;
@@ -99,7 +99,7 @@ impl Tokenizer {
             self.inner.with_post_processor(None::<PostProcessorWrapper>);
         }
         let wrong =
-            |e: tokenizers::Error| Error::Input(format!("{}: its added tokens can't be used: {e}", dir.display()));
+            |e: tokenizers::Error| Error::Input(format!("{}: its added tokens are not supported: {e}", dir.display()));
         for token in &named.added {
             let Some(token) = added(token, false).filter(|token| !self.lists(token)) else { continue };
             match token.special {
@@ -136,7 +136,7 @@ impl Tokenizer {
 
     /// Creates a tokenizer from a `tokenizer.json` that was converted from the file at `path`, with its special tokens.
     pub(crate) fn of_json(json: &serde_json::Value, special: SpecialTokens, path: &Path) -> Result<Tokenizer> {
-        let fault = |e: String| Error::file(path, format!("its tokenizer can't be used: {e}"));
+        let fault = |e: String| Error::file(path, format!("its tokenizer is not supported: {e}"));
         tokenizer_growth::check_expansion(json).map_err(fault)?;
         let mut inner = parse_tokenizer(json.to_string()).map_err(|e| fault(e.to_string()))?;
         inner.with_truncation(None).map_err(|e| fault(e.to_string()))?;
@@ -163,9 +163,10 @@ impl Tokenizer {
             let other = ["tokenizer.model", "vocab.json", "vocab.txt", "spiece.model", "sentencepiece.bpe.model"];
             let what = match other.iter().find(|name| own.join(name).is_file()) {
                 Some(name) => format!(
-                    "there is no tokenizer.json here, but {name}: `AutoTokenizer.from_pretrained(DIR).save_pretrained(DIR)` of transformers writes it"
+                    "no tokenizer.json found, only {name}: convert it with \
+                     `AutoTokenizer.from_pretrained(DIR).save_pretrained(DIR)` of transformers"
                 ),
-                None => "there is no tokenizer here: put the model's tokenizer.json beside its config.json, or use ids"
+                None => "no tokenizer found: put the model's tokenizer.json next to its config.json, or use token IDs"
                     .into(),
             };
             return Err(Error::file(&path, what));
@@ -180,14 +181,14 @@ impl Tokenizer {
 
     /// Trains a byte-level BPE tokenizer: it can encode any text, and decoding restores it.
     pub fn train<'a>(texts: impl Iterator<Item = &'a str> + Send, size: usize) -> Result<Tokenizer> {
-        let fault = |e: tokenizers::Error| Error::Input(format!("the tokenizer could not be trained: {e}"));
+        let fault = |e: tokenizers::Error| Error::Input(format!("cannot train the tokenizer: {e}"));
         if size < 257 {
-            return Err(Error::Input(format!("a vocabulary of {size} is too small: 256 bytes and an end need 257")));
-        }
-        if size > MAX_VOCABULARY {
             return Err(Error::Input(format!(
-                "a vocabulary of {size} is too large: at most {MAX_VOCABULARY} ids are trained"
+                "the vocabulary size {size} is too small: 256 bytes and the end-of-text token need 257"
             )));
+        }
+        if size > MOST_IDS {
+            return Err(Error::Input(format!("the vocabulary size {size} is too large: the maximum is {MOST_IDS}")));
         }
         type Parts = TokenizerImpl<BPE, NormalizerWrapper, PreTokenizerWrapper, PostProcessorWrapper, DecoderWrapper>;
         let mut trainer = BpeTrainerBuilder::new()
@@ -365,7 +366,7 @@ impl Tokenizer {
     /// Decodes token IDs without special tokens.
     pub fn decode(&self, ids: &[i32]) -> Result<String> {
         let ids: Vec<u32> = ids.iter().map(|id| *id as u32).collect();
-        catch_panic("the ids could not be decoded", || self.inner.decode(&ids, true))
+        catch_panic("the token IDs could not be decoded", || self.inner.decode(&ids, true))
     }
 
     /// Decodes token IDs with special tokens.
@@ -571,7 +572,7 @@ mod tests {
         }]);
         std::fs::write(&path, json.to_string()).expect("written");
         let error = Tokenizer::read(&path).err().expect("refused").to_string();
-        assert!(error.contains("\"  \" (280) is empty after its normalizer"), "{error}");
+        assert!(error.contains("\"  \" (280) is empty after normalization"), "{error}");
         let _ = std::fs::remove_file(&path);
     }
 }

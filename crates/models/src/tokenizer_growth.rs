@@ -15,7 +15,8 @@ pub(crate) fn check_expansion(json: &Json) -> Result<(), String> {
         let (growth, prefix) = (growth_bound(rule)?, prefix_bytes(rule));
         if growth > MAX_EXPANSION || prefix > MAX_PREFIX_BYTES {
             return Err(format!(
-                "its {name} may make texts {growth:.0} times as long, and {prefix} bytes more: at most {MAX_EXPANSION} times and {MAX_PREFIX_BYTES} bytes are allowed"
+                "its {name} may expand texts {growth:.0} times and by {prefix} bytes: the limits are {MAX_EXPANSION} times and \
+                 {MAX_PREFIX_BYTES} bytes"
             ));
         }
     }

@@ -69,7 +69,7 @@ impl Model {
         };
         let ty = &self.params[param].ty;
         if ty.numel() != values.len() {
-            return Err(Error::Input(format!("parameter `{path}` is {ty}, {} elements were given", values.len())));
+            return Err(Error::Input(format!("parameter `{path}` is {ty}, but {} elements were given", values.len())));
         }
         self.set_values(param, values);
         Ok(())

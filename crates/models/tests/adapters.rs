@@ -213,7 +213,7 @@ fn check_training(kind: &str, options: &str, rate: &str, count: usize) {
     let finished = run(&settings, false, &[], &cpu, &mut NoProgress).unwrap_or_else(|e| panic!("{e}"));
     let log = std::fs::read_to_string(out.join("run/log.jsonl")).expect("a log");
     let values =
-        log.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok()?.get("valid")?.as_f64());
+        log.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok()?.get("eval_loss")?.as_f64());
     let first = values.into_iter().next().expect("a validation before the first step");
     let last = f64::from(finished.valid_loss.expect("held-out data"));
     assert!(last < 0.6 * first, "{first} to {last}");

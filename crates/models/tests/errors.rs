@@ -166,7 +166,7 @@ fn malformed_headers_are_refused() {
     for (i, bytes) in cases.iter().enumerate() {
         std::fs::write(&path, bytes).expect("written");
         let found = copy.error();
-        assert!(found.contains("model.safetensors") && found.contains("not safetensors"), "case {i}: {found}");
+        assert!(found.contains("model.safetensors") && found.contains("not a safetensors file"), "case {i}: {found}");
     }
 }
 

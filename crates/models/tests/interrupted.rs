@@ -156,7 +156,7 @@ fn any_good_checkpoint_is_enough() {
                 let error = error.to_string();
                 assert_eq!(subset, 7, "{error}");
                 for word in
-                    ["none of its 3", "step-00000004", "its header speaks of", "--out"].iter().chain(&["step-00000000"])
+                    ["none of its 3", "step-00000004", "its header declares", "--out"].iter().chain(&["step-00000000"])
                 {
                     assert!(error.contains(word), "{error}");
                 }
@@ -221,7 +221,7 @@ fn resuming_refuses_what_is_not_there_and_what_has_changed() {
     let data_path = data.to_str().expect("a path");
     run(&settings(&right, &[("data", data_path), ("steps", "2")]), false, &[], &cpu, &mut NoProgress)
         .unwrap_or_else(|e| panic!("{e}"));
-    refuse(&folder.join("frst"), true, &[], &["no such folder", "did you mean", "first"]);
+    refuse(&folder.join("frst"), true, &[], &["does not exist", "did you mean", "first"]);
     assert!(!folder.join("frst").exists());
     std::fs::create_dir(folder.join("other")).expect("a folder");
     refuse(&folder.join("other"), true, &[], &["empty", "there is a run in", "first"]);
@@ -229,8 +229,8 @@ fn resuming_refuses_what_is_not_there_and_what_has_changed() {
     refuse(&folder.join("other"), true, &[], &["notes.txt"]);
     // A folder that contains a model, or a run.
     std::fs::copy(right.join("model.safetensors"), folder.join("other/model.safetensors")).expect("a copy");
-    refuse(&folder.join("other"), false, &[], &["already holds a model", "--out"]);
-    refuse(&right, false, &[], &["already holds a run", "--resume"]);
+    refuse(&folder.join("other"), false, &[], &["already contains a model", "--out"]);
+    refuse(&right, false, &[], &["already contains a run", "--resume"]);
     // Different data of the same length: four fifths replaced, or a single byte.
     let replaced = format!("{}{}", &text[..1600], "x".repeat(text.len() - 1600));
     let one = text.replacen("dog ran. the cat", "dog ran. tha cat", 1);
@@ -302,7 +302,7 @@ fn resuming_refuses_another_base() {
         change();
         own.steps = 4;
         let error = run(&own, true, &["steps".into()], &cpu, &mut NoProgress).expect_err("another").to_string();
-        assert!(error.contains("not the one that the run began with"), "{error}");
+        assert!(error.contains("does not match the checkpoint"), "{error}");
     }
     let _ = std::fs::remove_dir_all(&folder);
 }

@@ -117,6 +117,6 @@ fn what_can_not_be_kept_apart_is_refused() {
         )
         .err();
         let error = refused.expect("refused").to_string();
-        assert!(error.contains(why) && error.contains("--isolate"), "{error}");
+        assert!(error.contains(why) && error.contains("--document-mask"), "{error}");
     }
 }

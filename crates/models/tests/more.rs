@@ -125,7 +125,7 @@ fn check_by(name: &str, module: impl Fn() -> Option<ModuleProgram>) {
         write_tensors(&folder.0.join("model.safetensors"), &tensors).expect("written");
         if module().is_some() {
             let refused = Model::load(&folder.0, DType::F32).err().expect("the library has no such model");
-            assert!(refused.to_string().contains("no model for architecture"), "{what}: {refused}");
+            assert!(refused.to_string().contains("unknown architecture"), "{what}: {refused}");
         }
         let model = Model::load_with_module(&folder.0, DType::F32, module()).unwrap_or_else(|e| panic!("{what}: {e}"));
         let exported = Folder::new(&format!("{name}-{i}-export"));
@@ -251,8 +251,8 @@ fn answer(what: &str, model: &Model, given: &[NamedTensor], start: i32, wanted: 
     let refused =
         |given: &[NamedTensor]| model.seq2seq_decoder(given, 4, cpu).err().map(|e| e.to_string()).unwrap_or_default();
     assert!(refused(&[]).contains("is missing"), "{what}");
-    assert!(refused(&given[..1]).contains("one thing at a time"), "{what}");
-    assert!(refused(&all).contains("doesn't read `decoder_input_ids`"), "{what}");
+    assert!(refused(&given[..1]).contains("batch size must be 1"), "{what}");
+    assert!(refused(&all).contains("has no input `decoder_input_ids`"), "{what}");
 }
 
 /// A field that the class of transformers never reads is rejected, though the library's model could implement it.
@@ -438,13 +438,13 @@ fn gguf_says_a_model_or_refuses_it() {
     let cases: [(&str, usize, &Json, &str); 19] = [
         ("gemma2", 0, &gemma2, ""),
         ("gemma2", 0, &none, "`query_scalar` = 10"),
-        ("gemma2", 1, &gemma2, "can't"),
+        ("gemma2", 1, &gemma2, "cannot represent"),
         ("gemma3", 1, &gemma3, ""),
-        ("gemma3", 0, &none, "can't say"),
-        ("gemma3", 2, &none, "can't"),
+        ("gemma3", 0, &none, "cannot represent"),
+        ("gemma3", 2, &none, "cannot represent"),
         ("olmo2", 0, &none, ""),
-        ("olmo2", 1, &none, "can't"),
-        ("olmo2", 2, &none, "`yarn` are not written"),
+        ("olmo2", 1, &none, "cannot represent"),
+        ("olmo2", 2, &none, "`yarn` cannot be written"),
         ("phi", 0, &none, ""),
         ("phi", 1, &none, "no GGUF name"),
         ("phi", 2, &none, "`activation` = \"gelu\""),

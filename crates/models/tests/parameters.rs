@@ -146,7 +146,7 @@ fn ids_and_labels_outside_are_refused_whatever_the_parameter_is_called() {
             error(model.generate(&ids[0], 2, &cpu)),
             error(model.decode_session(4, &cpu).and_then(|mut d| d.append(&ids[0]))),
         ] {
-            assert!(found.contains(&format!("id {bad} ")) && found.contains("from 0 to 8"), "{found}");
+            assert!(found.contains(&format!("ID {bad} ")) && found.contains("from 0 to 8"), "{found}");
         }
         let found = error(model.evaluate(&good, Some(&ids), &cpu));
         assert!(found.contains(&format!("label {bad} ")) && found.contains("from 0 to 8"), "{found}");
@@ -161,11 +161,11 @@ fn ids_and_labels_outside_are_refused_whatever_the_parameter_is_called() {
     let batch = |ids: &[i32], labels: &[i32]| Batch { ids: ids.to_vec(), labels: labels.to_vec() };
     assert!(trainer.step(&batch(&[1, 2, 8], &[2, 8, -100]), 0.1, 0).is_ok());
     let found = error(trainer.step(&batch(&[1, 9, 8], &[2, 8, -100]), 0.1, 1));
-    assert!(found.contains("id 9 "), "{found}");
+    assert!(found.contains("ID 9 "), "{found}");
     let found = error(trainer.step(&batch(&[1, 2, 8], &[2, 9, -100]), 0.1, 1));
     assert!(found.contains("label 9 "), "{found}");
     let found = error(trainer.validate(&[batch(&[1, -1, 8], &[2, 8, -100])], &Cpu::new(1)));
-    assert!(found.contains("id -1 "), "{found}");
+    assert!(found.contains("ID -1 "), "{found}");
 }
 
 /// Labels are limited by the number of scores, token IDs by the embedding table, positions by the position table.
@@ -179,11 +179,11 @@ fn tables_and_scores_of_other_sizes_bound_what_they_should() {
     let model = Model::new_random(architecture(text), DType::F32, 1).expect("a model");
     let cpu = Cpu::new(1);
     assert_eq!((model.vocabulary(), model.max_sequence()), (Some(10), Some(6)));
-    assert!(error(model.evaluate(&[vec![1, 10]], None, &cpu)).contains("id 10 "));
+    assert!(error(model.evaluate(&[vec![1, 10]], None, &cpu)).contains("ID 10 "));
     let ids = [vec![9, 1]];
     assert!(error(model.evaluate(&ids, Some(&[vec![0, 5]]), &cpu)).contains("label 5 "));
     assert!(model.evaluate(&ids, Some(&[vec![0, 4]]), &cpu).is_ok());
-    assert!(error(model.evaluate(&[vec![1; 7]], None, &cpu)).contains("at most 6"));
+    assert!(error(model.evaluate(&[vec![1; 7]], None, &cpu)).contains("length of 6"));
     assert!(error(model.generate(&[1, 2], 5, &cpu)).contains("at most 6"));
     assert_eq!(model.generate(&[1, 2], 4, &cpu).expect("runs").ids.len(), 4);
 }

@@ -323,7 +323,7 @@ fn stopping_and_resuming_gives_the_same_bits() {
     let mut notes = Notes::default();
     run(&TrainSettings { out: parts.clone(), ..TrainSettings::default() }, true, &[], &cpu, &mut notes)
         .unwrap_or_else(|e| panic!("{e}"));
-    assert!(notes.lines.iter().any(|line| line.contains("last good checkpoint, step 20")), "{:?}", notes.lines);
+    assert!(notes.lines.iter().any(|line| line.contains("last valid checkpoint, step 20")), "{:?}", notes.lines);
     for file in ["model.safetensors", "tokenizer.json"] {
         let read = |dir: &Path| std::fs::read(dir.join(file)).expect("written");
         assert!(read(&straight) == read(&parts), "{file} differs");
@@ -331,13 +331,13 @@ fn stopping_and_resuming_gives_the_same_bits() {
     let losses = |dir: &Path| -> Vec<String> {
         let log = std::fs::read_to_string(dir.join("log.jsonl")).expect("a log");
         let lines = log.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).expect("JSON"));
-        let kept = ["step", "loss", "last", "norm", "valid", "sample"];
+        let kept = ["step", "loss", "last", "grad_norm", "eval_loss", "sample"];
         lines.map(|line| kept.map(|k| line.get(k).map_or(String::new(), |v| v.to_string())).join(" ")).collect()
     };
     assert_eq!(losses(&straight), losses(&parts));
     let given = ["batch".to_string()];
     let other = run(&settings(&parts, &[("batch", "2")]), true, &given, &cpu, &mut Notes::default());
-    assert!(other.expect_err("another batch").to_string().contains("--batch 2"));
+    assert!(other.expect_err("another batch").to_string().contains("--micro-batch-size 2"));
     let _ = std::fs::remove_dir_all(&straight);
     let _ = std::fs::remove_dir_all(&parts);
 }

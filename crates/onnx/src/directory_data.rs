@@ -13,7 +13,8 @@ pub struct DirectoryData(pub PathBuf);
 impl DirectoryData {
     /// The file at a location, with resolved links.
     fn file(&self, location: &str) -> Result<PathBuf, String> {
-        let outside = || format!("its data is in `{location}`, which is not beside the model; it is not read");
+        let outside =
+            || format!("its data is in `{location}`, which is outside the folder of the model and is not read");
         let relative = Path::new(location);
         if !relative.components().all(|c| matches!(c, Component::Normal(_) | Component::CurDir)) {
             return Err(outside());
@@ -94,9 +95,9 @@ mod tests {
             assert!(said.contains(word), "{location}: {said}");
         };
         for location in ["file", "parent/secret", "device", "../secret", "/etc/passwd", ""] {
-            refused(&model, location, if location.is_empty() { "not a regular file" } else { "not beside the model" });
+            refused(&model, location, if location.is_empty() { "not a regular file" } else { "outside the folder" });
         }
-        refused(&snapshot, "stolen", "not beside the model");
+        refused(&snapshot, "stolen", "outside the folder");
         refused(&model, "circle", "circle");
         refused(&model, "none", "none");
         refused(&model, "deep", "not a regular file");

@@ -21,8 +21,8 @@ pub enum Error {
     },
     /// A value that determines a shape depends on inputs of the model.
     #[error(
-        "node {node} ({op}): {what} decides about shapes, which are static here, but depends on the input{} {}; give {} when \
-         importing (`Options::value`, or `loom import --value NAME=FILE.npy`)",
+        "node {node} ({op}): {what} determines shapes, which are static here, but depends on the input{} {}; give {} \
+         when importing (`Options::value`, or `loom import --value NAME=FILE.npy`)",
         if inputs.len() == 1 { "" } else { "s" }, inputs.join(", "), if inputs.len() == 1 { "its value" } else { "their values" }
     )]
     NeedsValue {

@@ -84,12 +84,13 @@ pub fn import_with(bytes: &[u8], options: &ImportOptions, external: &dyn Externa
 
 /// Imports a parsed model.
 pub fn import_model(model: &ModelProto, options: &ImportOptions, external: &dyn ExternalData) -> Result<ImportedModel> {
-    let graph = model.graph.as_ref().ok_or_else(|| Error::Format("there is no graph in it".into()))?;
+    let graph = model.graph.as_ref().ok_or_else(|| Error::Format("the model has no graph".into()))?;
     let importer = Importer::new(model, options, external);
     let mut weights = FunctionSizes { functions: &importer.functions, known: HashMap::new(), deepest: MAX_DEPTH };
     if weights.of(&graph.node, 0) > MAX_NODES {
         return Err(Error::Model(format!(
-            "more than {MAX_NODES} nodes, or more than {MAX_DEPTH} functions inside of each other, when its functions are written out"
+            "more than {MAX_NODES} nodes, or more than {MAX_DEPTH} levels of nested functions, after inlining its \
+             functions"
         )));
     }
     importer.run(graph).map_err(Error::model_error)
@@ -200,7 +201,8 @@ impl<'m> Importer<'m> {
         let (mut outs, mut outputs, mut forms) = (Vec::new(), Vec::new(), Vec::new());
         for info in &graph.output {
             let name = text(&info.name);
-            let item = self.find(name).ok_or_else(|| Error::Model(format!("no node gives the output `{name}`")))??;
+            let item =
+                self.find(name).ok_or_else(|| Error::Model(format!("no node computes the output `{name}`")))??;
             let form = self.form(name, &item, &mut outs, &mut outputs);
             forms.push((name.to_string(), form));
         }
@@ -281,7 +283,7 @@ impl<'m> Importer<'m> {
                     Ok(ImportedValue::Optional(Some(Box::new(item))))
                 }
                 _ => Err(fault(
-                    "is optional: say when importing whether it is there (`Given::Present`, `Given::Absent`)",
+                    "is optional: specify when importing whether it is present (`Given::Present`, `Given::Absent`)",
                 )),
             },
             Some(TypeValue::Map(_)) => Err(fault("is a map, which is not supported; convert it to tensors before")),
@@ -299,9 +301,9 @@ impl<'m> Importer<'m> {
     ) -> Result<ImportedValue> {
         let fault = |what: String| Error::Model(format!("input {name}: {what}"));
         let n = t.elem_type.unwrap_or(0);
-        let elem = Elem::from_number(n.into()).ok_or_else(|| fault(format!("element type {n} is not known")))?;
+        let elem = Elem::from_number(n.into()).ok_or_else(|| fault(format!("unknown element type {n}")))?;
         let Some(own) = elem.dtype() else {
-            return Err(fault(format!("{} tensors are not supported; do that part outside of the model", elem.name())));
+            return Err(fault(format!("{} tensors are not supported; do this part outside the model", elem.name())));
         };
         let carried = elem.is_emulated().then_some(elem);
         if let Some(InputInfo::Value(x)) = given {
@@ -321,20 +323,22 @@ impl<'m> Importer<'m> {
                             _ => true,
                         });
                     if !fits {
-                        return Err(fault(format!("the shape {shape:?} was given, which its type doesn't allow")));
+                        return Err(fault(format!("the given shape {shape:?} does not match its type")));
                     }
                 }
                 shape.clone()
             }
             (Some(_), _) => return Err(fault("is a tensor: give its shape or its value".into())),
             (None, None) => {
-                return Err(fault("its shape is open; give one when importing (`Options::shape`, `--shape`)".into()));
+                return Err(fault(
+                    "its shape is not known; give one when importing (`Options::shape`, `--shape`)".into(),
+                ));
             }
             (None, Some(declared)) => self.shape(name, &declared.dim)?,
         };
         let ty = Type::checked(self.dtype(elem)?, &shape).map_err(|p| fault(p.to_string()))?;
         if nonempty_elements(&ty) > MAX_ELEMENTS {
-            return Err(fault(format!("{ty} has more elements than any memory")));
+            return Err(fault(format!("{ty} has too many elements")));
         }
         let v = self.frames[0].fold.b.graph.input(ty.clone());
         self.frames[0].names.insert(v, name.to_string());
@@ -395,13 +399,12 @@ impl<'m> Importer<'m> {
         };
         let ((values, carried), (indices, _)) = (self.literal(values)?, self.literal(indices)?);
         let dims: Option<Vec<usize>> = s.dims.iter().map(|&d| usize::try_from(d).ok()).collect();
-        let dims =
-            dims.filter(|_| carried.is_none()).ok_or_else(|| fault("of a shape or type that is not supported"))?;
+        let dims = dims.filter(|_| carried.is_none()).ok_or_else(|| fault("with an unsupported shape or type"))?;
         let ty = Type::checked(values.ty().dtype, &dims)?;
         let n = ty.numel();
         let stored = values.ty().numel();
         if n > 1 << 28 || indices.ty().shape.first() != Some(&stored) || indices.ty().rank() > 2 {
-            return Err(fault("whose indices don't fit"));
+            return Err(fault("whose indices do not match its shape"));
         }
         let at: Vec<i64> = indices.to_vec();
         let mut filled = vec![ir::Scalar::zero(ty.dtype); n];
@@ -415,7 +418,7 @@ impl<'m> Importer<'m> {
                     Some(sum + k * strides[a])
                 }),
             };
-            let place = place.filter(|&p| p < n).ok_or_else(|| fault("with an index outside of it"))?;
+            let place = place.filter(|&p| p < n).ok_or_else(|| fault("with an index out of range"))?;
             filled[place] = values.get(i);
         }
         Ok(Literal::from_fn(ty, |i| filled[i]))
@@ -438,7 +441,7 @@ impl<'m> Importer<'m> {
             return Ok(());
         }
         if self.scope().names.insert(name.to_string(), item).is_some() {
-            return Err(Error::Model(format!("the name `{name}` is given twice in one graph; names are used once")));
+            return Err(Error::Model(format!("the name `{name}` is defined twice in one graph")));
         }
         Ok(())
     }
@@ -459,7 +462,7 @@ impl<'m> Importer<'m> {
         if let ImportedValue::Sequence(items) = &item {
             self.copied += items.len();
             if self.copied > MAX_COPIED_ELEMENTS {
-                let what = format!("its nodes pass on more than {MAX_COPIED_ELEMENTS} elements of sequences");
+                let what = format!("its nodes copy more than {MAX_COPIED_ELEMENTS} elements of sequences");
                 return Some(Err(Error::Model(what)));
             }
         }
@@ -493,7 +496,7 @@ impl<'m> Importer<'m> {
         match self.static_value_in(frame, v, &mut inputs) {
             Some(x) => Ok(x),
             None if inputs.is_empty() => Err(Error::node_error(format!(
-                "{what} decides about shapes, which are static here, but it changes while the model runs"
+                "{what} determines shapes, which are static here, but it changes while the model runs"
             ))),
             None => {
                 inputs.sort();
@@ -531,7 +534,9 @@ impl<'m> Importer<'m> {
         for (i, node) in nodes.iter().enumerate() {
             self.visited += 1;
             if self.visited > MAX_NODES {
-                return Err(Error::Model(format!("more than {MAX_NODES} nodes, functions and loops written out")));
+                return Err(Error::Model(format!(
+                    "more than {MAX_NODES} nodes after inlining functions and unrolling loops"
+                )));
             }
             let (kind, number) = (text(&node.op_type), i.to_string());
             let label = match (text(&node.name), node.output.iter().find(|o| !o.is_empty())) {
@@ -551,7 +556,7 @@ impl<'m> Importer<'m> {
                 "" => None,
                 name => Some(self.find(name).ok_or_else(|| {
                     Error::node_error(format!(
-                        "its input `{name}` is not defined before it; sort the nodes, or mend the name"
+                        "its input `{name}` is not defined before it; sort the nodes topologically, or fix the name"
                     ))
                 })??),
             });
@@ -563,9 +568,7 @@ impl<'m> Importer<'m> {
             Some(function) => self.call(function, node, args)?,
             None => {
                 let Some(&version) = self.scope().opsets.get(domain) else {
-                    return Err(Error::node_error(format!(
-                        "the model doesn't say which version of the domain `{domain}` it uses"
-                    )));
+                    return Err(Error::node_error(format!("the model has no opset version for the domain `{domain}`")));
                 };
                 let mut attributes = Vec::with_capacity(node.attribute.len());
                 for a in &node.attribute {
@@ -583,16 +586,14 @@ impl<'m> Importer<'m> {
         };
         if outs.len() < node.output.iter().rposition(|o| !o.is_empty()).map_or(0, |i| i + 1) {
             return Err(Error::node_error(format!(
-                "{} outputs are named, but it gives {}",
+                "{} outputs are named, but it has {}",
                 node.output.len(),
                 outs.len()
             )));
         }
         for (name, item) in node.output.iter().zip(outs) {
             item.map(&mut |t: ImportedTensor| match self.ty(t.v) {
-                ty if nonempty_elements(&ty) > MAX_ELEMENTS => {
-                    Err(Error::node_error(format!("its result {ty} has more elements than any memory")))
-                }
+                ty if nonempty_elements(&ty) > MAX_ELEMENTS => Err(Error::node_error(format!("its result {ty} has too many elements"))),
                 _ => Ok(t),
             })?;
             self.bind(name, item)?;
@@ -636,7 +637,7 @@ impl<'m> Importer<'m> {
             }
             self.walk(&f.node)?;
             let missing =
-                |o: &str| Error::node_error(format!("the function {} doesn't give its output `{o}`", text(&f.name)));
+                |o: &str| Error::node_error(format!("the function {} does not compute its output `{o}`", text(&f.name)));
             f.output.iter().map(|o| self.find(o).ok_or_else(|| missing(o))?).collect()
         })();
         self.scopes.pop();
@@ -646,7 +647,7 @@ impl<'m> Importer<'m> {
     fn check_depth(&self) -> Result<()> {
         match self.scopes.len() < MAX_DEPTH {
             true => Ok(()),
-            false => Err(Error::node_error(format!("more than {MAX_DEPTH} functions or bodies inside of each other"))),
+            false => Err(Error::here(format!("functions and bodies are nested more than {MOST_DEPTH} levels deep"))),
         }
     }
 
@@ -668,7 +669,7 @@ impl<'m> Importer<'m> {
         }
         self.initializers(graph, false)?;
         self.walk(&graph.node)?;
-        let missing = |name: &str| Error::node_error(format!("no node of its body gives the output `{name}`"));
+        let missing = |name: &str| Error::node_error(format!("no node of its body computes the output `{name}`"));
         let names = graph.output.iter().map(|o| text(&o.name));
         names.map(|name| self.find(name).ok_or_else(|| missing(name))?).collect()
     }
@@ -706,7 +707,7 @@ impl<'m> Importer<'m> {
             match item {
                 ImportedValue::Tensor(t) => tensors.push(t),
                 other => {
-                    return Err(Error::node_error(format!("its body gives {}, which loops can't carry", other.kind())));
+                    return Err(Error::node_error(format!("its body returns {}, which cannot be loop-carried", other.kind())));
                 }
             }
         }

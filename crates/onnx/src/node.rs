@@ -99,7 +99,7 @@ impl<'m> NodeContext<'_, 'm> {
         let Some(list) = self.ints(name) else { return Ok(None) };
         for &x in list {
             if x.unsigned_abs() > MAX_AMOUNT.unsigned_abs() {
-                return Err(Error::node_error(format!("the attribute {name} holds {x}, which is out of range")));
+                return Err(Error::node_error(format!("the attribute {name} has the value {x}, which is out of range")));
             }
         }
         Ok(Some(list.to_vec()))
@@ -200,7 +200,7 @@ impl<'m> NodeContext<'_, 'm> {
     pub(crate) fn static_amounts(&mut self, i: usize, what: &str) -> Result<Vec<i64>> {
         let list = self.static_ints(i, what)?;
         match list.iter().find(|x| x.unsigned_abs() > MAX_AMOUNT.unsigned_abs()) {
-            Some(x) => Err(Error::node_error(format!("its {what} (input {i}) holds {x}, which is out of range"))),
+            Some(x) => Err(Error::node_error(format!("its {what} (input {i}) has the value {x}, which is out of range"))),
             None => Ok(list),
         }
     }
@@ -248,7 +248,7 @@ impl<'m> NodeContext<'_, 'm> {
     /// The dtype of an element type.
     pub(crate) fn dtype_of(&self, number: i64) -> Result<(DType, Option<Elem>)> {
         let elem = Elem::from_number(number)
-            .ok_or_else(|| Error::node_error(format!("element type {number} is not known")))?;
+            .ok_or_else(|| Error::node_error(format!("unknown element type {number}")))?;
         Ok((self.imp.dtype(elem)?, elem.is_emulated().then_some(elem)))
     }
 }
@@ -257,7 +257,7 @@ impl<'m> NodeContext<'_, 'm> {
 pub(crate) fn checked_numel(sizes: &[usize]) -> Result<usize> {
     let n = sizes.iter().try_fold(1usize, |n, &d| n.checked_mul(d));
     n.filter(|&n| n <= MAX_AMOUNT as usize)
-        .ok_or_else(|| Error::node_error(format!("sizes {sizes:?} are too large together")))
+        .ok_or_else(|| Error::node_error(format!("the product of the sizes {sizes:?} is too large")))
 }
 
 /// An axis that may be counted from the end.
@@ -278,7 +278,7 @@ pub(crate) fn broadcast_shapes(shapes: &[Vec<usize>]) -> Result<Vec<usize>> {
             if *o == 1 {
                 *o = d;
             } else if d != 1 && d != *o {
-                return Err(Error::node_error(format!("shapes {shapes:?} don't broadcast to one")));
+                return Err(Error::node_error(format!("the shapes {shapes:?} do not broadcast")));
             }
         }
     }

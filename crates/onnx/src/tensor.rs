@@ -19,7 +19,7 @@ pub struct NoExternalData;
 
 impl ExternalData for NoExternalData {
     fn read(&self, location: &str, _: u64, _: Option<u64>) -> std::result::Result<Bytes, String> {
-        Err(format!("its data is in `{location}`; import the model by its path, so that files beside it can be read"))
+        Err(format!("its data is in `{location}`; import the model by its path, so that files next to it can be read"))
     }
 }
 
@@ -27,7 +27,7 @@ impl ExternalData for NoExternalData {
 pub fn elem(t: &TensorProto) -> Result<Elem> {
     let n = t.data_type.unwrap_or(0);
     Elem::from_number(n.into())
-        .ok_or_else(|| Error::node_error(format!("tensor {}: element type {n} is not known", name(t))))
+        .ok_or_else(|| Error::node_error(format!("tensor {}: unknown element type {n}", name(t))))
 }
 
 fn name(t: &TensorProto) -> &str {

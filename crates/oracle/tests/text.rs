@@ -17,13 +17,13 @@ fn errors_point_at_line_and_column() {
         ("graph (%0: f32[2], %0: f32[2]) {\n  return %0\n}", 1, 20, "defined twice"),
         ("graph (%0: f32[99999999999,99999999999]) {\n  return %0\n}", 1, 15, "overflows"),
         ("graph (%0: f32[2]) {\n  return %1\n}", 2, 10, "%1 is not defined"),
-        ("graph (%0: f32[2]) {\n  %1 = frob(%0) : f32[2]\n  return %1\n}", 2, 8, "no op `frob`"),
+        ("graph (%0: f32[2]) {\n  %1 = frob(%0) : f32[2]\n  return %1\n}", 2, 8, "unknown op `frob`"),
         ("graph (%0: f32[2]) {\n  %1 = exp(%0) : f32[3]\n  return %1\n}", 2, 18, "declared f32[3]"),
         ("graph (%0: f32[2]) {\n  %1 = exp(%0)\n  return %1\n}", 3, 3, "expected `:`"),
         ("graph (%0: f32[2]) {\n  %1 = exp(%0, %0) : f32[2]\n  return %1\n}", 2, 8, "takes 1 operands"),
         ("graph (%0: f32[2]) {\n  %1 = exp(%2) : f32[2]\n  return %1\n}", 2, 12, "%2 is not defined"),
         ("graph (%0: f32[2]) {\n  %0 = exp(%0) : f32[2]\n  return %0\n}", 2, 3, "defined twice"),
-        ("graph (%0: f32[2]) {\n  %1, %2 = exp(%0) : f32[2]\n  return %1\n}", 2, 12, "gives 1 results, 2 are named"),
+        ("graph (%0: f32[2]) {\n  %1, %2 = exp(%0) : f32[2]\n  return %1\n}", 2, 12, "has 1 results, but 2 are named"),
         ("graph (%0: i32[2]) {\n  %1 = exp(%0) : i32[2]\n  return %1\n}", 2, 8, "a float dtype"),
         ("graph (%0: f32[2]) {\n  %1 = permute(%0) : f32[2]\n  return %1\n}", 2, 8, "`perm` is missing"),
         ("graph (%0: f32[2]) {\n  %1 = permute(%0) {perm=3} : f32[2]\n  return %1\n}", 2, 8, "must be a list"),
@@ -62,7 +62,7 @@ fn hostile_nesting_is_refused() {
     let graphs = "graph () { %0 = call() {body=".repeat(100_000);
     for text in [lists, graphs] {
         let error = parse(&text).unwrap_err().to_string();
-        assert!(error.contains("nested deeper"), "{error}");
+        assert!(error.contains("nested more than"), "{error}");
     }
 }
 

@@ -54,8 +54,8 @@ fn each_broken_invariant_is_found() {
         ("input listed twice", |p| p.inputs.push(Value(0)), "input 1"),
         ("input defined as a node's result", |p| p.inputs[0] = Value(1), "input 0"),
         ("input with another number", |p| p.values[0].1 = Def::Input(3), "input 0"),
-        ("result defined by another node", |p| p.values[2].1 = Def::Node(0, 0), "defined otherwise"),
-        ("result with another number", |p| p.values[2].1 = Def::Node(1, 1), "defined otherwise"),
+        ("result defined by another node", |p| p.values[2].1 = Def::Node(0, 0), "has another definition"),
+        ("result with another number", |p| p.values[2].1 = Def::Node(1, 1), "has another definition"),
         ("result that does not exist", |p| p.nodes[1].outs[0] = Value(5), "%5"),
         ("one value for two results", |p| p.nodes[1].outs[0] = Value(1), "%1"),
         (

@@ -18,7 +18,7 @@ impl<'py> Args<'py> {
         if self.0.len() == n {
             return Ok(());
         }
-        Err(PyTypeError::new_err(format!("{} arguments, there must be {n}", self.0.len())))
+        Err(PyTypeError::new_err(format!("got {} arguments, expected {n}", self.0.len())))
     }
 
     fn at(&self, i: usize) -> PyResult<Bound<'py, PyAny>> {
@@ -63,7 +63,7 @@ impl<'py> Args<'py> {
         if number(&x)?.is_none() && x.hasattr("item")? {
             x = x.call_method0("item")?;
         }
-        number(&x)?.ok_or_else(|| PyTypeError::new_err(format!("{x} is no number")))
+        number(&x)?.ok_or_else(|| PyTypeError::new_err(format!("{x} is not a number")))
     }
 
     pub(crate) fn tensors(&self, i: usize) -> PyResult<Vec<Tensor>> {
@@ -165,7 +165,7 @@ impl<'py> Args<'py> {
 /// A size or a count that is negative, or too large for any, is a wrong value.
 fn size_error(e: PyErr, x: &Bound<'_, PyAny>) -> PyErr {
     match e.is_instance_of::<PyOverflowError>(x.py()) {
-        true => PyValueError::new_err(format!("{x} is no size, count or axis: it is negative or too large")),
+        true => PyValueError::new_err(format!("{x} is not a valid size, count or axis: it is negative or too large")),
         false => e,
     }
 }

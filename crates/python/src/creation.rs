@@ -59,7 +59,7 @@ fn tensor_of(x: &Bound<'_, PyAny>, copy: Option<bool>) -> PyResult<Tensor> {
     };
     let listed = is_list(x);
     if copy == Some(false) && (plain.is_some() || listed) {
-        return Err(PyValueError::new_err("numbers and lists have no memory to be used without a copy"));
+        return Err(PyValueError::new_err("numbers and lists cannot be used without a copy"));
     }
     if let Some(t) = plain {
         return Ok(t);
@@ -81,7 +81,7 @@ fn tensor_of(x: &Bound<'_, PyAny>, copy: Option<bool>) -> PyResult<Tensor> {
     if x.hasattr("__array__")? {
         return from_array(&x.call_method0("__array__")?, copy);
     }
-    Err(PyTypeError::new_err(format!("{} can't become a tensor; give a number, a list or an array", x.get_type())))
+    Err(PyTypeError::new_err(format!("cannot convert {} to a tensor; give a number, a list or an array", x.get_type())))
 }
 
 /// From an array of NumPy's or one that shows its memory in the same way. Unless a copy is forbidden, one is made of what may be
@@ -112,7 +112,9 @@ pub(crate) fn exported_memory(x: &Bound<'_, PyAny>, forbidden: bool) -> PyResult
         None => dense(&shape),
         Some(bytes) if bytes.iter().all(|b| b % size == 0) => bytes.iter().map(|b| b / size).collect(),
         Some(_) if forbidden => {
-            return Err(PyValueError::new_err("the array can't be used without a copy: it is a part of records"));
+            return Err(PyValueError::new_err(
+                "the array cannot be used without a copy: it is a field of a structured array",
+            ));
         }
         Some(_) => return exported_memory(&numpy.call_method1("array", (x,))?, false),
     };
@@ -190,7 +192,9 @@ const MAX_DEPTH: usize = 64;
 fn check_depth(depth: usize) -> PyResult<()> {
     match depth < MAX_DEPTH {
         true => Ok(()),
-        false => Err(PyValueError::new_err(format!("lists more than {MAX_DEPTH} deep, or inside of themselves"))),
+        false => Err(PyValueError::new_err(format!(
+            "lists are nested more than {MAX_DEPTH} levels deep, or contain themselves"
+        ))),
     }
 }
 
@@ -229,7 +233,7 @@ fn elements(x: &Bound<'_, PyAny>, depth: usize, shape: &mut Vec<usize>, flat: &m
         return Ok(false);
     }
     if depth != shape.len() {
-        return Err(PyValueError::new_err("numbers and lists stand side by side"));
+        return Err(PyValueError::new_err("a list has both numbers and lists"));
     }
     Ok(true)
 }
@@ -242,9 +246,10 @@ fn check_range(n: Number, d: DType) -> PyResult<()> {
         Number::Float(_) => return Ok(()),
     };
     match np::iinfo(d) {
-        Some((low, high)) if n < low || n > high => {
-            Err(PyOverflowError::new_err(format!("{n} is no {}: that holds {low} to {high}", name(d))))
-        }
+        Some((low, high)) if n < low || n > high => Err(PyOverflowError::new_err(format!(
+            "{n} is out of range for {}: it must be from {low} to {high}",
+            name(d)
+        ))),
         _ => Ok(()),
     }
 }
@@ -283,7 +288,7 @@ pub(crate) fn asarray(
     match wanted.filter(|d| t.dtype() != *d) {
         None => wrap(py, t),
         Some(d) if copy == Some(false) => {
-            Err(PyValueError::new_err(format!("{} can't become {} without a copy", name(t.dtype()), name(d))))
+            Err(PyValueError::new_err(format!("cannot convert {} to {} without a copy", name(t.dtype()), name(d))))
         }
         Some(d) => wrap(py, t.cast(d)),
     }

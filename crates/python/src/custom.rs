@@ -24,7 +24,8 @@ fn cotangents(args: &Node, given: Node) -> Node {
     let wanted = args.clone().items();
     let given = given.items();
     if wanted.len() != given.len() {
-        let text = format!("the rule gives {} cotangents, the function has {} arguments", given.len(), wanted.len());
+        let text =
+            format!("the rule returned {} cotangents, but the function has {} arguments", given.len(), wanted.len());
         keep_exception(PyValueError::new_err(text));
         return args.map(np::zeros_like);
     }

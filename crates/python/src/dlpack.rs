@@ -219,7 +219,7 @@ pub(crate) fn import(x: &Bound<'_, PyAny>, copy: Option<bool>) -> PyResult<Tenso
     let (kind, _): (i32, i32) = x.call_method0("__dlpack_device__")?.extract()?;
     // Pinned memory of CUDA and ROCm is the processor's too.
     if ![1, 3, 11].contains(&kind) {
-        return Err(PyBufferError::new_err("the array is on another device; move it to the processor first"));
+        return Err(PyBufferError::new_err("the array is on another device; move it to the CPU first"));
     }
     let capsule = match capsule(x, copy) {
         // Older NumPy gives no capsules of bools, nor of what is read-only; it shows their memory all the same.
@@ -240,7 +240,9 @@ pub(crate) fn import(x: &Bound<'_, PyAny>, copy: Option<bool>) -> PyResult<Tenso
             ffi::PyCapsule_SetName(at, USED_NEW.as_ptr());
             Taken { at: m, versioned: true }
         } else {
-            return Err(PyTypeError::new_err("__dlpack__ gave no capsule of a tensor, or one that was taken already"));
+            return Err(PyTypeError::new_err(
+                "__dlpack__ did not return a tensor capsule, or returned one that was already consumed",
+            ));
         }
     };
     // SAFETY: what the capsule of this name holds; the layout of later major versions is not known.
@@ -249,7 +251,7 @@ pub(crate) fn import(x: &Bound<'_, PyAny>, copy: Option<bool>) -> PyResult<Tenso
             let m = taken.at.cast::<DlManagedTensorVersioned>();
             if (*m).major != 1 {
                 return Err(PyBufferError::new_err(format!(
-                    "DLPack {}.{} is not known here; 1.x is",
+                    "DLPack {}.{} is not supported; only 1.x is",
                     (*m).major,
                     (*m).minor
                 )));
@@ -272,13 +274,16 @@ pub(crate) fn import(x: &Bound<'_, PyAny>, copy: Option<bool>) -> PyResult<Tenso
 unsafe fn parse_tensor(t: &DlTensor, owner: Arc<Py<Taken>>) -> PyResult<ForeignMemory> {
     let known = KINDS.iter().find(|k| (k.1, k.2, 1) == (t.dtype.code, t.dtype.bits, t.dtype.lanes));
     let Some((dtype, ..)) = known else {
-        return Err(PyTypeError::new_err(format!("DLPack's type {}:{} is none of ours", t.dtype.code, t.dtype.bits)));
+        return Err(PyTypeError::new_err(format!(
+            "the DLPack type {}:{} is not supported",
+            t.dtype.code, t.dtype.bits
+        )));
     };
-    let n = usize::try_from(t.ndim).map_err(|_| PyBufferError::new_err("a tensor of less than no axes"))?;
+    let n = usize::try_from(t.ndim).map_err(|_| PyBufferError::new_err("a tensor with a negative number of axes"))?;
     // SAFETY: the protocol requires `ndim` numbers at this address.
     let list = |p: *mut i64| if n == 0 { &[][..] } else { unsafe { std::slice::from_raw_parts(p, n) } };
     let shape: Option<Vec<usize>> = list(t.shape).iter().map(|d| usize::try_from(*d).ok()).collect();
-    let shape = shape.ok_or_else(|| PyBufferError::new_err("a tensor with a size below 0"))?;
+    let shape = shape.ok_or_else(|| PyBufferError::new_err("a tensor with a negative size"))?;
     let strides = if t.strides.is_null() { dense(&shape) } else { list(t.strides).to_vec() };
     let at = t.data.cast::<u8>().wrapping_add(t.byte_offset as usize);
     Ok(ForeignMemory { at, dtype: *dtype, shape, strides, owner })
@@ -293,7 +298,7 @@ fn from_dlpack(py: Python<'_>, x: &Bound<'_, PyAny>, device: Option<&str>, copy:
         return Err(PyValueError::new_err(format!("device {d:?}; tensors are on \"cpu\"")));
     }
     if !x.hasattr("__dlpack__")? {
-        return Err(PyTypeError::new_err(format!("{} has no __dlpack__; asarray takes other objects", x.get_type())));
+        return Err(PyTypeError::new_err(format!("{} has no __dlpack__; use asarray for other objects", x.get_type())));
     }
     crate::calls::tensor(py, import(x, copy)?)
 }

@@ -130,7 +130,7 @@ pub(crate) fn dtype(x: &Bound<'_, PyAny>) -> PyResult<DType> {
 
 fn unknown(x: &Bound<'_, PyAny>) -> PyErr {
     let names: Vec<&str> = NAMES.iter().map(|(_, n)| *n).collect();
-    PyTypeError::new_err(format!("{x} is no dtype of these tensors; there are {}", names.join(", ")))
+    PyTypeError::new_err(format!("{x} is not a supported dtype; use one of {}", names.join(", ")))
 }
 
 /// The type that an object names.

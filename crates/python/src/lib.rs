@@ -28,7 +28,7 @@ pyo3::create_exception!(
     tensorloom,
     TensorError,
     pyo3::exceptions::PyValueError,
-    "An operation doesn't fit its operands; the message names the op and the shapes."
+    "The operands of an operation do not match; the message names the op and the shapes."
 );
 pyo3::create_exception!(
     tensorloom,
@@ -44,8 +44,9 @@ pub(crate) fn to_py_err(e: &tensorloom::Error) -> PyErr {
     }
     match e {
         tensorloom::Error::HostReadInCompile { .. } | tensorloom::Error::AsyncInCompile { .. } => TracerError::new_err(
-            "the value of a tensor is asked for while a function is being traced (by jit, vmap, scan, ..); decide with where, lax.cond \
-             or lax.while_loop, compute with tensorloom.numpy instead of numpy, or return the tensor and read it outside",
+            "the value of a tensor is needed while a function is being traced (by jit, vmap, scan, ..); decide with \
+             where, lax.cond or lax.while_loop, compute with tensorloom.numpy instead of numpy, or return the tensor \
+             and read it outside",
         ),
         _ => TensorError::new_err(strip_source_locations(&e.to_string())),
     }

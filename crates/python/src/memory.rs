@@ -80,8 +80,8 @@ fn check_not_traced(t: &Tensor) -> PyResult<()> {
         return Ok(());
     }
     Err(TracerError::new_err(
-        "a tensor that is being differentiated is given to NumPy or to another library, where its gradient would be lost; compute \
-         with tensorloom.numpy, or say lax.stop_gradient(x) where it has none",
+        "a tensor that is being differentiated was passed to NumPy or another library, where its gradient would be \
+         lost; compute with tensorloom.numpy, or use lax.stop_gradient(x)",
     ))
 }
 
@@ -149,13 +149,13 @@ impl ForeignMemory {
             (_, Some(true)) => None,
             (Some(order), _) if aligned && is_host_device() => return Ok(self.import_zero_copy(order, count)),
             _ if count == 0 => None,
-            (None, _) => Some("its elements are not side by side"),
+            (None, _) => Some("its elements are not contiguous"),
             _ if !aligned => Some("its memory is not aligned to its elements"),
-            _ => Some("tensors are made on another device"),
+            _ => Some("tensors are created on another device"),
         };
         match why {
             Some(why) if copy == Some(false) => {
-                Err(PyValueError::new_err(format!("the array can't be used without a copy: {why}")))
+                Err(PyValueError::new_err(format!("the array cannot be used without a copy: {why}")))
             }
             _ => self.copied(count),
         }
@@ -194,7 +194,7 @@ impl ForeignMemory {
             }
         }
         let literal = Literal::from_bytes(ty, &bytes)
-            .ok_or_else(|| PyValueError::new_err("the array's memory doesn't fit its shape"))?;
+            .ok_or_else(|| PyValueError::new_err("the array's memory does not match its shape"))?;
         Ok(tensorloom::engine().literal(&literal))
     }
 }
@@ -227,7 +227,11 @@ impl Memory {
             DType::F64 => c"d",
             d if raw && d.size() == 1 => c"B",
             d if raw && d.size() == 2 => c"H",
-            d => return Err(PyBufferError::new_err(format!("the buffer protocol has no {d}; convert it first"))),
+            d => {
+                return Err(PyBufferError::new_err(format!(
+                    "the buffer protocol does not support {d}; convert it first"
+                )));
+            }
         };
         let size = ty.dtype.size() as i64;
         let shape = ty.shape.iter().map(|&n| n as isize).collect();

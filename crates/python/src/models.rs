@@ -21,7 +21,7 @@ pyo3::create_exception!(
     _tensorloom,
     ModelError,
     PyValueError,
-    "A model, its files or its settings don't fit; the message says what to change."
+    "A model, its files or its settings are invalid; the message says what to change."
 );
 
 pub(crate) fn model_error(e: &models::Error) -> PyErr {
@@ -40,7 +40,7 @@ pub(crate) fn backend() -> Arc<dyn Backend> {
 
 fn literal(t: NamedTensor) -> PyResult<(String, Tensor)> {
     let literal = Literal::from_bytes(Type::new(t.dtype, &t.shape), &t.bytes)
-        .ok_or_else(|| ModelError::new_err(format!("{}: elements that don't fill their type", t.name)))?;
+        .ok_or_else(|| ModelError::new_err(format!("{}: the number of elements does not match its type", t.name)))?;
     Ok((t.name, tensorloom::engine().literal(&literal)))
 }
 
@@ -57,18 +57,18 @@ fn dict(py: Python<'_>, all: impl IntoIterator<Item = NamedTensor>) -> PyResult<
 fn rows(py: Python<'_>, x: &Bound<'_, PyAny>) -> PyResult<(Vec<Vec<i32>>, bool)> {
     let t = tensor_from(x)?;
     if t.dtype().is_float() || t.dtype() == DType::Bool || !(1..=2).contains(&t.rank()) {
-        return Err(PyTypeError::new_err(format!("ids are integers with one or two axes, not {}", t.ty())));
+        return Err(PyTypeError::new_err(format!("token IDs must be integers with one or two axes, not {}", t.ty())));
     }
     let elements = Elements::of(py, &t.cast(DType::I64))?;
     let all: Vec<i64> =
         elements.bytes().chunks_exact(8).map(|b| i64::from_le_bytes(b.try_into().expect("8"))).collect();
     let all: Vec<i32> = all
         .into_iter()
-        .map(|id| i32::try_from(id).map_err(|_| PyValueError::new_err(format!("{id} is no id"))))
+        .map(|id| i32::try_from(id).map_err(|_| PyValueError::new_err(format!("{id} is not a token ID"))))
         .collect::<PyResult<_>>()?;
     let width = t.shape().last().copied().unwrap_or(0);
     if width == 0 {
-        return Err(PyValueError::new_err("there are no ids"));
+        return Err(PyValueError::new_err("there are no token IDs"));
     }
     Ok((all.chunks(width).map(<[i32]>::to_vec).collect(), t.rank() == 1))
 }
@@ -96,7 +96,7 @@ impl PyModel {
     fn tokenizer(&self) -> PyResult<Arc<Tokenizer>> {
         self.tokenizer
             .clone()
-            .ok_or_else(|| ModelError::new_err("the model has no tokenizer: give ids instead of text"))
+            .ok_or_else(|| ModelError::new_err("the model has no tokenizer: give token IDs instead of text"))
     }
 
     fn lowered(&self, batch: usize, steps: usize) -> PyResult<Arc<Graph>> {
@@ -243,7 +243,7 @@ impl PyModel {
             let (path, t): (String, Tensor) = (path.extract()?, tensor_from(&value)?);
             let known = model.params.iter().find(|p| p.path == path);
             if let Some(p) = known.filter(|p| p.ty.shape[..] != *t.shape()) {
-                return Err(PyValueError::new_err(format!("{path} is {}, not {}", p.ty, t.ty())));
+                return Err(PyValueError::new_err(format!("{path} is {}, expected {}", p.ty, t.ty())));
             }
             let elements = Elements::of(py, &t.cast(DType::F32))?;
             let values: Vec<f32> =
@@ -258,7 +258,10 @@ impl PyModel {
     fn apply(&self, py: Python<'_>, params: &Bound<'_, PyDict>, ids: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
         let ids = tensor_from(ids)?;
         if ids.dtype().is_float() || !(1..=2).contains(&ids.rank()) {
-            return Err(PyTypeError::new_err(format!("ids are integers with one or two axes, not {}", ids.ty())));
+            return Err(PyTypeError::new_err(format!(
+                "token IDs must be integers with one or two axes, not {}",
+                ids.ty()
+            )));
         }
         let lone = ids.rank() == 1;
         let steps = ids.shape()[ids.rank() - 1];
@@ -280,7 +283,7 @@ impl PyModel {
         let inputs = graph.inputs().len();
         if inputs != args.len() {
             return Err(ModelError::new_err(format!(
-                "the model takes {} inputs beside its parameters; apply gives it ids alone",
+                "the model has {} inputs besides its parameters, but apply passes only token IDs",
                 inputs - model.params.len()
             )));
         }
@@ -325,7 +328,7 @@ impl PyModel {
         let labels = labels.map_or_else(|| Ok(ids.clone()), |l| rows(py, l).map(|(l, _)| l))?;
         let model = self.get();
         let found = py.detach(|| model.evaluate(&ids, Some(&labels), &*backend())).map_err(|e| model_error(&e))?;
-        let loss = found.loss.ok_or_else(|| ModelError::new_err("the model gave no loss"))?;
+        let loss = found.loss.ok_or_else(|| ModelError::new_err("the model returned no loss"))?;
         let named = found
             .gradients
             .into_iter()
@@ -355,7 +358,7 @@ impl PyModel {
         ends: Option<Vec<i32>>,
     ) -> PyResult<Generation> {
         if !(temperature >= 0.0 && temperature.is_finite()) {
-            return Err(PyValueError::new_err("temperatures are 0 or above"));
+            return Err(PyValueError::new_err("the temperature must be 0 or greater"));
         }
         let model = self.get();
         let text = prompt.is_instance_of::<PyString>();
@@ -369,7 +372,7 @@ impl PyModel {
         } else {
             let (mut ids, _) = rows(py, prompt)?;
             if ids.len() != 1 {
-                return Err(PyValueError::new_err("one prompt at a time: ids with one axis"));
+                return Err(PyValueError::new_err("give one prompt: token IDs with one axis"));
             }
             (ids.swap_remove(0), None)
         };
@@ -454,7 +457,7 @@ fn load(py: Python<'_>, path: PathBuf, dtype: Option<&Bound<'_, PyAny>>, module:
     let dtype = compute_dtype(dtype)?;
     if !path.exists() {
         return Err(PyFileNotFoundError::new_err(format!(
-            "{}: not there; give a HuggingFace model directory, or a .gguf file",
+            "{}: not found; give a HuggingFace model directory or a .gguf file",
             path.display()
         )));
     }
@@ -511,7 +514,7 @@ pub(crate) fn text_of(v: &Bound<'_, PyAny>) -> PyResult<String> {
         return Ok(pairs.join(","));
     }
     if v.is_instance_of::<PyTensor>() {
-        return Err(PyTypeError::new_err("a setting is a number, a text or a dict, not a tensor"));
+        return Err(PyTypeError::new_err("a setting must be a number, a string or a dict, not a tensor"));
     }
     Ok(v.str()?.to_string())
 }

@@ -64,7 +64,7 @@ fn make_transformation(
         "scale_by_schedule" => optim::scale_by_schedule(rate()?),
         "adafactor" => optim::adafactor(rate()?),
         "muon" => optim::muon(rate()?),
-        _ => return Err(PyValueError::new_err(format!("there is no optimiser {name}"))),
+        _ => return Err(PyValueError::new_err(format!("unknown optimizer {name}"))),
     })
 }
 
@@ -118,7 +118,7 @@ impl GradientTransformation {
         };
         let state = state_from_node(Node::read(state, TreeRole::Argument)?);
         if state.len() != self.links.len() {
-            return Err(PyValueError::new_err("the state is one of another optimiser"));
+            return Err(PyValueError::new_err("the state belongs to another optimizer"));
         }
         let mut next = Vec::with_capacity(state.len());
         for (link, s) in self.links.iter().zip(&state) {

@@ -20,7 +20,8 @@ type Metadata = Option<HashMap<String, String>>;
 
 fn elements(py: Python<'_>, tensors: &Bound<'_, PyDict>) -> PyResult<Vec<(String, Elements)>> {
     let one = |(k, v): (Bound<'_, PyAny>, Bound<'_, PyAny>)| {
-        let k: String = k.extract().map_err(|_| PyTypeError::new_err(format!("tensors have names, {k} is none")))?;
+        let k: String =
+            k.extract().map_err(|_| PyTypeError::new_err(format!("tensor names must be strings, got {k}")))?;
         Ok((k, Elements::of(py, &tensor_from(&v)?)?))
     };
     tensors.iter().map(one).collect()
@@ -71,18 +72,18 @@ fn save(py: Python<'_>, tensors: &Bound<'_, PyDict>, metadata: Metadata) -> PyRe
 
 /// Tensors of a block; each is a part of it, and keeps it.
 fn parts(block: &Arc<HostBuffer>, bytes: &[u8], what: &str) -> PyResult<Vec<(String, Tensor)>> {
-    let fault = |e: &dyn std::fmt::Display| PyValueError::new_err(format!("{what}: no safetensors file: {e}"));
+    let fault = |e: &dyn std::fmt::Display| PyValueError::new_err(format!("{what}: not a safetensors file: {e}"));
     let file = SafeTensors::deserialize(bytes).map_err(|e| fault(&e))?;
     let mut out = Vec::new();
     for (k, view) in file.tensors() {
         let found = SAFETENSORS_DTYPES.iter().find(|(_, theirs)| *theirs == view.dtype());
         let (d, _) = found
-            .ok_or_else(|| PyTypeError::new_err(format!("{what}: {k} is {:?}, which no tensor is", view.dtype())))?;
+            .ok_or_else(|| PyTypeError::new_err(format!("{what}: {k} has the unsupported dtype {:?}", view.dtype())))?;
         let ty = Type::checked(*d, view.shape()).map_err(|e| fault(&e))?;
         let data = view.data();
         let start = data.as_ptr() as usize - bytes.as_ptr() as usize;
         let t = if data.is_empty() || !(data.as_ptr() as usize).is_multiple_of(d.size()) {
-            let literal = Literal::from_bytes(ty, data).ok_or_else(|| fault(&"data that doesn't fill its type"))?;
+            let literal = Literal::from_bytes(ty, data).ok_or_else(|| fault(&"the data does not match its type"))?;
             tensorloom::engine().literal(&literal)
         } else {
             // SAFETY: tensors of a file don't overlap, and nothing else writes the block.
@@ -143,7 +144,7 @@ fn load<'py>(py: Python<'py>, data: &[u8]) -> PyResult<Bound<'py, PyDict>> {
 fn metadata(path: PathBuf) -> PyResult<HashMap<String, String>> {
     use std::io::Read;
     let fault =
-        |e: &dyn std::fmt::Display| PyValueError::new_err(format!("{}: no safetensors file: {e}", path.display()));
+        |e: &dyn std::fmt::Display| PyValueError::new_err(format!("{}: not a safetensors file: {e}", path.display()));
     let os = |e: std::io::Error| pyo3::exceptions::PyOSError::new_err(format!("{}: {e}", path.display()));
     let mut file = std::fs::File::open(&path).map_err(os)?;
     let mut head = Vec::new();

@@ -36,7 +36,7 @@ fn picks(index: &Bound<'_, PyAny>) -> PyResult<Option<Vec<Index>>> {
             let part = |name: &str| edge(&s.getattr(name)?);
             let step = part("step")?.unwrap_or(1);
             if step == 0 {
-                return Err(PyValueError::new_err("a slice's step is not zero"));
+                return Err(PyValueError::new_err("the step of a slice must not be zero"));
             }
             Index::Range { start: part("start")?, end: part("stop")?, step }
         } else if i.is_instance_of::<PyBool>() {
@@ -89,7 +89,7 @@ impl PyTensor {
     fn scalar(&self, py: Python<'_>, what: &str) -> PyResult<Literal> {
         if self.0.numel() != 1 {
             return Err(PyTypeError::new_err(format!(
-                "{what} of a tensor of shape {:?}; it has to have one element",
+                "{what} of a tensor of shape {:?}; it must have one element",
                 self.0.shape()
             )));
         }
@@ -387,7 +387,7 @@ impl PyTensor {
     }
 
     fn __len__(&self) -> PyResult<usize> {
-        self.0.shape().first().copied().ok_or_else(|| PyTypeError::new_err("a tensor of no axes has no length"))
+        self.0.shape().first().copied().ok_or_else(|| PyTypeError::new_err("a tensor of rank 0 has no length"))
     }
 
     fn __iter__(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
@@ -421,7 +421,7 @@ impl PyTensor {
     fn __index__(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         if self.0.dtype().is_float() || self.0.dtype() == DType::Bool {
             return Err(PyTypeError::new_err(format!(
-                "a tensor of {} is no index; integers are",
+                "a tensor of {} is not an index; use integers",
                 name(self.0.dtype())
             )));
         }
@@ -457,7 +457,10 @@ impl PyTensor {
             return Ok(x);
         }
         match copy {
-            Some(false) => Err(PyValueError::new_err(format!("a tensor of {} as {d} is a copy", name(self.0.dtype())))),
+            Some(false) => Err(PyValueError::new_err(format!(
+                "converting a tensor of {} to {d} needs a copy",
+                name(self.0.dtype())
+            ))),
             _ => x.call_method1(py, "astype", (d,)),
         }
     }
@@ -499,13 +502,14 @@ impl PyTensor {
     ) -> PyResult<Py<PyAny>> {
         let _ = stream;
         if dl_device.is_some_and(|d| d != (1, 0)) {
-            return Err(pyo3::exceptions::PyBufferError::new_err("the tensor is given to the processor alone"));
+            return Err(pyo3::exceptions::PyBufferError::new_err("the tensor can only be exported to the CPU"));
         }
         // What is shared is read-only. A capsule from before version 1.0 can't say so, and holds a copy.
         let flagged = max_version.is_some_and(|v| v.0 >= 1);
         if copy == Some(false) && !flagged {
             return Err(pyo3::exceptions::PyBufferError::new_err(
-                "a tensor's memory is read-only, which DLPack before version 1.0 can't say; ask with max_version=(1, 0), or allow a copy",
+                "a tensor's memory is read-only, which DLPack before version 1.0 cannot express; use max_version=(1, \
+                 0), or allow a copy",
             ));
         }
         let shared = flagged && copy != Some(true);
@@ -551,7 +555,7 @@ impl PyTensor {
         let t = &slf.get().0;
         if t.is_expanded() {
             return Err(PyValueError::new_err(
-                "assignment destination is read-only: it is a view of what broadcast_to made; write to a copy of it",
+                "assignment destination is read-only: it is a view of a result of broadcast_to; write to a copy of it",
             ));
         }
         let Some(picks) =
@@ -676,7 +680,7 @@ fn bounds(t: &Tensor, picks: &[Index]) -> PyResult<()> {
     }
     let mut axis = 0;
     if picks.iter().filter(|p| matches!(p, Index::Remaining)).count() > 1 {
-        return Err(PyIndexError::new_err("an index has one ellipsis (...) at most"));
+        return Err(PyIndexError::new_err("an index can have at most one ellipsis (...)"));
     }
     for p in picks {
         match p {
@@ -685,7 +689,7 @@ fn bounds(t: &Tensor, picks: &[Index]) -> PyResult<()> {
             Index::At(i) => {
                 let n = t.shape()[axis] as isize;
                 if *i >= n || *i < -n {
-                    return Err(PyIndexError::new_err(format!("index {i} of an axis of size {n}")));
+                    return Err(PyIndexError::new_err(format!("index {i} is out of range for an axis of size {n}")));
                 }
                 axis += 1;
             }
@@ -728,7 +732,7 @@ pub(crate) fn numpy_dtype<'py>(py: Python<'py>, d: DType) -> PyResult<Bound<'py,
 #[pyfunction]
 fn _from_bytes(py: Python<'_>, bytes: &[u8], dtype: &Bound<'_, PyAny>, shape: Vec<usize>) -> PyResult<Py<PyTensor>> {
     let ty = Type::new(crate::dtype::dtype(dtype)?, &shape);
-    let l = Literal::from_bytes(ty, bytes).ok_or_else(|| PyValueError::new_err("the bytes don't fit the shape"))?;
+    let l = Literal::from_bytes(ty, bytes).ok_or_else(|| PyValueError::new_err("the bytes do not match the shape"))?;
     wrap(py, tensorloom::engine().literal(&l))
 }
 

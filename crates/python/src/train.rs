@@ -72,7 +72,7 @@ impl TrainObserver for CallbackObserver {
     }
 }
 
-/// Trains a model as `loom train` does, with its settings as keywords (`model`, `data`, `out`, `steps`, `batch`, `seq`, `lr`, ..;
+/// Trains a model as `loom train` does, with its settings as keywords (`model`, `data`, `out`, `steps`, `micro_batch_size`, `seq_len`, `lr`, ..;
 /// `settings()` lists them). `resume` goes on from the newest checkpoint in `out`.
 ///
 /// `callback` is called with a dict for each `event`: `note`, `reading`, `begin`, `step`, `sample`. If it gives `False`, the run

@@ -79,7 +79,7 @@ pub(crate) struct PyFn(Arc<Py<PyAny>>);
 impl PyFn {
     pub(crate) fn new(f: &Bound<'_, PyAny>) -> PyResult<PyFn> {
         if !f.is_callable() {
-            return Err(PyTypeError::new_err(format!("{f} is no function")));
+            return Err(PyTypeError::new_err(format!("{f} is not callable")));
         }
         Ok(PyFn(Arc::new(f.clone().unbind())))
     }
@@ -119,7 +119,7 @@ impl PyFn {
         match out.leaf() {
             Some(t) => t.clone(),
             None => {
-                keep_exception(PyTypeError::new_err(format!("{what} needs a function that gives one tensor")));
+                keep_exception(PyTypeError::new_err(format!("{what} needs a function that returns one tensor")));
                 tensorloom::engine().zeros(tensorloom::DType::F32, &[])
             }
         }
@@ -275,7 +275,9 @@ fn selected_argnums(argnums: &Bound<'_, PyAny>, count: usize) -> PyResult<(Vec<u
     let place = |i: isize| {
         let at = if i < 0 { i + count as isize } else { i };
         usize::try_from(at).ok().filter(|a| *a < count).ok_or_else(|| {
-            PyValueError::new_err(format!("argnums has {i}, the function was called with {count} arguments in order"))
+            PyValueError::new_err(format!(
+                "argnums has {i}, but the function was called with {count} positional arguments"
+            ))
         })
     };
     Ok((list.into_iter().map(place).collect::<PyResult<_>>()?, one.is_some()))
@@ -315,7 +317,7 @@ fn _value_and_grad<'py>(
         let run = |x: Node| -> (Tensor, Node) {
             pair(f.call_for(&replace_args(&args, &at, x), &named, TreeRole::PassThrough)).unwrap_or_else(|| {
                 keep_exception(PyTypeError::new_err(
-                    "with has_aux, the function gives a pair of a tensor and something else",
+                    "with has_aux, the function must return a pair of a tensor and auxiliary data",
                 ));
                 (tensorloom::engine().zeros(tensorloom::DType::F32, &[]), Node::none())
             })
@@ -341,7 +343,9 @@ fn axes_of(axes: &Bound<'_, PyAny>, tree: &Node, into: &mut Vec<Option<isize>>) 
         tree.visit(&mut |_| into.push(axis));
         return Ok(());
     }
-    let misfit = || PyValueError::new_err("in_axes and out_axes are a number, None, or nest as the values do");
+    let misfit = || {
+        PyValueError::new_err("in_axes and out_axes must be a number, None, or a tree of the structure of the values")
+    };
     match tree {
         Node::Tuple(items, _) | Node::List(items) => {
             let children = Node::children(axes)?;
@@ -520,9 +524,7 @@ fn _jacobian<'py>(
     let role = |i| if i == argnum { TreeRole::Argument } else { TreeRole::PassThrough };
     let (args, _) = arguments(args, None, role, TreeRole::PassThrough)?;
     let Some(x) = args.get(argnum).and_then(Node::leaf).cloned() else {
-        return Err(PyTypeError::new_err(
-            "jacfwd and jacrev differentiate with respect to an argument that is one tensor",
-        ));
+        return Err(PyTypeError::new_err("jacfwd and jacrev need an argument that is one tensor"));
     };
     let _more = DerivativeOrderGuard::increment();
     let run = |x: Tensor| f.call(&replace_args(&args, &[argnum], Node::tuple(vec![Node::Leaf(x)])), &[]);
@@ -577,7 +579,7 @@ fn scan<'py>(
         let body = |(c, x): (Node, Node)| {
             let (next, y) = result_pair(
                 f.call(&[c.clone(), x], &[]),
-                "scan needs a function that gives a pair of a carry and a result",
+                "scan needs a function that returns a pair of a carry and a result",
             );
             (carry.cast_to_carry(&c, next), y)
         };
@@ -639,8 +641,8 @@ fn run_with_carry<T>(what: &str, init: &Bound<'_, PyAny>, run: impl Fn(Node, &Lo
             if !loose.get(k).copied().unwrap_or(false) {
                 let (from, to) = (crate::dtype::name(leaves[k].dtype()), crate::dtype::name(to));
                 return Err(PyTypeError::new_err(format!(
-                    "{what}: leaf {k} of the carry begins as {from}, and the body makes {to} of it; begin with x.astype(\"{to}\"), or \
-                     cast what the body gives"
+                    "{what}: leaf {k} of the carry starts as {from}, but the body returns {to}; start with \
+                     x.astype(\"{to}\"), or cast the result of the body"
                 )));
             }
         }

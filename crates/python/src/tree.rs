@@ -58,13 +58,13 @@ impl TreeRole<'_> {
                 (format!("an argument of a transform{}", at_path(path)), "let the function capture it instead,")
             }
             TreeRole::Result => {
-                (format!("the result of a function{}", at_path(path)), "return arrays and numbers alone,")
+                (format!("the result of a function{}", at_path(path)), "return only arrays and numbers,")
             }
             TreeRole::PassThrough => (format!("an argument{}", at_path(path)), ""),
         };
         PyTypeError::new_err(format!(
-            "{what} is of type {kind}, which is no array, no number and no tree of them; {remedy}{plain} or register the class with \
-             tree_util.register_pytree_node"
+            "{what} is of type {kind}, which is not an array, a number or a tree of them; {remedy}{plain} or register \
+             the class with tree_util.register_pytree_node"
         ))
     }
 }
@@ -209,8 +209,8 @@ const NO_HASH: u64 = u64::MAX;
 
 fn unhashed(x: &Bound<'_, PyAny>) -> PyResult<PyErr> {
     Ok(PyTypeError::new_err(format!(
-        "the static part of a {} has no hash, and a compiled function tells its programs apart by it; use tuples instead of lists and \
-         dicts there, and children for arrays",
+        "the static part of a {} is not hashable, but compiled functions are cached by its hash; use tuples instead \
+         of lists and dicts there, and children for arrays",
         x.get_type().name()?
     )))
 }
@@ -273,7 +273,7 @@ impl TreeReader {
             return Ok(Node::Static(none_object(x)));
         }
         if depth > MAX_DEPTH {
-            return Err(PyRecursionError::new_err("a tree that is too deep, or has itself inside").into());
+            return Err(PyRecursionError::new_err("the tree is too deep or contains itself").into());
         }
         if let Ok(t) = x.cast_exact::<PyTuple>() {
             return Ok(Node::Tuple(self.list(t.iter(), depth)?, None));
@@ -349,7 +349,7 @@ impl Node {
             ));
         }
         if let Err(e) = x.hash() {
-            let text = format!("a static argument has to have a hash, and {} has none", x.get_type().name()?);
+            let text = format!("a static argument must be hashable, but {} is not", x.get_type().name()?);
             let error = PyValueError::new_err(text);
             error.set_cause(x.py(), Some(e));
             return Err(error);

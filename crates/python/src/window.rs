@@ -60,7 +60,7 @@ fn _reduce_window(
         "max" => ReduceKind::Max,
         "min" => ReduceKind::Min,
         "prod" => ReduceKind::Prod,
-        k => return Err(PyValueError::new_err(format!("windows are reduced by sum, max, min or prod, not by {k}"))),
+        k => return Err(PyValueError::new_err(format!("windows can be reduced by sum, max, min or prod, not {k}"))),
     };
     tensor(py, tensorloom::lax::reduce_window(&tensor_from(x)?, kind, &window, &strides, padding(pad)?))
 }

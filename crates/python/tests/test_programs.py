@@ -80,7 +80,7 @@ class Programs(unittest.TestCase):
         with self.assertRaises(AttributeError):
             f(1.0, 2.0)
         f.defvjp(lambda x, y: (x * y, (x, y)), lambda res, g: (g,))
-        with self.assertRaisesRegex(ValueError, "1 cotangents, the function has 2 arguments"):
+        with self.assertRaisesRegex(ValueError, "1 cotangents, but the function has 2 arguments"):
             tl.grad(f)(1.0, 2.0)
         f.defvjp(lambda x, y: x * y, lambda res, g: (g, g))
         with self.assertRaises((TypeError, ValueError)):

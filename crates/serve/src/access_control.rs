@@ -26,7 +26,7 @@ pub(crate) fn check<B>(limits: &ServerLimits, local: bool, request: &Request<B>)
     {
         return Err(ApiError::new(
             403,
-            format!("the host `{}` is not served: start the server with `--allow-host`", truncate_for_message(host)),
+            format!("the host `{}` is not allowed: start the server with `--allow-host`", truncate_for_message(host)),
         ));
     }
     let Some(origin) = headers.get(header::ORIGIN) else { return Ok(AccessDecision::Allow(None)) };
@@ -40,7 +40,7 @@ pub(crate) fn check<B>(limits: &ServerLimits, local: bool, request: &Request<B>)
         .any(|known| known == "*" || known.trim_end_matches('/').eq_ignore_ascii_case(&shown));
     if !own && !listed {
         let what = format!(
-            "pages of `{}` may not ask this server: start it with `--allow-origin`",
+            "the origin `{}` is not allowed: start the server with `--allow-origin`",
             truncate_for_message(&shown)
         );
         return Err(ApiError::new(403, what));
@@ -100,7 +100,7 @@ pub(crate) fn authenticate(keys: &[String], headers: &HeaderMap) -> ApiResult<Op
         sent.bytes().zip(key.bytes()).fold(sent.len() ^ key.len(), |all, (a, b)| all | usize::from(a ^ b))
     };
     let found = keys.iter().enumerate().fold(None, |found, (n, key)| if differs(key) == 0 { Some(n) } else { found });
-    found.map(Some).ok_or_else(|| ApiError::new(401, "a key is needed: send `Authorization: Bearer KEY`"))
+    found.map(Some).ok_or_else(|| ApiError::new(401, "an API key is required: send `Authorization: Bearer KEY`"))
 }
 
 #[cfg(test)]

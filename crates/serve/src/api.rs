@@ -150,7 +150,7 @@ fn number_in_range(body: &Map<String, Json>, name: &str, from: f64, to: f64) -> 
 fn integer_in_range(body: &Map<String, Json>, name: &str, from: u64, to: u64) -> ApiResult<Option<u64>> {
     let Some(value) = field(body, name) else { return Ok(None) };
     let n = value.as_u64().filter(|n| (from..=to).contains(n));
-    n.map(Some).ok_or_else(|| ApiError::for_param(name, format!("`{name}` must be a whole number from {from} to {to}")))
+    n.map(Some).ok_or_else(|| ApiError::for_param(name, format!("`{name}` must be an integer from {from} to {to}")))
 }
 
 fn bool_field(body: &Map<String, Json>, name: &str) -> ApiResult<bool> {
@@ -172,7 +172,7 @@ pub(crate) fn string_field(body: &Map<String, Json>, name: &str) -> ApiResult<St
         Some(value) => value
             .as_str()
             .map(String::from)
-            .ok_or_else(|| ApiError::for_param(name, format!("`{name}` must be a text"))),
+            .ok_or_else(|| ApiError::for_param(name, format!("`{name}` must be a string"))),
     }
 }
 
@@ -183,7 +183,7 @@ pub(crate) fn parse_completion(body: &Map<String, Json>, chat: bool) -> ApiResul
         None => random_seed(),
         Some(value) => {
             let seed = value.as_i64().map(|seed| seed as u64).or_else(|| value.as_u64());
-            seed.ok_or_else(|| ApiError::for_param("seed", "`seed` must be a whole number"))?
+            seed.ok_or_else(|| ApiError::for_param("seed", "`seed` must be an integer"))?
         }
     };
     let sampling = SamplingOptions {
@@ -215,7 +215,7 @@ pub(crate) fn parse_completion(body: &Map<String, Json>, chat: bool) -> ApiResul
     if echo && !chat && logprobs.is_some() {
         return Err(ApiError::for_param(
             "echo",
-            "nothing is told about tokens of the prompt: leave out `echo` or `logprobs`",
+            "log probabilities of prompt tokens are not supported: remove `echo` or `logprobs`",
         ));
     }
     let stream = bool_field(body, "stream")?;
@@ -239,13 +239,13 @@ pub(crate) fn parse_completion(body: &Map<String, Json>, chat: bool) -> ApiResul
     if most.is_some_and(|most| most < least) {
         return Err(ApiError::for_param(
             "min_tokens",
-            "`min_tokens` is above the largest number of tokens that is asked for",
+            "`min_tokens` is greater than the maximum number of tokens",
         ));
     }
     let stop_ids = token_ids_field(body, "stop_token_ids", MAX_STOP_IDS)?.unwrap_or_default();
     let allowed = token_ids_field(body, "allowed_token_ids", MAX_ALLOWED_IDS)?;
     if allowed.as_ref().is_some_and(Vec::is_empty) {
-        return Err(ApiError::for_param("allowed_token_ids", "`allowed_token_ids` must have an id"));
+        return Err(ApiError::for_param("allowed_token_ids", "`allowed_token_ids` must not be empty"));
     }
     let request = field(body, "request_id").map(|_| string_field(body, "request_id")).transpose()?;
     if request.as_ref().is_some_and(|name| name.len() > MAX_NAME_BYTES) {
@@ -319,7 +319,7 @@ fn token_ids_field(body: &Map<String, Json>, name: &str, most: usize) -> ApiResu
     let list = value.as_array().filter(|list| list.len() <= most);
     let id = |id: &Json| id.as_i64().and_then(|id| i32::try_from(id).ok()).filter(|id| *id >= 0);
     let ids = list.and_then(|list| list.iter().map(id).collect());
-    ids.map(Some).ok_or_else(|| ApiError::for_param(name, format!("`{name}` must be a list of up to {most} ids")))
+    ids.map(Some).ok_or_else(|| ApiError::for_param(name, format!("`{name}` must be a list of up to {most} token IDs")))
 }
 
 fn top_k(body: &Map<String, Json>) -> ApiResult<usize> {
@@ -344,7 +344,8 @@ fn parse_stops(body: &Map<String, Json>) -> ApiResult<Vec<String>> {
         ApiError::for_param(
             "stop",
             format!(
-                "`stop` must be a text, or up to {MAX_STOPS} of them, none of them empty or of over {MAX_STOP_BYTES} bytes"
+                "`stop` must be a string or a list of up to {MAX_STOPS} strings, none of them empty or longer than \
+                 {MAX_STOP_BYTES} bytes"
             ),
         )
     };
@@ -364,7 +365,7 @@ fn parse_logit_bias(body: &Map<String, Json>) -> ApiResult<Vec<(i32, f32)>> {
     let fault = || {
         ApiError::for_param(
             "logit_bias",
-            format!("`logit_bias` must map up to {MAX_BIASES} ids to numbers from -100 to 100"),
+            format!("`logit_bias` must map up to {MAX_BIASES} token IDs to numbers from -100 to 100"),
         )
     };
     let Some(value) = field(body, "logit_bias") else { return Ok(Vec::new()) };
@@ -402,7 +403,7 @@ fn parse_format(body: &Map<String, Json>) -> ApiResult<ResponseFormat> {
                 ("regex", Json::String(pattern)) => ResponseFormat::Regex(pattern.clone()),
                 ("regex", _) => return Err(fault("a text")),
                 ("choice", list) => {
-                    ResponseFormat::Choice(choices(list).ok_or_else(|| fault("a list of texts, none of them empty"))?)
+                    ResponseFormat::Choice(choices(list).ok_or_else(|| fault("a list of strings, none of them empty"))?)
                 }
                 ("json_object", Json::Bool(true)) if prefix.is_empty() => ResponseFormat::Object,
                 (_, _) if prefix.is_empty() => return Err(fault("true or false")),
@@ -424,7 +425,7 @@ fn parse_format(body: &Map<String, Json>) -> ApiResult<ResponseFormat> {
         1 => Ok(found.remove(0).1),
         _ => {
             let name = &found[1].0;
-            Err(ApiError::for_param(name, format!("`{name}`: the form of the text is given twice")))
+            Err(ApiError::for_param(name, format!("`{name}`: structured output is specified twice: give only one of the fields")))
         }
     }
 }
@@ -485,7 +486,10 @@ pub(crate) fn parse_prompts(body: &Map<String, Json>, name: &str) -> ApiResult<V
     let fault = || {
         ApiError::for_param(
             name,
-            format!("`{name}` must be a text, a list of ids, or up to {MAX_PROMPTS} of either, none of them empty"),
+            format!(
+                "`{name}` must be a string, a list of token IDs, or a list of up to {MAX_PROMPTS} of either, none of \
+                 them empty"
+            ),
         )
     };
     let ids = |list: &[Json]| -> Option<Vec<i32>> {
@@ -515,7 +519,7 @@ fn parse_messages(body: &Map<String, Json>) -> ApiResult<Vec<Json>> {
     let fault = |what: String| ApiError::for_param("messages", what);
     let list = field(body, "messages").ok_or_else(|| fault("`messages` is missing".into()))?;
     let list = list.as_array().filter(|list| !list.is_empty());
-    let list = list.ok_or_else(|| fault("`messages` must be a list of messages, at least one".into()))?;
+    let list = list.ok_or_else(|| fault("`messages` must be a list with at least one message".into()))?;
     let mut messages = Vec::new();
     for (i, message) in list.iter().enumerate() {
         let Some(fields) = message.as_object() else { return Err(fault(format!("message {i} is not an object"))) };
@@ -532,11 +536,11 @@ fn parse_messages(body: &Map<String, Json>) -> ApiResult<Vec<Json>> {
                 };
                 let texts: Option<Vec<String>> = parts.iter().map(part).collect();
                 texts
-                    .ok_or_else(|| fault(format!("message {i} has parts that are no text: only text is read")))?
+                    .ok_or_else(|| fault(format!("message {i} has parts that are not text: only text is supported")))?
                     .concat()
             }
             Some(Json::Null) | None => String::new(),
-            Some(_) => return Err(fault(format!("the `content` of message {i} is no text"))),
+            Some(_) => return Err(fault(format!("the `content` of message {i} must be a string"))),
         };
         fields.insert("content".into(), content.into());
         messages.push(Json::Object(fields));

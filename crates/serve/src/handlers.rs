@@ -102,7 +102,7 @@ pub(crate) fn parse_request(app: &AppState, body: &[u8], kind: CompletionKind) -
         if let Some(id) = ids.into_iter().flatten().find(|id| !known(id)) {
             return Err(ApiError::for_param(
                 name,
-                format!("`{name}`: id {id} is not in the vocabulary of {}", engine.vocabulary),
+                format!("`{name}`: token ID {id} is outside the vocabulary of {}", engine.vocabulary),
             ));
         }
     }
@@ -158,7 +158,7 @@ fn render_prompt(engine: &ModelEngine, chat: &api::ChatRequest, bounded: bool) -
     }
     let text = render(&messages)?;
     let at = text.rfind(MARK.trim_end()).ok_or_else(|| {
-        let what = "`continue_final_message`: the template does not show the last message";
+        let what = "`continue_final_message`: the chat template does not include the last message";
         ApiError::for_param("continue_final_message", what)
     })?;
     // Where the template strips whitespace, the text before the mark is stripped too.
@@ -173,7 +173,8 @@ fn check_text_length(bytes: usize, engine: &ModelEngine) -> ApiResult<()> {
         true => Err(ApiError::new(
             400,
             format!(
-                "the prompt has {bytes} bytes: the context of {} tokens holds {most} at most; shorten it, or set `truncate_prompt_tokens`",
+                "the prompt has {bytes} bytes, but at most {most} fit into the maximum sequence length of {} tokens: \
+                 shorten it, or set `truncate_prompt_tokens`",
                 engine.max_seq_len
             ),
         )),
@@ -300,20 +301,21 @@ fn bad_request(error: models::Error) -> ApiError {
 /// Checks that the token IDs are in the vocabulary and leave room for one new token.
 fn check_token_ids(ids: Vec<i32>, engine: &ModelEngine) -> ApiResult<Vec<i32>> {
     if ids.is_empty() {
-        return Err(ApiError::new(400, "the prompt has no ids, and the model has none that ends a text"));
+        return Err(ApiError::new(400, "empty prompt, and the model has no end-of-text token"));
     }
     if ids.len() >= engine.max_seq_len {
         return Err(ApiError::new(
             400,
             format!(
-                "the prompt has {} tokens: the context is {}, and one at least is to be new",
+                "the prompt has {} tokens, but the maximum sequence length is {} and at least one token must be \
+                 generated",
                 ids.len(),
                 engine.max_seq_len
             ),
         ));
     }
     if let Some(id) = ids.iter().find(|id| !usize::try_from(**id).is_ok_and(|id| id < engine.vocabulary)) {
-        return Err(ApiError::new(400, format!("id {id} is not in the vocabulary of {}", engine.vocabulary)));
+        return Err(ApiError::new(400, format!("token ID {id} is outside the vocabulary of {}", engine.vocabulary)));
     }
     Ok(ids)
 }
@@ -323,11 +325,11 @@ fn submit(app: &AppState, engine: &ModelEngine, client: ClientId, tasks: Vec<Eng
     engine.handle.submit(client, tasks).map_err(|refused| match refused {
         Rejected::QueueFull => {
             increment(&app.served.metrics.rejected, 1);
-            ApiError { retry_after: Some(1), ..ApiError::new(429, "too many of your requests wait already: try again later") }
+            ApiError { retry_after: Some(1), ..ApiError::new(429, "too many of your requests are queued: try again later") }
         }
         Rejected::TooLarge(most) => ApiError::new(
             400,
-            format!("the request asks for {wanted} sequences at once: at most {most} can wait (half of the server's `--queue`)"),
+            format!("the request asks for {wanted} sequences, but at most {most} may be queued (half of the server's `--max-queued`)"),
         ),
         Rejected::Stopped => ApiError::new(503, "the server is shutting down"),
     })
@@ -551,7 +553,7 @@ impl ChoiceStream {
             return Ok(ChoiceDelta { text, told: Vec::new(), finish: None });
         }
         match self.events.recv().await {
-            None => Err("the model is gone".into()),
+            None => Err("the model is no longer loaded".into()),
             Some(SequenceEvent::Failed(reason)) => Err(reason),
             Some(SequenceEvent::Stopped(id)) => {
                 let shown =

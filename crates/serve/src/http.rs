@@ -102,7 +102,7 @@ impl AppState {
             let names: Vec<&str> = self.served.names().collect();
             ApiError {
                 param: Some("model".into()),
-                ..ApiError::new(404, format!("no model `{name}`: there are {}", names.join(", ")))
+                ..ApiError::new(404, format!("the model `{name}` does not exist: the server has {}", names.join(", ")))
             }
         })?;
         Ok((entry, &self.served.engines[entry.engine]))
@@ -132,7 +132,7 @@ impl Server {
         let started = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |d| d.as_secs());
         let local = listener.local_addr().is_ok_and(|address| address.ip().is_loopback());
         let workers = |count, lower| {
-            WorkerPool::new(count, lower).map_err(|e| Error::Setup(format!("no threads for requests: {e}")))
+            WorkerPool::new(count, lower).map_err(|e| Error::Setup(format!("cannot start the request threads: {e}")))
         };
         // Memory of large requests is returned to the system as they end, and the rest when the server is idle.
         cpu::limit_allocator_cache();
@@ -158,7 +158,7 @@ impl Server {
 
     /// Serves requests until the server is stopped.
     pub fn start(self) -> Result<RunningServer> {
-        let fault = |e: std::io::Error| Error::Setup(format!("the server could not start: {e}"));
+        let fault = |e: std::io::Error| Error::Setup(format!("cannot start the server: {e}"));
         let address = self.listener.local_addr().map_err(fault)?;
         // Network I/O needs little time; the engines and workers need the cores.
         let runtime =
@@ -390,16 +390,12 @@ async fn embed(app: &Arc<AppState>, request: Request) -> ApiResult<Response> {
 }
 
 async fn not_found(State(app): State<Arc<AppState>>, request: Request) -> Response {
-    let what = format!(
-        "{} {}: there is nothing here; `/v1/models` lists what is served",
-        request.method(),
-        request.uri().path()
-    );
+    let what = format!("{} {}: not found; `/v1/models` lists the models", request.method(), request.uri().path());
     finish_response(&app, Err(ApiError::new(404, what)))
 }
 
 async fn method_not_allowed(State(app): State<Arc<AppState>>, request: Request) -> Response {
-    let what = format!("{} {}: only GET is answered here", request.method(), request.uri().path());
+    let what = format!("{} {}: method not allowed, use GET", request.method(), request.uri().path());
     finish_response(&app, Err(ApiError::new(405, what)))
 }
 
@@ -412,15 +408,15 @@ fn finish_response(app: &AppState, found: ApiResult<Response>) -> Response {
 /// Reads the body of a request within the size limit and the timeout, and identifies its client. The share is held as long as the body.
 async fn read_body(app: &AppState, request: Request) -> ApiResult<(RequestContext, Bytes, QuotaGuard)> {
     if request.method() != Method::POST {
-        return Err(ApiError::new(405, format!("{} is not for this address: use POST", request.method())));
+        return Err(ApiError::new(405, format!("method {} not allowed: use POST", request.method())));
     }
     let key = access_control::authenticate(&app.limits.api_keys, request.headers())?;
     let connection = request.extensions().get::<Arc<Connection>>().cloned();
-    let connection = connection.ok_or_else(|| ApiError::new(500, "the request has no connection"))?;
+    let connection = connection.ok_or_else(|| ApiError::new(500, "the connection of the request is missing"))?;
     let caller = RequestContext { client: key.map_or(connection.client, ClientId::Key), connection };
     let announced =
         request.headers().get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
-    let large = || ApiError::new(413, format!("the body is larger than {} bytes", app.limits.max_body_bytes));
+    let large = || ApiError::new(413, format!("the request body is larger than {} bytes", app.limits.max_body_bytes));
     if announced.is_some_and(|length| length > app.limits.max_body_bytes as u64) {
         return Err(large());
     }
@@ -429,7 +425,7 @@ async fn read_body(app: &AppState, request: Request) -> ApiResult<(RequestContex
         increment(&app.served.metrics.rejected, 1);
         return Err(ApiError {
             retry_after: Some(1),
-            ..ApiError::new(429, "too many of your requests are being read: try again later")
+            ..ApiError::new(429, "too many of your requests are being received: try again later")
         });
     };
     let read = axum::body::to_bytes(request.into_body(), app.limits.max_body_bytes);
@@ -441,7 +437,7 @@ async fn read_body(app: &AppState, request: Request) -> ApiResult<(RequestContex
             let seconds = app.limits.read_timeout.as_secs_f64();
             Err(ApiError::new(
                 StatusCode::REQUEST_TIMEOUT.as_u16(),
-                format!("the body did not come within {seconds} s"),
+                format!("the request body was not received within {seconds} s"),
             ))
         }
     }

@@ -95,34 +95,44 @@ impl Metrics {
         let mut one = |name: &str, kind: &str, help: &str, of: u64| {
             let _ = writeln!(to, "# HELP {name} {help}\n# TYPE {name} {kind}\n{name} {of}");
         };
-        one("loom_requests_refused_total", "counter", "Requests that found the queue full.", value(&self.rejected));
-        one("loom_requests_abandoned_total", "counter", "Sequences whose client was gone.", value(&self.abandoned));
+        one(
+            "loom_requests_refused_total",
+            "counter",
+            "Requests that were refused because the queue was full.",
+            value(&self.rejected),
+        );
+        one(
+            "loom_requests_abandoned_total",
+            "counter",
+            "Sequences that were aborted because the client disconnected.",
+            value(&self.abandoned),
+        );
         one(
             "loom_clients_slow_total",
             "counter",
-            "Clients that were cut off for being slow.",
+            "Clients that were disconnected because of the client timeout.",
             value(&self.slow_clients),
         );
         one("loom_connections", "gauge", "Open connections.", value(&self.connections));
-        one("loom_tokens_prompt_total", "counter", "Tokens of prompts.", value(&self.prompt_tokens));
+        one("loom_tokens_prompt_total", "counter", "Prompt tokens.", value(&self.prompt_tokens));
         one(
             "loom_tokens_reused_total",
             "counter",
-            "Tokens of prompts that an earlier prompt had run.",
+            "Prompt tokens that were found in the prefix cache.",
             value(&self.cached_prompt_tokens),
         );
-        one("loom_tokens_new_total", "counter", "Tokens that were generated.", value(&self.generated_tokens));
-        one("loom_rows_running", "gauge", "Sequences that grow now.", value(&self.running));
-        one("loom_requests_waiting", "gauge", "Sequences that wait for a row.", value(&self.waiting));
-        one("loom_steps_total", "counter", "Steps of the batch.", value(&self.steps));
+        one("loom_tokens_new_total", "counter", "Generated tokens.", value(&self.generated_tokens));
+        one("loom_rows_running", "gauge", "Sequences that are being decoded.", value(&self.running));
+        one("loom_requests_waiting", "gauge", "Sequences in the queue.", value(&self.waiting));
+        one("loom_steps_total", "counter", "Decoding steps of the batch.", value(&self.steps));
         one("loom_memory_bytes", "gauge", "Resident memory of the process.", resident_bytes());
         let name = "loom_answers_total";
-        let _ = writeln!(to, "# HELP {name} Answers by status.\n# TYPE {name} counter");
+        let _ = writeln!(to, "# HELP {name} Responses by HTTP status.\n# TYPE {name} counter");
         for (status, of) in ["2xx", "4xx", "5xx"].iter().zip(&self.responses) {
             let _ = writeln!(to, "{name}{{status=\"{status}\"}} {}", value(of));
         }
-        self.first_token.write(&mut to, "loom_first_token_seconds", "From a request to its first token.");
-        self.step.write(&mut to, "loom_step_seconds", "One step of all rows.");
+        self.first_token.write(&mut to, "loom_first_token_seconds", "Time to first token.");
+        self.step.write(&mut to, "loom_step_seconds", "Time of one decoding step of the batch.");
         to
     }
 }

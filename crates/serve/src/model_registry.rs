@@ -65,10 +65,10 @@ impl EmbeddingDimensions {
 
     pub(crate) fn describe(&self) -> String {
         match (self.full_size, self.listed.is_empty()) {
-            (Some(whole), true) if self.any_size => format!("it must be at most {whole}"),
-            (Some(whole), true) => format!("the model has vectors of {whole}"),
-            (_, false) => format!("the model has vectors of {:?}", self.listed),
-            (None, true) => "leave it out".into(),
+            (Some(whole), true) if self.any_size => format!("the maximum is {whole}"),
+            (Some(whole), true) => format!("the model's embeddings have {whole} dimensions"),
+            (_, false) => format!("the model's embeddings have the dimensions {:?}", self.listed),
+            (None, true) => "remove it".into(),
         }
     }
 }
@@ -130,13 +130,13 @@ impl ModelRegistry {
             let ends: Vec<i32> = models::eos_ids(base, Some(&tokenizer))?;
             let ends = ends.into_iter().filter(|id| usize::try_from(*id).is_ok_and(|id| id < vocabulary)).collect();
             let mut slots = BatchEngine::new(model, &read, sizes, backend.clone())?;
-            told(&format!("compiling programs for up to {} rows", slots.sizes().max_batch));
+            told(&format!("compiling programs for batch sizes up to {}", slots.sizes().max_batch));
             slots.warmup()?;
             let context = slots.sizes().max_seq_len;
             let constrainer = Constrainer::new(&tokenizer);
             let (longest, dimensions) = (constrainer.max_token_bytes(), EmbeddingDimensions::from_dir(base));
             let (handle, thread) = batch_scheduler::start(slots, options, served.metrics.clone())
-                .map_err(|e| Error::Setup(format!("no thread for the model: {e}")))?;
+                .map_err(|e| Error::Setup(format!("cannot start the model's thread: {e}")))?;
             let engine = served.engines.len();
             if *named {
                 served.name(base, engine, 0)?;
@@ -165,9 +165,7 @@ impl ModelRegistry {
         let full = dir.canonicalize().unwrap_or_else(|_| dir.to_path_buf());
         let name = full.file_name().map_or_else(|| "model".to_string(), |name| name.to_string_lossy().into_owned());
         if self.entries.iter().any(|entry| entry.name == name) {
-            return Err(Error::Setup(format!(
-                "two directories are called `{name}`: clients could not tell them apart"
-            )));
+            return Err(Error::Setup(format!("two directories have the name `{name}`: rename one")));
         }
         self.entries.push(ServedModel { name, engine, adapter });
         Ok(())

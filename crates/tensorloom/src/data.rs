@@ -7,8 +7,8 @@ use crate::Element;
 /// An array of literals without a suffix must have one type for Rust to find; it is f32. So an array of f64 is no `Data`:
 /// write `tensor_of::<f64>(&[..], shape)`, or hand it over as a slice, `&array[..]`.
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` is no data for a tensor",
-    note = "arrays, slices and vectors of numbers or bools are; for an array of f64 write `tensor_of::<f64>(&[..], shape)`"
+    message = "`{Self}` is not valid data for a tensor",
+    note = "use an array, slice or vector of numbers or bools; for an array of f64 write `tensor_of::<f64>(&[..], shape)`"
 )]
 pub trait Data {
     /// What it holds.

@@ -53,7 +53,7 @@ impl<T: Tree + Send + Sync + 'static> DataLoader<T> {
             let n = n.ok_or_else(|| fail(format!("{} has no axis of examples", t.ty())))?;
             let known = *examples.get_or_insert(n);
             if known != n {
-                return Err(fail(format!("{} has {n} examples, the first tensor {known}", t.ty())));
+                return Err(fail(format!("{} has {n} examples, but the first tensor has {known}", t.ty())));
             }
         }
         let examples = examples.ok_or_else(|| fail("there are no tensors".into()))?;

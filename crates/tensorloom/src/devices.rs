@@ -27,17 +27,17 @@ pub fn open(name: &str) -> Result<Arc<dyn Backend>> {
         ("auto", "") => Ok(gpu().unwrap_or_else(|| Arc::new(cpu::Cpu::for_machine()))),
         ("cuda", number) => match if number.is_empty() { Ok(0) } else { number.parse() } {
             Ok(n) => cuda(n).or_else(|e| bad(e.to_string())),
-            Err(_) => bad(format!("`{name}` names the GPU `{number}`; give its number, as in cuda:0")),
+            Err(_) => bad(format!("`{name}`: `{number}` is not a GPU index; use a number, as in cuda:0")),
         },
         ("wgpu", number) => match if number.is_empty() { Ok(0) } else { number.parse() } {
             Ok(n) => wgpu(n).or_else(|e| bad(e.to_string())),
-            Err(_) => bad(format!("`{name}` names the adapter `{number}`; give its number, as in wgpu:0")),
+            Err(_) => bad(format!("`{name}`: `{number}` is not an adapter index; use a number, as in wgpu:0")),
         },
         ("cpu", threads) => match threads.parse() {
             Ok(n @ 1..=THREADS) => Ok(Arc::new(cpu::Cpu::new(n))),
-            _ => bad(format!("`{name}` asks for `{threads}` threads; give a number from 1 to {THREADS}")),
+            _ => bad(format!("`{name}`: `{threads}` is not a number of threads; use a number from 1 to {THREADS}")),
         },
-        _ => bad(format!("no device `{name}`: there are cpu, cpu:THREADS, cuda, cuda:NUMBER, wgpu, wgpu:NUMBER, auto")),
+        _ => bad(format!("no device `{name}`: use cpu, cpu:THREADS, cuda, cuda:N, wgpu, wgpu:N or auto")),
     }
 }
 
@@ -50,7 +50,7 @@ fn cuda(number: usize) -> compiler::Result<Arc<dyn Backend>> {
 /// There is no CUDA in a page.
 #[cfg(target_arch = "wasm32")]
 fn cuda(_: usize) -> compiler::Result<Arc<dyn Backend>> {
-    Err(compiler::Error::Backend("a page can't reach CUDA; open `cpu`".into()))
+    Err(compiler::Error::Backend("CUDA is not available in the browser; open `cpu`".into()))
 }
 
 /// The best GPU of this machine, if one works.

@@ -132,7 +132,7 @@ fn emit(kind: FftKind, parts: &[&Tensor], axes: &[isize], norm: Norm) -> Vec<Ten
             FftKind::InverseReal { length } => (points(Some(length)), true),
         };
         if points == 0.0 {
-            return Err(record::misfit("fft", &[ty], "a transform needs at least one point"));
+            return Err(record::misfit("fft", &[ty], "a Fourier transform needs at least one point"));
         }
         let outs = b.emit(Fft { kind, axes: Shape::from_slice(&axes) }.into(), v)?;
         match factor(points, norm, inverse) {

@@ -96,7 +96,7 @@ impl fmt::Display for Snapshot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mib = |bytes: usize| bytes as f64 / (1 << 20) as f64;
         let (live, peak, free) = (mib(self.live_bytes), mib(self.peak_bytes), mib(self.free_bytes));
-        writeln!(f, "{live:.2} MiB in use, {peak:.2} at most, {free:.2} kept for use again")?;
+        writeln!(f, "{live:.2} MiB in use, {peak:.2} MiB peak, {free:.2} MiB cached")?;
         for (at, n, bytes) in self.by_line() {
             writeln!(f, "{:10.3} MiB  {n:5} tensors  {at}", mib(bytes))?;
         }

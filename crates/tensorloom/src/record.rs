@@ -126,14 +126,19 @@ pub(crate) fn rounded<const N: usize>(x: [&Tensor; N], f: impl FnOnce([Tensor; N
 
 /// A number of a dtype.
 pub(crate) fn scalar_of(op: &str, dtype: DType, n: Number) -> ir::Result<Scalar> {
-    n.to_scalar(dtype)
-        .ok_or_else(|| misfit(op, &[], format!("{n} is no {dtype}; cast the tensor to a dtype that holds it")))
+    n.to_scalar(dtype).ok_or_else(|| {
+        misfit(
+            op,
+            &[],
+            format!("{n} is not representable in {dtype}; cast the tensor to a dtype that can represent it"),
+        )
+    })
 }
 
 /// The sizes of a new tensor, or an invalid tensor that says which is none.
 #[track_caller]
 pub(crate) fn sizes(op: &'static str, dims: &impl Dims) -> Result<Shape, Tensor> {
-    engine::shape_of(dims).map_err(|n| invalid(op, format!("{n} is no size of a new tensor")))
+    engine::shape_of(dims).map_err(|n| invalid(op, format!("{n} is not a valid size of a new tensor")))
 }
 
 /// The one axis that a function works along, or none for all elements in order; an invalid tensor for several.

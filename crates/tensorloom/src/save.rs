@@ -87,7 +87,7 @@ pub fn load(path: impl AsRef<Path>) -> Result<StateDict> {
     let path = path.as_ref();
     let bytes = std::fs::read(path).map_err(|e| fault("load", path, e))?;
     let file =
-        SafeTensors::deserialize(&bytes).map_err(|e| fault("load", path, format!("no safetensors file: {e}")))?;
+        SafeTensors::deserialize(&bytes).map_err(|e| fault("load", path, format!("not a safetensors file: {e}")))?;
     let mut all = StateDict::new();
     for (name, view) in file.iter() {
         let found = DTYPES.iter().find(|(_, d)| *d == view.dtype());

@@ -27,12 +27,12 @@ pub fn assert_close<T: Tree>(a: &T, b: &T, rtol: f64, atol: f64) {
 fn close<T: Tree>(a: &T, b: &T, rtol: f64, atol: f64) -> Result<()> {
     let (a, b) = (a.leaves(), b.leaves());
     if a.len() != b.len() {
-        return Err(record::error("assert_close", format!("{} tensors beside {}", a.len(), b.len())));
+        return Err(record::error("assert_close", format!("{} tensors, expected {}", a.len(), b.len())));
     }
     for (leaf, (x, y)) in a.iter().zip(&b).enumerate() {
         let (lx, ly) = (x.to_literal()?, y.to_literal()?);
         if lx.ty() != ly.ty() {
-            return Err(record::error("assert_close", format!("tensor {leaf} is {} beside {}", lx.ty(), ly.ty())));
+            return Err(record::error("assert_close", format!("tensor {leaf} is {}, expected {}", lx.ty(), ly.ty())));
         }
         let pairs = lx.scalars().zip(ly.scalars()).map(|(p, q)| (p.to_f64(), q.to_f64()));
         let far = |(p, q): &(f64, f64)| {
@@ -42,7 +42,7 @@ fn close<T: Tree>(a: &T, b: &T, rtol: f64, atol: f64) -> Result<()> {
         let wrong: Vec<(usize, (f64, f64))> = pairs.enumerate().filter(|(_, pq)| far(pq)).collect();
         if let Some((i, (p, q))) = wrong.first() {
             let text = format!(
-                "{} of {} elements of tensor {leaf} ({}) differ; element {i} is {p:e} beside {q:e}",
+                "{} of {} elements of tensor {leaf} ({}) differ; element {i} is {p:e}, expected {q:e}",
                 wrong.len(),
                 lx.ty().numel(),
                 lx.ty()
@@ -98,7 +98,7 @@ fn inner<T: Tree>(a: &T, b: &T) -> Result<f64> {
 fn compare(what: &str, got: f64, want: f64, scale: f64, tolerance: f64) -> std::result::Result<(), String> {
     let bound = tolerance * (1.0 + want.abs() + scale);
     let near = (got - want).abs() <= bound;
-    if near { Ok(()) } else { Err(format!("{what} gives {got}, where {want} is expected, within {bound:.1e}")) }
+    if near { Ok(()) } else { Err(format!("{what} returns {got}, expected {want} within {bound:.1e}")) }
 }
 
 /// Checks a function's derivatives at a point: forward mode against central differences along a random direction, and

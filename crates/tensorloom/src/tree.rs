@@ -56,7 +56,7 @@ pub fn map2<T: Tree>(mut f: impl FnMut(&Tensor, &Tensor) -> Tensor, a: &T, b: &T
     let _here = crate::record::here();
     let others = b.leaves();
     if others.len() != a.leaves().len() {
-        let text = format!("one tree has {} tensors, the other {}", a.leaves().len(), others.len());
+        let text = format!("one tree has {} tensors, the other has {}", a.leaves().len(), others.len());
         return fail_like(a, record::error("tree::map2", text));
     }
     let mut next = others.iter();

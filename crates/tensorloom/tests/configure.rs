@@ -53,10 +53,10 @@ fn a_configuration_that_is_none_is_refused_and_changes_nothing() {
     let named = |name: &str| Config { devices: vec![name.into()], ..Config::default() };
     for (config, says) in [
         (named("abacus"), "no device `abacus`"),
-        (named("cpu:0"), "`0` threads"),
-        (named("cpu:many"), "`many` threads"),
+        (named("cpu:0"), "`0` is not a number of threads"),
+        (named("cpu:many"), "`many` is not a number of threads"),
         (named("cpu:1000000"), "1 to 1024"),
-        (Config { threads: Some(0), ..Config::default() }, "`0` threads"),
+        (Config { threads: Some(0), ..Config::default() }, "`0` is not a number of threads"),
     ] {
         let err = configure(&config).unwrap_err().to_string();
         assert!(err.contains(says), "{err}");

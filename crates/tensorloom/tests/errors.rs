@@ -70,11 +70,11 @@ fn types_that_dont_fit() {
     says(&linalg::solve(&ones(&[2, 2]), &ones(&[3])), &["solve"]);
     says(&np::gcd(&a, &b), &["integers"]);
     says(&np::bitwise_and(&a, &b), &["and"]);
-    says(&np::arange(0.0, 1.0, 0.0), &["never ends"]);
+    says(&np::arange(0.0, 1.0, 0.0), &["is infinite"]);
     says(&np::frombuffer(&[1, 2, 3], DType::F32), &["3 bytes"]);
     says(&np::pad(&a, &[(1, 1)], np::PadMode::Edge), &["widths"]);
     says(&np::convolve(&a, &b, "full"), &["vectors"]);
-    says(&np::convolve(&ones(&[3]), &ones(&[2]), "wrong"), &["full, same, valid"]);
+    says(&np::convolve(&ones(&[3]), &ones(&[2]), "wrong"), &["full, same or valid"]);
     says(&np::select(&[], &[&a], 0.0), &["conditions"]);
     says(&random::normal(&a, &[2], DType::F32), &["key"]);
     says(&tensor(&[1.0f32], &[2]), &["elements"]);
@@ -160,5 +160,5 @@ fn optimisers() {
     let state = o.init(&p);
     says(&o.update(&g, &state, &p).0, &["gradient", "f64[2]", "f64[1]"]);
     let other = optim::chain([optim::clip(1.0), optim::adam(0.1)]);
-    says(&other.update(&p, &state, &p).0, &["not of one optimiser"]);
+    says(&other.update(&p, &state, &p).0, &["do not belong to one optimizer"]);
 }

@@ -133,7 +133,7 @@ fn batch_norm_is_pytorch_s() {
     let error = jit(move |x: Tensor| layer.forward(&x)).call(ones((3, 2))).to_vec::<f32>().unwrap_err().to_string();
     assert!(error.contains("apply") && error.contains("layers.rs"), "{error}");
     let error = BatchNorm::new(2).forward(&ones((1, 2))).to_vec::<f32>().unwrap_err().to_string();
-    assert!(error.contains("one value for each feature"), "{error}");
+    assert!(error.contains("one value per feature"), "{error}");
 }
 
 #[test]

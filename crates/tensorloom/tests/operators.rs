@@ -227,7 +227,7 @@ fn indexing_is_numpy_s() {
         (x.i((2, 0)), "index 2 is outside an axis of 2"),
         (x.i((0, 0, 0, 0)), "4 indices for 3 axes"),
         (x.i((Ellipsis, Ellipsis)), "only one Ellipsis"),
-        (x.i(step(.., 0)), "step of 0"),
+        (x.i(step(.., 0)), "step must not be 0"),
         (x.i(&x.gt(3)), "mask"),
     ] {
         let error = bad.to_vec::<i64>().unwrap_err().to_string();

@@ -153,7 +153,7 @@ fn samples_equal_jax() {
 #[test]
 fn bad_keys_are_errors() {
     let text = random::normal(&tensor(&[1u32], &[1]), &[2], DType::F32).check().unwrap_err().to_string();
-    assert!(text.contains("a key is u32[2]") && text.contains("random.rs:"), "{text}");
+    assert!(text.contains("a key must be u32[2]") && text.contains("random.rs:"), "{text}");
     assert!(random::uniform(&random::key(0), &[2], DType::I32, 0, 1).check().is_err());
     assert!(random::randint(&random::key(0), &[2], DType::F32, 0, 1).check().is_err());
 }

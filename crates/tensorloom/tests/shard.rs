@@ -151,10 +151,10 @@ fn what_ranks_would_not_agree_on_is_an_error_when_it_is_traced() {
     check(shard_map(&m, sum).in_specs("_, dp+tp").call(x.clone()), "argument 0");
     check(shard_map(&m, sum).in_specs("zz").call(x.clone()), "zz");
     check(shard_map(&m, sum).in_specs(["dp", "tp"]).call(x.clone()), "2 in_specs");
-    check(psum(&x, "dp"), "inside of a `shard_map`");
+    check(psum(&x, "dp"), "inside a `shard_map`");
     check(
         shard_map(&m, |x: Tensor| shard_map(&mesh("a=1"), |x: Tensor| x).call(x)).call(x.clone()),
-        "inside of another",
+        "cannot be nested",
     );
     check(shard_map(&m, |x: Tensor| all_gather(&x, "dp", 2)).in_specs("dp").call(x), "axis");
 }

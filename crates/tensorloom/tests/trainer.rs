@@ -173,7 +173,7 @@ fn a_module_ends_where_a_loop_by_hand_ends() {
         let saved = tensorloom::load(folder.0.join("model.safetensors")).unwrap();
         assert_eq!(saved, found);
         let log = std::fs::read_to_string(folder.0.join("log.jsonl")).unwrap();
-        assert!(log.lines().count() >= 5 && log.contains("examples_per_s") && log.contains("\"valid\""), "{log}");
+        assert!(log.lines().count() >= 5 && log.contains("examples_per_s") && log.contains("\"eval_loss\""), "{log}");
         assert!(std::fs::read_to_string(folder.0.join("index.html")).unwrap().contains("examples a second"));
         assert!(done.files.iter().all(|file| file.exists()), "{:?}", done.files);
     }
@@ -287,14 +287,14 @@ fn what_can_not_be_trained_is_refused_with_a_remedy() {
     // A folder that holds a run, and a run that can't go on with other things.
     let _ = std::fs::remove_dir_all(&folder.0);
     Trainer::new(Net::new(0.0), loss).run(&good, batch, &[]).unwrap();
-    check(&good, "already holds a run");
+    check(&good, "already contains a run");
     let more = Settings { resume: true, steps: 5, ..good.clone() };
     check(&Settings { seed: 8, ..more.clone() }, "`seed` is 8");
     check(&Settings { optimizer: AdamW { weight_decay: 0.0, ..good.optimizer }, ..more.clone() }, "`optimizer` is");
     let error = Trainer::new(Net::new(0.0), |net: &Net, b: Batch| loss(net, b) * 2.0).run(&more, batch, &[]);
-    assert!(error.unwrap_err().to_string().contains("its loss is not the one"));
+    assert!(error.unwrap_err().to_string().contains("its loss does not match the checkpoint"));
     let error = Trainer::new(Net::new(0.0), loss).run(&more, |n| batch(n + 1), &[]);
-    assert!(error.unwrap_err().to_string().contains("first batch is not the one"));
+    assert!(error.unwrap_err().to_string().contains("first batch does not match the checkpoint"));
     // More steps of the same are fine.
     let done = Trainer::new(Net::new(0.0), loss).run(&more, batch, &[]).unwrap();
     assert_eq!((done.step, done.complete), (5, true));

@@ -93,16 +93,16 @@ fn open_file(path: &Path, all: bool) -> std::result::Result<(Json, SafetensorsFi
         return Err(CheckpointFault::Unreadable(e));
     }
     let file = SafetensorsFile::open(path).map_err(CheckpointFault::Damaged)?;
-    let field = |name: &str| file.metadata_value(name).ok_or_else(|| damaged("it has no state"));
+    let field = |name: &str| file.metadata_value(name).ok_or_else(|| damaged("its state is missing"));
     let (state, wanted) = (field("state")?, field("checksum")?.to_string());
     let mut sum = Checksum::new(state);
     for (name, info) in tensors_by_name(&file).into_iter().filter(|_| all) {
         sum.tensor(&name, info.dtype, &info.shape);
         file.for_each_block(info, |bytes| sum.bytes(bytes)).map_err(CheckpointFault::Unreadable)?;
     }
-    let json: Json = serde_json::from_str(state).map_err(|_| damaged("its state can't be read"))?;
+    let json: Json = serde_json::from_str(state).map_err(|_| damaged("its state is not valid JSON"))?;
     if json.get("format").and_then(Json::as_u64) != Some(FORMAT_VERSION) {
-        let text = "written by another version of loom, which this one can't go on from";
+        let text = "written by another version of loom, which cannot be resumed by this version";
         return Err(CheckpointFault::Unreadable(Error::file(path, text)));
     }
     if all && sum.text() != wanted {
@@ -131,15 +131,15 @@ fn open_share(
     let (json, file, _) = open_file(path, own == 0)?;
     let mut all = vec![CheckpointFile { file, parts: json.get("parts").cloned() }];
     for (rank, wanted) in json.get("ranks").and_then(Json::as_object).into_iter().flatten() {
-        let rank: usize = rank.parse().map_err(|_| damaged("its state can't be read"))?;
+        let rank: usize = rank.parse().map_err(|_| damaged("its state is not valid JSON"))?;
         let (state, file, sum) = open_file(&rank_file(path, rank), all.len() % of == own)?;
         if wanted.as_str() != Some(&sum) {
-            return Err(damaged(&format!("the file of rank {rank} is another checkpoint's")));
+            return Err(damaged(&format!("the file of rank {rank} belongs to another checkpoint")));
         }
         all.push(CheckpointFile { file, parts: state.get("parts").cloned() });
     }
     let number = |name: &str| json.get(name).and_then(Json::as_u64).ok_or_else(|| damaged("its state is incomplete"));
-    let settings = json.get("settings").and_then(Json::as_object).ok_or_else(|| damaged("it has no settings"))?;
+    let settings = json.get("settings").and_then(Json::as_object).ok_or_else(|| damaged("its settings are missing"))?;
     let text = |value: &Json| value.as_str().map(String::from);
     let saved = CheckpointMeta {
         step: number("step")? as usize,
@@ -169,7 +169,7 @@ pub fn read(path: &Path) -> std::result::Result<(CheckpointMeta, Vec<NamedTensor
                 (Dtype::F32, _) => DType::F32,
                 // Tensors of other dtypes than f32 are held in full by one process.
                 (_, Some(dtype)) if parts.is_none() => *dtype,
-                (other, _) => return Err(damaged(format!("`{name}` is {other}"))),
+                (other, _) => return Err(damaged(format!("`{name}` has the unsupported dtype {other}"))),
             };
             let bytes = file.bytes(info).map_err(CheckpointFault::Unreadable)?;
             let Some(parts) = parts else {
@@ -181,7 +181,7 @@ pub fn read(path: &Path) -> std::result::Result<(CheckpointMeta, Vec<NamedTensor
             let (shape, places) = parts
                 .get(&name)
                 .and_then(|part| parse_placement(part, &info.shape))
-                .ok_or_else(|| damaged(format!("nobody knows where the parts of `{name}` belong")))?;
+                .ok_or_else(|| damaged(format!("the shard index of `{name}` is missing or invalid")))?;
             let ty = Type::new(DType::F32, &shape);
             let fresh = || {
                 let bytes = vec![0; ty.bytes()];
@@ -189,7 +189,7 @@ pub fn read(path: &Path) -> std::result::Result<(CheckpointMeta, Vec<NamedTensor
             };
             let (whole, filled) = tensors.entry(name.clone()).or_insert_with(fresh);
             if whole.shape != shape {
-                return Err(damaged(format!("parts of `{name}` are of different tensors")));
+                return Err(damaged(format!("the shards of `{name}` have different full shapes")));
             }
             for_each_contiguous_run(&places, &ty, |at, own, n| {
                 whole.bytes[4 * at..4 * (at + n)].copy_from_slice(&bytes[4 * own..4 * (own + n)]);
@@ -198,7 +198,7 @@ pub fn read(path: &Path) -> std::result::Result<(CheckpointMeta, Vec<NamedTensor
         }
     }
     if let Some((tensor, _)) = tensors.values().find(|(t, filled)| t.shape.iter().product::<usize>() != *filled) {
-        return Err(damaged(format!("a part of `{}` is missing", tensor.name)));
+        return Err(damaged(format!("a shard of `{}` is missing", tensor.name)));
     }
     Ok((saved, tensors.into_values().map(|(tensor, _)| tensor).collect()))
 }
@@ -232,14 +232,14 @@ impl Checkpoint {
         for CheckpointFile { file, parts } in &self.files {
             let Some(info) = file.info(name) else { continue };
             if info.dtype != to_safetensors_dtype(ty.dtype) {
-                return Err(damaged(format!("`{name}` is {}", info.dtype)));
+                return Err(damaged(format!("`{name}` has the unexpected dtype {}", info.dtype)));
             }
             let (whole, there) = match parts {
                 None => (info.shape.clone(), info.shape.iter().map(|n| (0..*n).collect()).collect()),
                 Some(parts) => parts
                     .get(name)
                     .and_then(|part| parse_placement(part, &info.shape))
-                    .ok_or_else(|| damaged(format!("nobody knows where the parts of `{name}` belong")))?,
+                    .ok_or_else(|| damaged(format!("the shard index of `{name}` is missing or invalid")))?,
             };
             if whole[..] != ty.shape[..] {
                 break;
@@ -258,9 +258,9 @@ impl Checkpoint {
         }
         match (seen, size * filled == bytes.len()) {
             (true, true) => Ok(bytes),
-            (true, false) => Err(damaged(format!("a part of `{name}` is missing"))),
+            (true, false) => Err(damaged(format!("a shard of `{name}` is missing"))),
             _ => Err(Error::Input(format!(
-                "the checkpoint has no `{name}` of shape {:?}: it is another model's",
+                "the checkpoint has no `{name}` of shape {:?}: it does not belong to this model",
                 ty.shape
             ))),
         }
@@ -341,7 +341,7 @@ pub fn latest_distributed(
             (true, Ok(_)) => {
                 faults.push(CheckpointFault::Damaged(Error::file(
                     path,
-                    "damaged: another rank found a part that is not whole",
+                    "damaged: another rank found a damaged shard",
                 )));
             }
         }
@@ -632,7 +632,7 @@ mod tests {
                     .read_shard(name, &Type::new(DType::F32, &shape), &[vec![0], vec![0]])
                     .expect_err("not there")
                     .to_string();
-                assert!(e.contains("another model's"), "{e}");
+                assert!(e.contains("does not belong to this model"), "{e}");
             }
         }
         let other = rank_file(&path, 1);

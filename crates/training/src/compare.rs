@@ -11,11 +11,12 @@ use std::path::{Path, PathBuf};
 /// Maximum number of points of a curve.
 const MAX_CURVE_POINTS: usize = 800;
 
-/// Writes a page that compares the runs in these folders.
-pub fn compare(runs: &[PathBuf], out: &Path) -> Result<()> {
+/// Writes a page that compares the runs in these folders. `current` gives the current name and value of a setting, which an older run may
+/// have written differently.
+pub fn compare(runs: &[PathBuf], out: &Path, current: &dyn Fn(&str, &str) -> (String, String)) -> Result<()> {
     let mut all = Vec::new();
     for folder in runs {
-        all.push(LoggedRun::read(folder)?);
+        all.push(LoggedRun::read(folder, current)?);
     }
     files::write(out, html_page("Runs compared", include_str!("pages/compare.html"), &page_data(&all)).as_bytes())
 }
@@ -27,10 +28,10 @@ struct LoggedRun {
 }
 
 impl LoggedRun {
-    fn read(folder: &Path) -> Result<LoggedRun> {
+    fn read(folder: &Path, current: &dyn Fn(&str, &str) -> (String, String)) -> Result<LoggedRun> {
         let (log, settings) = (folder.join("log.jsonl"), folder.join("run.toml"));
         if !log.is_file() {
-            return Err(Error::file(folder, "no log.jsonl here: give folders that `loom train` wrote"));
+            return Err(Error::file(folder, "no log.jsonl found: give folders written by `loom train`"));
         }
         let text = files::read_text(&log, files::MAX_TEXT_BYTES)?;
         let entries: Vec<LogEntry> =
@@ -40,7 +41,7 @@ impl LoggedRun {
         let pairs = text.lines().filter_map(|line| {
             let (name, rest) = line.split_once(" = ")?;
             let value = rest.rsplit_once(" # ").map_or(rest, |(value, _)| value).trim();
-            Some((name.trim().to_string(), value.trim_matches('"').to_string()))
+            Some(current(name.trim(), value.trim_matches('"')))
         });
         Ok(LoggedRun { name: folder.display().to_string(), settings: pairs.collect(), entries })
     }
@@ -102,24 +103,31 @@ mod tests {
     fn runs_are_put_side_by_side() {
         let folder = std::env::temp_dir().join(format!("tensorloom-compare-{}", std::process::id()));
         for (name, rate, losses) in [("a", "0.001", [3.0, 2.0]), ("b", "0.01", [3.0, 2.5])] {
+            let old = if name == "a" { "batch" } else { "micro-batch-size" };
             std::fs::create_dir_all(folder.join(name)).expect("made");
             let lines = losses.iter().enumerate().map(|(i, loss)| {
                 format!("{{\"step\":{},\"loss\":{loss},\"last\":1,\"norm\":1,\"rate\":1,\"tokens_per_s\":10,\"memory\":5}}\n{{\"step\":{},\"valid\":{loss}}}\n", i + 1, i + 1)
             });
             std::fs::write(folder.join(name).join("log.jsonl"), lines.collect::<String>()).expect("written");
-            let text = format!("lr = {rate}      # learning rate\nsteps = 2 # steps\nprompt = \"a < b\" # text\n");
+            let text = format!(
+                "lr = {rate}      # learning rate\nsteps = 2 # steps\n{old} = 4 # sequences\nprompt = \"a < b\" # text\n"
+            );
             std::fs::write(folder.join(name).join("run.toml"), text).expect("written");
         }
+        let current = |name: &str, value: &str| {
+            let name = if name == "batch" { "micro-batch-size" } else { name };
+            (name.to_string(), value.to_string())
+        };
         let runs = [folder.join("a"), folder.join("b")];
-        let read: Vec<LoggedRun> = runs.iter().map(|run| LoggedRun::read(run).expect("read")).collect();
+        let read: Vec<LoggedRun> = runs.iter().map(|run| LoggedRun::read(run, &current).expect("read")).collect();
         let found = page_data(&read);
         assert_eq!(found["differ"], json!([["lr", ["0.001", "0.01"]]]));
         assert_eq!(found["runs"][1]["best"], json!(2.5));
         assert_eq!(found["runs"][0]["train"].as_array().map(Vec::len), Some(2));
         let page = folder.join("page.html");
-        compare(&runs, &page).expect("written");
+        compare(&runs, &page, &current).expect("written");
         assert!(std::fs::read_to_string(&page).expect("there").contains("0.001"));
-        assert!(compare(&[folder.join("none")], &page).is_err());
+        assert!(compare(&[folder.join("none")], &page, &current).is_err());
         let _ = std::fs::remove_dir_all(&folder);
     }
 }

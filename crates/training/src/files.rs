@@ -78,7 +78,10 @@ impl AtomicFile {
         if let Ok(found) = std::fs::metadata(path)
             && !found.is_file()
         {
-            return Err(Error::file(path, format!("{}: give the name of a file to write", file_kind(&found))));
+            return Err(Error::file(
+                path,
+                format!("{}: not a file name: give the name of the file to write", file_kind(&found)),
+            ));
         }
         let mut name = path.file_name().ok_or_else(|| Error::file(path, "not the name of a file"))?.to_os_string();
         name.push(".partial");
@@ -206,7 +209,7 @@ pub fn open(path: &Path) -> Result<File> {
     let fault = |e: io::Error| Error::file(path, e);
     let found = std::fs::metadata(path).map_err(fault)?;
     if !found.is_file() {
-        return Err(Error::file(path, format!("{}, not a plain file", file_kind(&found))));
+        return Err(Error::file(path, format!("{}, not a regular file", file_kind(&found))));
     }
     File::open(path).map_err(fault)
 }
@@ -238,7 +241,7 @@ pub fn read(path: &Path, limit: u64) -> Result<Vec<u8>> {
 pub fn read_text(path: &Path, limit: u64) -> Result<String> {
     String::from_utf8(read(path, limit)?).map_err(|e| {
         let at = e.utf8_error().valid_up_to();
-        Error::file(path, format!("stream did not contain valid UTF-8: byte {at} is no text"))
+        Error::file(path, format!("stream did not contain valid UTF-8: invalid byte at {at}"))
     })
 }
 
@@ -248,12 +251,12 @@ pub fn checked_with_capacity(path: &Path, bytes: u64) -> Result<Vec<u8>> {
     let fits = usize::try_from(bytes).is_ok_and(|bytes| list.try_reserve_exact(bytes).is_ok());
     match fits {
         true => Ok(list),
-        false => Err(Error::file(path, format!("{bytes} bytes don't fit into memory"))),
+        false => Err(Error::file(path, format!("{bytes} bytes do not fit into memory"))),
     }
 }
 
 fn too_large_error(path: &Path, length: u64, limit: u64) -> Error {
-    Error::file(path, format!("{length} bytes: at most {limit} are read of such a file"))
+    Error::file(path, format!("the file has {length} bytes, but the limit is {limit}"))
 }
 
 /// Reads exactly this many bytes at an offset of a file, independent of the file's position.
@@ -267,7 +270,7 @@ pub fn read_at(file: &File, path: &Path, place: u64, bytes: &mut [u8]) -> Result
         file.seek(SeekFrom::Start(place)).and_then(|_| file.read_exact(bytes))
     };
     found.map_err(|e| match e.kind() {
-        io::ErrorKind::UnexpectedEof => Error::file(path, "became shorter while it was being read: put it back"),
+        io::ErrorKind::UnexpectedEof => Error::file(path, "became shorter while it was being read: restore it"),
         _ => Error::file(path, e),
     })
 }
@@ -315,7 +318,7 @@ mod tests {
         std::fs::write(&path, b"text\xff").expect("written");
         let error = |result: Result<String>| result.expect_err("refused").to_string();
         assert!(error(read_text(&path, MAX_TEXT_BYTES)).contains("byte 4"));
-        assert!(error(read_text(&path, 4)).contains("at most 4"));
+        assert!(error(read_text(&path, 4)).contains("limit is 4"));
         assert!(error(read_text(&folder, MAX_TEXT_BYTES)).contains("a folder"));
         assert!(error(read_text(&folder.join("none"), MAX_TEXT_BYTES)).contains("No such file"));
         if cfg!(unix) {

@@ -40,7 +40,7 @@ impl LiveServer {
             None => (DEFAULT_PORT..DEFAULT_PORT + 20).find_map(|port| local(port).ok()).map_or_else(|| local(0), Ok),
         };
         let fault = |e: std::io::Error| {
-            Error::Input(format!("the report can't be served: {e}; give another port, `--live=PORT`"))
+            Error::Input(format!("cannot serve the dashboard: {e}; give another port with `--dashboard=PORT`"))
         };
         let listener = listener.map_err(fault)?;
         listener.set_nonblocking(true).map_err(fault)?;
@@ -112,7 +112,7 @@ fn handle_connection(mut stream: TcpStream, shown: &Mutex<ReportSnapshot>) -> st
         match (method, path) {
             ("GET" | "HEAD", "/") => ("200 OK", "text/html; charset=utf-8", shown.page.clone()),
             ("GET" | "HEAD", "/data.json") => ("200 OK", "application/json", shown.numbers.clone()),
-            ("GET" | "HEAD", _) => ("404 Not Found", "text/plain", "there are / and /data.json\n".to_string()),
+            ("GET" | "HEAD", _) => ("404 Not Found", "text/plain", "not found: use / or /data.json\n".to_string()),
             _ => ("405 Method Not Allowed", "text/plain", "only GET\n".to_string()),
         }
     };

@@ -36,7 +36,7 @@ impl DirLock {
                 };
                 return Err(Error::file(
                     folder,
-                    format!("another run{owner} is writing here: wait for it, or choose another `--out`"),
+                    format!("another run{owner} is writing to this folder: wait for it, or choose another `--out`"),
                 ));
             }
             // Some file systems don't support locks; then two runs can't be told apart.

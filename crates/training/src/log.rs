@@ -62,12 +62,12 @@ impl LogEntry {
     fn to_json(&self, unit: &str) -> Json {
         match self {
             LogEntry::Train { step, loss, last, norm, rate, speed, memory } => {
-                let mut line = json!({ "step": step, "loss": loss, "last": last, "norm": norm, "rate": rate });
+                let mut line = json!({ "step": step, "loss": loss, "last": last, "grad_norm": norm, "learning_rate": rate });
                 line[format!("{unit}_per_s")] = json!(speed);
                 line["memory"] = json!(memory);
                 line
             }
-            LogEntry::Valid { step, loss } => json!({ "step": step, "valid": loss }),
+            LogEntry::Valid { step, loss } => json!({ "step": step, "eval_loss": loss }),
             LogEntry::Layers { step, norms } => {
                 let layers: serde_json::Map<String, Json> =
                     norms.iter().map(|(name, gradient, weight)| (name.clone(), json!([gradient, weight]))).collect();
@@ -81,8 +81,10 @@ impl LogEntry {
         let step = json.get("step")?.as_u64()? as usize;
         // Non-finite values are written as null.
         let float = |name: &str| json.get(name).and_then(Json::as_f64).unwrap_or(f64::NAN);
-        if json.get("valid").is_some() {
-            return Some(LogEntry::Valid { step, loss: float("valid") as f32 });
+        // The second name of a key is the one that earlier versions wrote.
+        let either = |name: &str, old: &str| float(if json.get(name).is_some() { name } else { old });
+        if json.get("eval_loss").or(json.get("valid")).is_some() {
+            return Some(LogEntry::Valid { step, loss: either("eval_loss", "valid") as f32 });
         }
         if let Some(layers) = json.get("layers").and_then(Json::as_object) {
             let number = |value: &Json, i: usize| value.get(i).and_then(Json::as_f64).unwrap_or(f64::NAN) as f32;
@@ -96,8 +98,8 @@ impl LogEntry {
             step,
             loss: float("loss"),
             last: float("last") as f32,
-            norm: float("norm") as f32,
-            rate: float("rate"),
+            norm: either("grad_norm", "norm") as f32,
+            rate: either("learning_rate", "rate"),
             speed: json
                 .as_object()
                 .and_then(|o| o.iter().find(|(k, _)| k.ends_with("_per_s"))?.1.as_f64())
@@ -136,5 +138,23 @@ impl RunLog {
     /// All entries so far.
     pub fn entries(&self) -> &[LogEntry] {
         &self.entries
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_read_back_and_keys_of_earlier_versions_are_read() {
+        let read = |text: &str| Entry::of_json(&serde_json::from_str(text).expect("JSON")).expect("an entry");
+        let new = r#"{"step":3,"loss":2.5,"last":2.0,"grad_norm":0.5,"learning_rate":0.001,"tokens_per_s":7.0,"memory":9}"#;
+        let old = r#"{"step":3,"loss":2.5,"last":2.0,"norm":0.5,"rate":0.001,"tokens_per_s":7.0,"memory":9}"#;
+        let again: Json = serde_json::from_str(new).expect("JSON");
+        assert_eq!(read(new).to_json("tokens"), again);
+        assert_eq!(read(old).to_json("tokens"), again);
+        let loss = json!({ "step": 4, "eval_loss": 1.5 });
+        assert_eq!(read(r#"{"step":4,"eval_loss":1.5}"#).to_json("tokens"), loss);
+        assert_eq!(read(r#"{"step":4,"valid":1.5}"#).to_json("tokens"), loss);
     }
 }

@@ -92,15 +92,15 @@ fn report_json(facts: &RunMetadata, steps: usize, log: &[LogEntry], timings: &[T
     let speed = speeds.get(speeds.len() / 2).copied().unwrap_or(0.0);
     let recent = &losses[losses.len().saturating_sub(10)..];
     let loss = recent.iter().sum::<f64>() / recent.len().max(1) as f64;
-    let first = valid.first().map_or(String::new(), |(_, loss)| format!("{loss:.2} at the start"));
+    let first = valid.first().map_or(String::new(), |(_, loss)| format!("{loss:.2} at the first step"));
     let tiles = json!([
-        ["held-out loss", valid.last().map_or("–".into(), |(_, loss)| format!("{loss:.3}")), first],
-        ["training loss", format!("{loss:.3}"), "mean of the last lines"],
+        ["validation loss", valid.last().map_or("–".into(), |(_, loss)| format!("{loss:.3}")), first],
+        ["training loss", format!("{loss:.3}"), "mean of the last log lines"],
         ["throughput", format_with_commas(speed as usize), format!("{} a second", facts.speed_unit)],
         [
             "memory",
             format!("{:.0} MB", memory as f64 / 1e6),
-            format!("{:.0} MB planned for a step", facts.planned_bytes as f64 / 1e6)
+            format!("{:.0} MB planned per step", facts.planned_bytes as f64 / 1e6)
         ],
         [
             "time",
@@ -116,7 +116,7 @@ fn report_json(facts: &RunMetadata, steps: usize, log: &[LogEntry], timings: &[T
         "unit": facts.speed_unit,
         "title": format!("{} in training", facts.model),
         "about": format!(
-            "{} parameters{trained} · {} {} to train on, {} held out · {}",
+            "{} parameters{trained} · {} training {}, {} for validation · {}",
             format_with_commas(facts.parameters), format_with_commas(facts.train_count), facts.count_unit, format_with_commas(facts.valid_count),
             facts.backend
         ),

@@ -159,7 +159,7 @@ impl TrainRun {
     /// Serves the live report on a port, or on a free one.
     pub fn serve_live_report(&mut self, port: Option<u16>, watch: &mut dyn TrainObserver) -> Result<()> {
         let live = LiveServer::start(port.filter(|port| *port > 0))?;
-        watch.on_message(&format!("the report, while the run goes on: http://{}/", live.address()));
+        watch.on_message(&format!("dashboard: http://{}/", live.address()));
         self.live_server = Some(live);
         Ok(())
     }
@@ -192,11 +192,11 @@ impl TrainRun {
             true if !task.is_main_process() => Ok(()),
             true => checkpoint::check_disk_space(&self.checkpoint_dir(), bytes).map_err(|e| {
                 let step = self.at.step;
-                Error::Input(format!("checkpoint not written, the one of step {step} is kept: {e}; {remedy}"))
+                Error::Input(format!("checkpoint not written, keeping the one of step {step}: {e}; {remedy}"))
             }),
             false => {
                 let written = task.save(&self.checkpoint_dir(), &self.at, self.cadence.save_total_limit);
-                written.map(|_| ()).map_err(|e| Error::Input(format!("no checkpoint could be written: {e}; {remedy}")))
+                written.map(|_| ()).map_err(|e| Error::Input(format!("cannot write a checkpoint: {e}; {remedy}")))
             }
         }
     }
@@ -238,7 +238,8 @@ impl TrainRun {
             bad = if result.grad_norm.is_finite() { 0 } else { bad + 1 };
             if bad >= MAX_NONFINITE_STEPS {
                 return Err(T::Error::from(Error::Input(format!(
-                    "the loss is {} at step {index}, {MAX_NONFINITE_STEPS} steps in a row: resume from the last checkpoint with a smaller {}",
+                    "the loss is {} at step {index}, after {MAX_NONFINITE_STEPS} such steps in a row: resume from the last \
+                     checkpoint with a smaller {}",
                     result.loss, self.metadata.learning_rate_name
                 ))));
             }
@@ -336,7 +337,7 @@ impl TrainRun {
         self.log_entry(LogEntry::Valid { step, loss });
         if !loss.is_finite() {
             let remedy = match step {
-                0 => "the model's weights, or the sizes given, are not usable".to_string(),
+                0 => "the model's weights or sizes are not usable".to_string(),
                 _ => format!("resume from the last checkpoint with a smaller {}", self.metadata.learning_rate_name),
             };
             return Err(Error::Input(format!("the validation loss is {loss} at step {step}: {remedy}")));
@@ -353,7 +354,7 @@ impl TrainRun {
             }
             Err(fault) => {
                 let step = self.last_saved_step;
-                watch.on_message(&format!("warning: checkpoint not written, the one of step {step} is kept: {fault}"));
+                watch.on_message(&format!("warning: checkpoint not written, keeping the one of step {step}: {fault}"));
                 Some(fault)
             }
         }

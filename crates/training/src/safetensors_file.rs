@@ -57,7 +57,7 @@ pub fn write_verified(
     let mut file = file;
     match rest {
         Ok(rest) => file.write_bytes(&rest)?,
-        Err(_) => return Err(fault(&"a write was interrupted")),
+        Err(_) => return Err(fault(&"writing was interrupted")),
     }
     file.commit_if(good)
 }
@@ -76,10 +76,10 @@ impl SafetensorsFile {
     pub fn open(path: &Path) -> Result<SafetensorsFile> {
         let file = files::open(path)?;
         let length = file.metadata().map_err(|e| Error::file(path, e))?.len();
-        let fault = |what: &dyn std::fmt::Display| Error::file(path, format!("not safetensors: {what}"));
+        let fault = |what: &dyn std::fmt::Display| Error::file(path, format!("not a safetensors file: {what}"));
         let mut count = [0; 8];
         if length < 8 {
-            return Err(fault(&format!("{length} bytes")));
+            return Err(fault(&format!("the file has only {length} bytes")));
         }
         files::read_at(&file, path, 0, &mut count)?;
         let count = u64::from_le_bytes(count);
@@ -92,7 +92,10 @@ impl SafetensorsFile {
         let header: Metadata = serde_json::from_slice(&text).map_err(|e| fault(&e))?;
         let (data, start) = (header.data_len() as u64, 8 + count);
         if Some(length) != data.checked_add(start) {
-            return Err(fault(&format!("its header speaks of {data} bytes, and {} are there", length - start)));
+            return Err(fault(&format!(
+                "its header declares {data} bytes of data, but the file has {}",
+                length - start
+            )));
         }
         Ok(SafetensorsFile { path: path.to_path_buf(), file, start, header })
     }
@@ -130,7 +133,7 @@ impl SafetensorsFile {
     pub fn read(&self, info: &TensorInfo, offset: usize, bytes: &mut [u8]) -> Result<()> {
         let (from, to) = info.data_offsets;
         if offset.checked_add(bytes.len()).is_none_or(|end| end > to - from) {
-            return Err(Error::file(&self.path, "a tensor is shorter than its shape says"));
+            return Err(Error::file(&self.path, "a tensor is shorter than its shape"));
         }
         files::read_at(&self.file, &self.path, self.start + (from + offset) as u64, bytes)
     }

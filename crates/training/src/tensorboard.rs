@@ -28,13 +28,13 @@ impl TensorBoardWriter {
     pub(crate) fn write_entry(&self, entry: &LogEntry) {
         let scalars: Vec<(String, f32)> = match entry {
             LogEntry::Train { loss, norm, rate, speed, memory, .. } => vec![
-                ("loss/train".into(), *loss as f32),
-                ("gradient/norm".into(), *norm),
-                ("rate".into(), *rate as f32),
+                ("train/loss".into(), *loss as f32),
+                ("train/grad_norm".into(), *norm),
+                ("train/learning_rate".into(), *rate as f32),
                 (format!("speed/{}_per_s", self.unit), *speed as f32),
                 ("memory/MB".into(), *memory as f32 / 1e6),
             ],
-            LogEntry::Valid { loss, .. } => vec![("loss/held_out".into(), *loss)],
+            LogEntry::Valid { loss, .. } => vec![("eval/loss".into(), *loss)],
             LogEntry::Layers { norms, .. } => norms
                 .iter()
                 .flat_map(|(name, gradient, weight)| {

@@ -223,7 +223,7 @@ impl TrainStep {
     pub fn write(&self, input: usize, bytes: &[u8]) -> Result<()> {
         let ty = &self.program().inputs[input];
         if bytes.len() != ty.bytes() {
-            return Err(Error::Input(format!("{} bytes for input {input} of a step, which is {ty}", bytes.len())));
+            return Err(Error::Input(format!("{} bytes for input {input} of the step, which is {ty}", bytes.len())));
         }
         Ok(self.bindings.inputs[input].write(0, bytes)?)
     }
@@ -250,7 +250,7 @@ impl TrainStep {
     pub fn set_batch(&self, batch: &[Vec<u8>], rate: f64, step: usize) -> Result<()> {
         if batch.len() != self.layout.num_batch_inputs {
             let (found, wanted) = (batch.len(), self.layout.num_batch_inputs);
-            return Err(Error::Input(format!("a batch of {found} tensors, where the step reads {wanted}")));
+            return Err(Error::Input(format!("the batch has {found} tensors, but the step reads {wanted}")));
         }
         let at = self.first_batch_input();
         for (i, bytes) in batch.iter().enumerate() {

@@ -125,7 +125,7 @@ pub fn value_and_grad(graph: &Graph, wrt: &[usize]) -> Result<Graph> {
         Some(t) if t.rank() == 0 && t.dtype.is_float() => {}
         Some(t) => {
             return Err(Error::Invalid(format!(
-                "the gradient is of a float of rank 0, but the first output is {t}; sum it, or use vjp"
+                "grad needs a float of rank 0, but the first output is {t}; sum it, or use vjp"
             )));
         }
         None => return Err(Error::Invalid("a function without outputs has no gradient".into())),

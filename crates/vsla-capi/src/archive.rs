@@ -85,7 +85,7 @@ pub unsafe extern "C" fn vsla_archive_name(
     guard(|| {
         want!(archive, Archive, archive);
         let Some((found, _)) = archive.get(index) else {
-            return Err(Error::InvalidArg(format!("tensor {index}; the file has {}", archive.len())));
+            return Err(Error::InvalidArg(format!("tensor {index} is out of range; the file has {}", archive.len())));
         };
         // SAFETY: the header requires the text to be valid for writes of `room` bytes and `needed` for a write; null is
         // refused.

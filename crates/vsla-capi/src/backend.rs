@@ -25,7 +25,7 @@ fn cpu(threads: u32) -> vsla::Result<Backend> {
     match threads {
         0 => Ok(Backend::global().clone()),
         1..=1024 => Ok(Backend::cpu(threads as usize)),
-        n => Err(Error::InvalidArg(format!("{n} threads; 1024 at most"))),
+        n => Err(Error::InvalidArg(format!("{n} threads are too many; the maximum is 1024"))),
     }
 }
 

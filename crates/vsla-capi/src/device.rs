@@ -151,7 +151,7 @@ pub extern "C" fn vsla_segment_run(index: usize) -> Code {
     guard(|| {
         let run = RUN.get().cast::<DeviceRun<'_>>();
         if run.is_null() {
-            return Err(Error::InvalidArg("no run; call this inside of launch_segment or replay_graph".into()));
+            return Err(Error::InvalidArg("there is no run; call this inside launch_segment or replay_graph".into()));
         }
         // SAFETY: set by `during`, which still borrows the run and doesn't touch it before its function returns.
         unsafe { &mut *run }.segment(index)

@@ -67,7 +67,7 @@ pub(crate) fn guard(f: impl FnOnce() -> vsla::Result<()>) -> Code {
         Err(panic) => {
             let said = panic.downcast_ref::<String>().map(String::as_str);
             let said = said.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no message");
-            set_last_error(format!("internal fault: {said}"));
+            set_last_error(format!("internal error: {said}"));
             Code::VslaErrUnknown
         }
     }

@@ -151,7 +151,7 @@ pub(crate) unsafe fn op(kind: u32, attrs: *const vsla_attrs_t, operands: usize) 
     let a = a.unwrap_or(&zero);
     // SAFETY: an operation that reads the list requires it to be valid for `list_len` sizes; null is refused.
     let list = || unsafe { sizes(a.list, a.list_len, "attribute list") };
-    let size = |n: u64| usize::try_from(n).map_err(|_| Error::InvalidArg(format!("{n} is too large a size")));
+    let size = |n: u64| usize::try_from(n).map_err(|_| Error::InvalidArg(format!("the size {n} is too large")));
     const KINDS: u32 = OpKind::VslaOpAttention as u32 + 1;
     Ok(match kind {
         0 => Op::Add,
@@ -187,7 +187,7 @@ pub(crate) unsafe fn op(kind: u32, attrs: *const vsla_attrs_t, operands: usize) 
         26 => Op::MulScalar { value: (operands < 2).then_some(a.value) },
         27 => Op::Repeat { count: size(a.size)? },
         28 => Op::Attention { heads: size(a.size)?, lengths: list()? },
-        n => return Err(Error::InvalidArg(format!("{n} is no operation; there are {KINDS}"))),
+        n => return Err(Error::InvalidArg(format!("{n} is not an operation; there are {KINDS}"))),
     })
 }
 
@@ -221,7 +221,9 @@ pub unsafe extern "C" fn vsla_graph_value(
         let tag = match tag {
             0 => vsla::ValueTag::Param,
             1 => vsla::ValueTag::Input,
-            n => return Err(Error::InvalidArg(format!("tag {n}; declare parameters and inputs, mark outputs"))),
+            n => {
+                return Err(Error::InvalidArg(format!("invalid tag {n}; declare parameters and inputs, mark outputs")));
+            }
         };
         // SAFETY: the header requires `name` to be null or a string that ends with a zero byte, and `shape` to be valid
         // for reads of that many elements; null is refused.
@@ -333,7 +335,7 @@ pub extern "C" fn vsla_graph_numerics(graph: *const vsla_graph_t, narrow_product
             0 => None,
             1 => Some(ConvAlgorithm::Direct),
             2 => Some(ConvAlgorithm::Fft),
-            n => return Err(Error::InvalidArg(format!("{n} is no way to compute a convolution"))),
+            n => return Err(Error::InvalidArg(format!("{n} is not a convolution algorithm"))),
         };
         lock(graph).numerics = Numerics { reduced_precision_products: narrow_products != 0, conv };
         Ok(())
@@ -368,7 +370,7 @@ pub unsafe extern "C" fn vsla_program_values(
             0 => program.params(),
             1 => program.inputs(),
             2 => program.outputs(),
-            n => return Err(Error::InvalidArg(format!("tag {n}; list parameters, inputs or outputs"))),
+            n => return Err(Error::InvalidArg(format!("invalid tag {n}; list parameters, inputs or outputs"))),
         };
         // SAFETY: the header requires `count` to be valid for a write; null is refused.
         unsafe { write_out(count, list.len())? };

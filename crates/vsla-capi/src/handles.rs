@@ -63,7 +63,7 @@ pub(crate) fn get<T>(handle: *const T, what: &str) -> Result<Arc<Object>> {
         return Err(Error::InvalidArg(format!("the {what} is null")));
     }
     let found = table().live.get(&handle.addr()).cloned();
-    found.ok_or_else(|| Error::InvalidArg(format!("the {what} was destroyed, or is no handle of this library")))
+    found.ok_or_else(|| Error::InvalidArg(format!("the {what} was destroyed or is not a handle of this library")))
 }
 
 /// Looks up a handle of one kind.
@@ -79,7 +79,7 @@ pub(crate) use want;
 macro_rules! kind {
     ($from:expr, $kind:ident, $object:ident) => {
         let $crate::handles::Object::$kind($object) = &*$from else {
-            return Err(vsla::Error::InvalidArg(format!("the {} is a handle of another kind", stringify!($object))));
+            return Err(vsla::Error::InvalidArg(format!("the {} is a handle of another type", stringify!($object))));
         };
     };
 }
@@ -96,7 +96,9 @@ pub extern "C" fn vsla_destroy(handle: *mut c_void) -> Code {
         let gone = table().live.remove(&handle.addr());
         match gone {
             Some(_) => Ok(()),
-            None => Err(Error::InvalidArg("the handle was destroyed before, or is none of this library".into())),
+            None => {
+                Err(Error::InvalidArg("the handle was already destroyed or is not a handle of this library".into()))
+            }
         }
     })
 }

@@ -184,7 +184,7 @@ pub unsafe extern "C" fn vsla_plan_arena_size(plan: *const vsla_plan_t, class: u
     guard(|| {
         want!(plan, Plan, plan);
         if class as usize >= ArenaClass::ALL.len() {
-            return Err(Error::InvalidArg(format!("{class} is no class of memory")));
+            return Err(Error::InvalidArg(format!("{class} is not a memory class")));
         }
         // SAFETY: the header requires `bytes` to be valid for a write; null is refused.
         unsafe { write_out(bytes, plan.arena_sizes()[class as usize] as u64) }
@@ -221,7 +221,7 @@ pub unsafe extern "C" fn vsla_plan_segment(plan: *const vsla_plan_t, index: usiz
         want!(plan, Plan, plan);
         let all = plan.segments();
         if index >= all.len() {
-            return Err(Error::InvalidArg(format!("segment {index}; the schedule has {}", all.len())));
+            return Err(Error::InvalidArg(format!("segment {index} is out of range; the schedule has {}", all.len())));
         }
         // SAFETY: the header requires `out` to be valid for a write; null is refused.
         unsafe { write_out(out, vsla_segment_t::new(all, index)) }
@@ -401,7 +401,7 @@ pub extern "C" fn vsla_link(
 ) -> Code {
     guard(|| {
         if source.addr() == destination.addr() {
-            return Err(Error::InvalidArg("a program can't be linked to itself".into()));
+            return Err(Error::InvalidArg("a program cannot be linked to itself".into()));
         }
         want!(source, Bindings, source);
         want!(destination, Bindings, destination);
@@ -446,9 +446,11 @@ const AXES: usize = 16;
 unsafe fn short_shape(at: *const u64, rank: usize, to: &mut [usize; AXES]) -> Result<&[usize]> {
     // SAFETY: `at` is valid for reads of `rank` sizes; `slice` refuses null.
     let from = unsafe { slice(at, rank, "the shape")? };
-    let to = to.get_mut(..rank).ok_or_else(|| Error::InvalidArg(format!("{rank} axes; at most {AXES} are routed")))?;
+    let to = to
+        .get_mut(..rank)
+        .ok_or_else(|| Error::InvalidArg(format!("{rank} axes are too many; at most {AXES} are supported")))?;
     for (t, n) in to.iter_mut().zip(from) {
-        *t = usize::try_from(*n).map_err(|_| Error::InvalidArg(format!("{n} is too large a size")))?;
+        *t = usize::try_from(*n).map_err(|_| Error::InvalidArg(format!("the size {n} is too large")))?;
     }
     Ok(to)
 }
@@ -477,7 +479,7 @@ pub unsafe extern "C" fn vsla_profile_route(
                 return unsafe { write_out(index, i) };
             }
         }
-        let text = format!("no profile takes {shape:?} as input {id}; add a larger one");
+        let text = format!("no profile is large enough for {shape:?} as input {id}; add a larger one");
         Err(Error::InvalidShape { op: "route".into(), text })
     })
 }

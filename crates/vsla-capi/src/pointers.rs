@@ -23,7 +23,7 @@ pub(crate) fn dtype(n: u32) -> Result<DType> {
     vsla::shape::DTYPES
         .get(n as usize)
         .copied()
-        .ok_or_else(|| Error::InvalidArg(format!("{n} is no dtype; use VSLA_F32, VSLA_F64, VSLA_F16 or VSLA_BF16")))
+        .ok_or_else(|| Error::InvalidArg(format!("{n} is not a dtype; use VSLA_F32, VSLA_F64, VSLA_F16 or VSLA_BF16")))
 }
 
 /// The model a number means.
@@ -31,7 +31,7 @@ pub(crate) fn model(n: u32) -> Result<Model> {
     match n {
         0 => Ok(Model::A),
         1 => Ok(Model::B),
-        _ => Err(Error::InvalidArg(format!("{n} is no model; use VSLA_MODEL_A or VSLA_MODEL_B"))),
+        _ => Err(Error::InvalidArg(format!("{n} is not a model; use VSLA_MODEL_A or VSLA_MODEL_B"))),
     }
 }
 
@@ -92,7 +92,9 @@ pub(crate) fn check_writable<T>(out: *mut T) -> Result<()> {
 /// `at` is null, or valid for `bytes` bytes that nothing else uses as long as what is bound in them exists.
 pub(crate) unsafe fn memory(at: *mut c_void, bytes: usize, needed: usize) -> Result<Memory> {
     if at.is_null() || bytes < needed {
-        return Err(Error::InvalidArg(format!("{bytes} bytes of memory at {at:p}; {needed} bytes are needed")));
+        return Err(Error::InvalidArg(format!(
+            "{bytes} bytes of memory at {at:p} are too few; {needed} bytes are needed"
+        )));
     }
     // SAFETY: `at` is not null and valid for `bytes` bytes, at least those needed. The block must outlive what is bound
     // in it, so nothing has to keep it.
@@ -109,7 +111,7 @@ pub(crate) unsafe fn text<'a>(at: *const c_char) -> Result<&'a str> {
     }
     // SAFETY: by the function's contract a string that ends in zero.
     let text = unsafe { CStr::from_ptr(at) };
-    text.to_str().map_err(|_| Error::InvalidArg("a name is no UTF-8".into()))
+    text.to_str().map_err(|_| Error::InvalidArg("a name is not UTF-8".into()))
 }
 
 /// A shape.
@@ -119,6 +121,8 @@ pub(crate) unsafe fn text<'a>(at: *const c_char) -> Result<&'a str> {
 pub(crate) unsafe fn sizes(at: *const u64, count: usize, what: &str) -> Result<Vec<usize>> {
     // SAFETY: `at` is valid for reads of `count` sizes; `slice` refuses null.
     let list = unsafe { slice(at, count, what)? };
-    let size = |&d: &u64| usize::try_from(d).map_err(|_| Error::InvalidArg(format!("{what} holds {d}, too large")));
+    let size = |&d: &u64| {
+        usize::try_from(d).map_err(|_| Error::InvalidArg(format!("{what} has the value {d}, which is too large")))
+    };
     list.iter().map(size).collect()
 }

@@ -116,7 +116,7 @@ unsafe fn write_handles(
     bind: impl FnOnce() -> Result<Vec<Bindings>>,
 ) -> Result<()> {
     if count != arena.stages() {
-        let text = format!("room for {count} bindings, the arena holds {} programs", arena.stages());
+        let text = format!("there is room for {count} bindings, but the arena has {} programs", arena.stages());
         return Err(Error::InvalidArg(text));
     }
     // SAFETY: `out` is valid for writes of `count` handles; `slice_mut` refuses null.

@@ -71,7 +71,10 @@ pub unsafe extern "C" fn vsla_tensor_capacity(tensor: *const vsla_tensor_t, capa
         want!(tensor, Tensor, tensor);
         let found = tensor.capacity();
         if room < found.len() {
-            return Err(Error::InvalidArg(format!("room for {room} sizes, the tensor has {} axes", found.len())));
+            return Err(Error::InvalidArg(format!(
+                "there is room for {room} sizes, but the tensor has {} axes",
+                found.len()
+            )));
         }
         // SAFETY: the header requires `capacity` to be valid for writes of that many elements; null is refused.
         let to = unsafe { slice_mut(capacity, found.len(), "capacity")? };
@@ -278,7 +281,10 @@ pub unsafe extern "C" fn vsla_tensor_op(
         // SAFETY: as above.
         let made = unsafe { with_tensors(inputs, ninputs, |t| vsla::eager::run(&op, t, Numerics::default(), seed))? };
         if made.len() != noutputs {
-            return Err(Error::InvalidArg(format!("room for {noutputs} results, there are {}", made.len())));
+            return Err(Error::InvalidArg(format!(
+                "there is room for {noutputs} results, but there are {}",
+                made.len()
+            )));
         }
         outputs.iter_mut().zip(made).for_each(|(to, t)| *to = insert(Object::Tensor(t)));
         Ok(())

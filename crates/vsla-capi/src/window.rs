@@ -77,7 +77,7 @@ pub unsafe extern "C" fn vsla_pyramid_push(
         let mut pyramid = lock(pyramid);
         if room < pyramid.height() {
             return Err(Error::InvalidArg(format!(
-                "room for {room} tensors, the pyramid has {} levels",
+                "there is room for {room} tensors, but the pyramid has {} levels",
                 pyramid.height()
             )));
         }

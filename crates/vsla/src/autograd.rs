@@ -111,7 +111,7 @@ pub fn build_backward(program: &Arc<Program>, options: &BackwardOptions) -> Resu
     }
     if wrt.is_empty() {
         return Err(Error::invalid_arg(
-            "nothing to differentiate: the program has no parameters; ask for gradients of inputs",
+            "nothing to differentiate: the program has no parameters; request gradients of inputs",
         ));
     }
     let checkpoints = program.checkpoints();
@@ -403,7 +403,7 @@ impl AdBindings {
         let at = self.output(output)?;
         let needed = self.backward.program.signature(output).bytes();
         if needed != bytes.len() {
-            return Err(Error::invalid_arg(format!("{} bytes were given, the cotangent has {needed}", bytes.len())));
+            return Err(Error::invalid_arg(format!("{} bytes were given, but the cotangent has {needed}", bytes.len())));
         }
         match &self.cotangents[at] {
             Some(b) => self.values.backend.write(&**b, 0, bytes),
@@ -413,7 +413,7 @@ impl AdBindings {
 
     fn output(&self, v: ValueId) -> Result<usize> {
         let found = self.backward.program.outputs().iter().position(|o| *o == v);
-        found.ok_or_else(|| Error::invalid_arg(format!("value {} is no output of this program", v.0)))
+        found.ok_or_else(|| Error::invalid_arg(format!("value {} is not an output of this program", v.0)))
     }
 
     /// The gradient of a parameter or, if asked for, of an input.
@@ -428,13 +428,13 @@ impl AdBindings {
     pub fn read_gradient_bytes(&self, v: ValueId, to: &mut [u8]) -> Result<()> {
         let Some(at) = self.backward.wrt.iter().position(|w| *w == v) else {
             let is_input = self.backward.program.value(v)?.tag == ValueTag::Input;
-            let remedy = if is_input { "; ask for gradients of inputs" } else { "" };
+            let remedy = if is_input { "; request gradients of inputs" } else { "" };
             return Err(Error::invalid_arg(format!("value {} has no gradient here{remedy}", v.0)));
         };
         let needed = self.backward.program.signature(v).bytes();
         if needed != to.len() {
             return Err(Error::invalid_arg(format!(
-                "room for {} bytes was given, the gradient has {needed}",
+                "the buffer has {} bytes, but the gradient has {needed}",
                 to.len()
             )));
         }

@@ -106,7 +106,7 @@ impl Bindings {
         }
         match find(p.outputs()) {
             Some(i) => Ok(&self.inner.outputs[i]),
-            None => Err(Error::invalid_arg(format!("value {} is no input, parameter or output of this program", v.0))),
+            None => Err(Error::invalid_arg(format!("value {} is not an input, parameter or output of this program", v.0))),
         }
     }
 
@@ -134,7 +134,7 @@ impl Bindings {
     pub fn write_part(&mut self, v: ValueId, shape: &[usize], bytes: &[u8]) -> Result<()> {
         self.set(v, |backend, buffer, wanted| {
             if !crate::shape::fits_inside(shape, &wanted.shape) {
-                let text = format!("shape {shape:?} doesn't fit into {:?}; use a larger profile", wanted.shape);
+                let text = format!("shape {shape:?} exceeds the capacity {:?}; use a larger profile", wanted.shape);
                 return Err(Error::shape("write", text));
             }
             let size = wanted.dtype.size();
@@ -189,7 +189,7 @@ impl Bindings {
             p.outputs().iter().position(|x| *x == v).filter(|_| !p.inputs().contains(&v) && !p.params().contains(&v));
         if output.is_some_and(|i| self.spares.is_gone(i)) {
             return Err(Error::invalid_arg(format!(
-                "output {} went to memory that was lent to the last run; read it there",
+                "output {} is in the memory that was passed to the last run; read it there",
                 v.0
             )));
         }
@@ -202,7 +202,7 @@ impl Bindings {
         let at = self.program.inputs().len() + self.program.params().len();
         match self.inner.inputs.get(at) {
             Some(b) => self.backend.write(&**b, 0, &seed.to_le_bytes()),
-            None => Err(Error::invalid_arg("this program has no random op, and so no seed")),
+            None => Err(Error::invalid_arg("this program has no seed, because it has no random op")),
         }
     }
 
@@ -211,7 +211,7 @@ impl Bindings {
         let Some(i) = self.spares.missing() else { return Ok(()) };
         let v = self.program.inputs()[i].0;
         Err(Error::invalid_arg(format!(
-            "input {v} was lent to an earlier run alone; give it again, or write it into the bindings"
+            "input {v} was only passed to an earlier run; pass it again, or write it into the bindings"
         )))
     }
 
@@ -225,11 +225,14 @@ impl Bindings {
     /// Takes the memory of another program's value as an input: nothing is copied (§10.1).
     pub fn import(&mut self, input: ValueId, from: ExportedBuffer) -> Result<()> {
         let Some(i) = self.program.inputs().iter().position(|x| *x == input) else {
-            return Err(Error::invalid_arg(format!("value {} is no input of the destination", input.0)));
+            return Err(Error::invalid_arg(format!("value {} is not an input of the destination", input.0)));
         };
         let wanted = self.program.signature(input);
         if *wanted != from.signature {
-            return Err(Error::shape("link", format!("{} to {wanted}; both ends need one signature", from.signature)));
+            return Err(Error::shape(
+                "link",
+                format!("{} to {wanted}; both ends need the same signature", from.signature),
+            ));
         }
         self.inner.inputs[i] = from.buffer;
         for block in from.shared {
@@ -253,18 +256,18 @@ pub(crate) fn check_len(needed: usize, got: usize) -> Result<()> {
     if needed == got {
         return Ok(());
     }
-    Err(Error::invalid_arg(format!("{got} bytes were given, the value has {needed}")))
+    Err(Error::invalid_arg(format!("{got} bytes were given, but the value has {needed}")))
 }
 
 /// Whether a tensor is a representative that a value of this signature can hold.
 pub(crate) fn check_signature(wanted: &ValueSignature, t: &Tensor) -> Result<()> {
     let s = t.signature();
     if s.dtype != wanted.dtype {
-        return Err(Error::invalid_arg(format!("a tensor of {} where the program has {}", s.dtype, wanted.dtype)));
+        return Err(Error::invalid_arg(format!("the tensor is {}, but the program expects {}", s.dtype, wanted.dtype)));
     }
     if s.model != wanted.model {
         return Err(Error::invalid_arg(format!(
-            "a tensor of model {:?} where the program has {:?}",
+            "the tensor is of model {:?}, but the program expects {:?}",
             s.model, wanted.model
         )));
     }
@@ -272,7 +275,7 @@ pub(crate) fn check_signature(wanted: &ValueSignature, t: &Tensor) -> Result<()>
         return Err(Error::shape(
             "write",
             format!(
-                "shape {:?} doesn't fit into {:?}; use a larger profile, or shrink the tensor",
+                "shape {:?} exceeds the capacity {:?}; use a larger profile, or shrink the tensor",
                 s.shape, wanted.shape
             ),
         ));

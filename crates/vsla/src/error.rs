@@ -45,7 +45,7 @@ impl ErrorCode {
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum ProgramFault {
     /// No topological order exists.
-    #[error("the graph has a cycle through nodes {nodes:?}; a node can't use what is computed from its own result")]
+    #[error("the graph has a cycle through nodes {nodes:?}; a node cannot depend on its own result")]
     Cycle {
         /// Nodes that wait for each other.
         nodes: Vec<usize>,
@@ -61,7 +61,7 @@ pub enum ProgramFault {
         count: usize,
     },
     /// A value that is computed more than once, or given and computed.
-    #[error("value {id} has more than one source; each value is given or computed once")]
+    #[error("value {id} has more than one source; each value must be given or computed once")]
     MultipleProducers {
         /// The value.
         id: u32,
@@ -73,7 +73,7 @@ pub enum ProgramFault {
         id: u32,
     },
     /// A dtype that variable-shape tensors don't have.
-    #[error("{place} is {dtype}; tensors here are f32, f64, f16 or bf16")]
+    #[error("{place} is {dtype}; tensors must be f32, f64, f16 or bf16")]
     DType {
         /// Which value.
         place: String,
@@ -81,7 +81,7 @@ pub enum ProgramFault {
         dtype: DType,
     },
     /// Operands of different dtypes.
-    #[error("{op} takes operands of one dtype, got {a} and {b}; declare them alike")]
+    #[error("{op} needs operands of the same dtype, got {a} and {b}; declare them with the same dtype")]
     MixedDTypes {
         /// The op.
         op: &'static str,
@@ -91,7 +91,7 @@ pub enum ProgramFault {
         b: DType,
     },
     /// Operands of both models, or an op of the other model.
-    #[error("{op}: {text}; a program keeps to one model where its values meet")]
+    #[error("{op}: {text}; connected values must have the same model")]
     MixedModels {
         /// The op.
         op: &'static str,
@@ -115,7 +115,7 @@ pub enum ProgramFault {
         got: usize,
     },
     /// A declared shape or dtype that isn't what the op gives.
-    #[error("value {id} is declared as {declared}, but {op} gives {inferred}")]
+    #[error("value {id} is declared as {declared}, but {op} returns {inferred}")]
     DeclarationMismatch {
         /// The value.
         id: u32,
@@ -127,7 +127,10 @@ pub enum ProgramFault {
         inferred: String,
     },
     /// A capacity below the shape.
-    #[error("value {id} has capacity {capacity:?} for shape {shape:?}; capacity is at least the shape on every axis")]
+    #[error(
+        "value {id} has capacity {capacity:?} for shape {shape:?}; the capacity must be at least the shape on every \
+         axis"
+    )]
     Capacity {
         /// The value.
         id: u32,
@@ -137,7 +140,7 @@ pub enum ProgramFault {
         shape: Vec<usize>,
     },
     /// A size that overflows.
-    #[error("{place} of shape {shape:?} has more elements than memory can hold")]
+    #[error("{place} of shape {shape:?} has too many elements")]
     Overflow {
         /// Which value or op.
         place: String,
@@ -153,7 +156,7 @@ pub enum ProgramFault {
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum Error {
     /// Memory could not be had.
-    #[error("out of memory: {bytes} bytes were asked for; smaller shapes or a smaller profile need less")]
+    #[error("out of memory: {bytes} bytes were requested; use smaller shapes or a smaller profile")]
     OutOfMemory {
         /// How many.
         bytes: usize,
@@ -182,7 +185,7 @@ pub enum Error {
     #[error("{0}")]
     NotImplemented(String),
     /// A fault of this library.
-    #[error("internal fault: {0}")]
+    #[error("internal error: {0}")]
     Unknown(String),
 }
 

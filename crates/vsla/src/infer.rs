@@ -110,7 +110,7 @@ fn shapes(op: &Op, args: &[ValueSignature]) -> Result<Vec<Vec<usize>>> {
         Op::Add | Op::Sub | Op::Hadamard | Op::Mask => one(ambient(op.name(), &[x, &args[1].shape])?),
         Op::MulScalar { value } => {
             if value.is_none() && args[1].shape != [1] {
-                return misfit(format!("the factor has shape {:?}, it needs [1]", args[1].shape));
+                return misfit(format!("the factor has shape {:?}, expected [1]", args[1].shape));
             }
             one(x.clone())
         }
@@ -133,7 +133,10 @@ fn shapes(op: &Op, args: &[ValueSignature]) -> Result<Vec<Vec<usize>>> {
             let width = x[x.len() - 1];
             for w in &args[1..] {
                 if w.shape != [width] {
-                    return misfit(format!("weights have shape {:?}, the last axis needs [{width}]", w.shape));
+                    return misfit(format!(
+                        "the weights have shape {:?}, expected [{width}] for the last axis",
+                        w.shape
+                    ));
                 }
             }
             one(x.clone())
@@ -143,7 +146,7 @@ fn shapes(op: &Op, args: &[ValueSignature]) -> Result<Vec<Vec<usize>>> {
                 return misfit("q, k and v need one shape [tokens, width]".into());
             }
             if *heads == 0 || !x[1].is_multiple_of(*heads) {
-                return misfit(format!("a width of {} can't be shared by {heads} heads", x[1]));
+                return misfit(format!("the width {} is not divisible by {heads} heads", x[1]));
             }
             let tokens = lengths.iter().try_fold(0usize, |n, &l| n.checked_add(l));
             if tokens != Some(x[0]) || lengths.len() > i32::MAX as usize {
@@ -186,13 +189,13 @@ fn shapes(op: &Op, args: &[ValueSignature]) -> Result<Vec<Vec<usize>>> {
             let mut seen = permutation.clone();
             seen.sort_unstable();
             if !seen.iter().copied().eq(0..x.len()) {
-                return misfit(format!("{permutation:?} is no order of the {} axes of {x:?}", x.len()));
+                return misfit(format!("{permutation:?} is not a permutation of the {} axes of {x:?}", x.len()));
             }
             one(permutation.iter().map(|&p| x[p]).collect())
         }
         Op::Slice { start, limit } => {
             if start.len() != x.len() || limit.len() != x.len() || start.iter().zip(limit).any(|(s, l)| s > l) {
-                return misfit(format!("the box {start:?}..{limit:?} doesn't fit the axes of {x:?}"));
+                return misfit(format!("the slice {start:?}..{limit:?} is out of range for {x:?}"));
             }
             one(start.iter().zip(limit).map(|(s, l)| l - s).collect())
         }
@@ -224,7 +227,7 @@ fn matmul(a: &[usize], b: &[usize]) -> Result<Vec<usize>> {
     if ra < 2 || rb < 2 || (ra != rb && rb != 2) {
         return Err(Error::shape(
             "matmul",
-            format!("{a:?} and {b:?} need one rank of at least 2, or a right operand of rank 2"),
+            format!("{a:?} and {b:?} need the same rank of at least 2, or a right operand of rank 2"),
         ));
     }
     let mut out = if ra == rb { ambient("matmul", &[&a[..ra - 2], &b[..rb - 2]])? } else { a[..ra - 2].to_vec() };

@@ -56,7 +56,7 @@ pub fn from_safetensors(bytes: &[u8]) -> Result<Vec<(String, Tensor)>> {
     let meta = header.get("__metadata__").and_then(Value::as_object).cloned().unwrap_or_default();
     let mut out = Vec::new();
     for (name, entry) in header.iter().filter(|(n, _)| *n != "__metadata__") {
-        let missing = || bad(&format!("{name:?} lacks a dtype of ours, a shape or offsets inside the file"));
+        let missing = || bad(&format!("{name:?} has an unsupported dtype, no shape, or offsets outside the file"));
         let numbers = |key: &str| -> Option<Vec<usize>> {
             let list = entry.get(key)?.as_array()?;
             list.iter().map(|v| v.as_u64().and_then(|x| usize::try_from(x).ok())).collect()

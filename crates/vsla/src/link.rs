@@ -25,17 +25,17 @@ impl Link {
     pub fn check(&self, source: &Program, destination: &Program) -> Result<()> {
         if !source.outputs().contains(&self.source) {
             return Err(Error::invalid_arg(format!(
-                "value {} is no output of the source; mark it as one",
+                "value {} is not an output of the source; mark it as one",
                 self.source.0
             )));
         }
         if !destination.inputs().contains(&self.destination) {
-            return Err(Error::invalid_arg(format!("value {} is no input of the destination", self.destination.0)));
+            return Err(Error::invalid_arg(format!("value {} is not an input of the destination", self.destination.0)));
         }
         let (a, b) = (source.signature(self.source), destination.signature(self.destination));
         if a != b {
             let text =
-                format!("{a} of model {:?} to {b} of model {:?}; both ends need one signature", a.model, b.model);
+                format!("{a} of model {:?} to {b} of model {:?}; both ends need the same signature", a.model, b.model);
             return Err(Error::shape("link", text));
         }
         Ok(())
@@ -194,7 +194,7 @@ impl SharedArena {
         let needed = self.bytes;
         if memory.bytes() < needed {
             return Err(Error::invalid_arg(format!(
-                "{} bytes of memory were given, {needed} are needed",
+                "{} bytes of memory were given, but {needed} are needed",
                 memory.bytes()
             )));
         }

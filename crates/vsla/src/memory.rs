@@ -26,7 +26,7 @@ impl Memory {
     /// is made from this block uses them until then.
     pub unsafe fn from_raw(ptr: *mut u8, bytes: usize, owner: Arc<dyn Any + Send + Sync>) -> Result<Memory> {
         let Some(at) = NonNull::new(ptr).filter(|p| p.align_offset(ALIGN) == 0) else {
-            return Err(Error::invalid_arg(format!("memory at {ptr:p}; it must begin at a multiple of {ALIGN}")));
+            return Err(Error::invalid_arg(format!("the memory at {ptr:p} must be aligned to {ALIGN} bytes")));
         };
         // SAFETY: `ptr` is valid for `bytes` bytes until `owner` is dropped, and nothing but what is made from this
         // block uses them; the zeros initialise every byte.
@@ -78,7 +78,7 @@ impl Drop for InUseGuard<'_> {
 pub(crate) fn align_size(bytes: usize) -> Result<usize> {
     match bytes.checked_next_multiple_of(ALIGN) {
         Some(n) if n <= MAX_ADDRESSABLE_BYTES => Ok(n),
-        _ => Err(Error::PlanningFailed("an arena would be larger than memory can be; smaller shapes need less".into())),
+        _ => Err(Error::PlanningFailed("the arena would be too large; use smaller shapes".into())),
     }
 }
 
@@ -104,7 +104,7 @@ pub(crate) fn arenas<const N: usize>(
             let needed = total(&sizes)?;
             if block.bytes() < needed {
                 return Err(Error::invalid_arg(format!(
-                    "{} bytes of memory were given, {needed} are needed",
+                    "{} bytes of memory were given, but {needed} are needed",
                     block.bytes()
                 )));
             }

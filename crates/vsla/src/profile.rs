@@ -59,7 +59,7 @@ impl Profile {
         let device = self.plan.backend.device().cloned();
         let graph = device.as_ref().map_or(Ok(None), |d| d.record(self.plan.segments()))?;
         let recorded = device.zip(graph).map(|(device, graph)| RecordedGraph { device, graph });
-        let none = || Error::NotImplemented("this backend records no graphs; run the profile as it is".into());
+        let none = || Error::NotImplemented("this backend does not record graphs; run the profile directly".into());
         self.recorded = Some(recorded.ok_or_else(none)?);
         Ok(())
     }
@@ -106,7 +106,7 @@ impl Profile {
         let program = self.plan.program();
         if inputs.len() != program.inputs().len() {
             return Err(Error::invalid_arg(format!(
-                "{} inputs, the program has {}",
+                "{} inputs were given, but the program has {}",
                 inputs.len(),
                 program.inputs().len()
             )));
@@ -199,7 +199,10 @@ impl Router {
     pub fn route(&self, inputs: &[&Tensor]) -> Result<usize> {
         self.profiles.iter().position(|p| p.accepts(inputs)).ok_or_else(|| {
             let shapes: Vec<String> = inputs.iter().map(|t| t.signature().to_string()).collect();
-            Error::shape("route", format!("no profile takes inputs ({}); add a larger bucket", shapes.join(", ")))
+            Error::shape(
+                "route",
+                format!("no profile is large enough for inputs ({}); add a larger bucket", shapes.join(", ")),
+            )
         })
     }
 

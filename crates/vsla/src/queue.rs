@@ -57,7 +57,7 @@ impl<T: QueueTask> TaskQueue<T> {
         let shared = Arc::new(QueueShared { state: Mutex::new(state), changed: Condvar::new() });
         let inner = shared.clone();
         let worker = thread::Builder::new().name("vsla-stream".into()).spawn(move || inner.worker_loop());
-        let worker = worker.map_err(|e| Error::Backend(format!("no thread for a stream: {e}")))?;
+        let worker = worker.map_err(|e| Error::Backend(format!("cannot start a thread for a stream: {e}")))?;
         let id = worker.thread().id();
         Ok(TaskQueue { shared, worker: Some(worker), id })
     }
@@ -65,7 +65,7 @@ impl<T: QueueTask> TaskQueue<T> {
     /// Whether this is called by a task of this very queue, which would wait for itself.
     fn check_thread(&self) -> Result<()> {
         if thread::current().id() == self.id {
-            return Err(Error::invalid_arg("a task of a stream can't wait for its own stream"));
+            return Err(Error::invalid_arg("a task of a stream cannot wait for its own stream"));
         }
         Ok(())
     }
@@ -219,7 +219,7 @@ impl Event {
     pub fn synchronize(&self) -> Result<()> {
         let marks = lock(&self.0.state);
         if marks.by == Some(thread::current().id()) && marks.completed < marks.recorded {
-            return Err(Error::invalid_arg("a task of a stream can't wait for its own stream"));
+            return Err(Error::invalid_arg("a task of a stream cannot wait for its own stream"));
         }
         let n = marks.recorded;
         drop(marks);

@@ -151,7 +151,7 @@ impl Tensor {
     pub fn read_into(&self, to: &mut [u8]) -> Result<()> {
         if to.len() != self.signature.bytes() {
             return Err(Error::invalid_arg(format!(
-                "room for {} bytes, the tensor has {}",
+                "the buffer has {} bytes, but the tensor has {}",
                 to.len(),
                 self.signature.bytes()
             )));
@@ -220,7 +220,10 @@ impl Tensor {
         if slice.shape().len() + 1 != self.shape().len() || slice.dtype() != self.dtype() {
             return Err(Error::shape(
                 "push",
-                format!("{} onto {}; a slice has one axis less and the same dtype", slice.signature, self.signature),
+                format!(
+                    "{} into {}; a slice must have one axis less and the same dtype",
+                    slice.signature, self.signature
+                ),
             ));
         }
         let row = self.shape()[0];

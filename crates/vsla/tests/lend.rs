@@ -66,9 +66,9 @@ fn what_was_lent_is_not_there_afterwards() {
     assert_eq!(floats(&to), [2.0, 4.0, 6.0, 8.0]);
     // The other output is in the bindings as ever.
     assert_eq!(bound.read(z).unwrap().to_vec::<f32>(), [2.0, 4.0, 6.0, 8.0]);
-    assert!(bound.read(y).unwrap_err().to_string().contains("lent"));
+    assert!(bound.read(y).unwrap_err().to_string().contains("passed to the last run"));
     let e = plan.execute(&mut bound, &now).unwrap_err().to_string();
-    assert!(e.contains("input 0") && e.contains("lent"), "{e}");
+    assert!(e.contains("input 0") && e.contains("passed to an earlier run"), "{e}");
     bound.write(x, &Tensor::from_slice(&[2, 2], &[5f32; 4]).unwrap()).unwrap();
     plan.execute(&mut bound, &now).unwrap();
     assert_eq!(bound.read(y).unwrap().to_vec::<f32>(), [10.0; 4]);

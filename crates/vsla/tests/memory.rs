@@ -160,9 +160,9 @@ fn s11_memory_that_does_not_fit_is_refused_with_the_bytes_needed() {
     assert!(fails(block.memory(0)).contains(&needed.to_string()));
     let owner = || -> Arc<dyn Any + Send + Sync> { block.clone() };
     // SAFETY: inside of the block, and refused.
-    assert!(fails(unsafe { Memory::from_raw(block.at().add(8), needed, owner()) }).contains("multiple of 64"));
+    assert!(fails(unsafe { Memory::from_raw(block.at().add(8), needed, owner()) }).contains("aligned to 64"));
     // SAFETY: null is refused.
-    assert!(fails(unsafe { Memory::from_raw(std::ptr::null_mut(), needed, owner()) }).contains("multiple of 64"));
+    assert!(fails(unsafe { Memory::from_raw(std::ptr::null_mut(), needed, owner()) }).contains("aligned to 64"));
     let bound = plan.bind().unwrap();
     let back = autograd::build_backward(&program, &BackwardOptions::default()).unwrap();
     let plan = autograd::plan_backward(&back, &Backend::cpu(2)).unwrap();

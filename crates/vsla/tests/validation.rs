@@ -212,12 +212,12 @@ fn s4_shapes_that_do_not_fit_are_refused_with_a_remedy() {
         (Op::Sum { axis: 2 }, vec![s(&[2, 2])], "axes are -2..2"),
         (Op::Mean { axis: -3 }, vec![s(&[2, 2])], "axes are -2..2"),
         (Op::Reshape { shape: vec![3] }, vec![s(&[2, 2])], "different numbers"),
-        (Op::Transpose { permutation: vec![0, 0] }, vec![s(&[2, 2])], "no order"),
-        (Op::Slice { start: vec![1], limit: vec![0] }, vec![s(&[2])], "doesn't fit"),
+        (Op::Transpose { permutation: vec![0, 0] }, vec![s(&[2, 2])], "not a permutation"),
+        (Op::Slice { start: vec![1], limit: vec![0] }, vec![s(&[2])], "out of range"),
         (Op::Scatter { indices: vec![3], size: 2 }, vec![s(&[1])], "index 3"),
         (Op::Scatter { indices: vec![], size: 2 }, vec![s(&[1])], "0 indices"),
-        (Op::LayerNorm { eps: 0. }, vec![s(&[2, 3]), s(&[2]), s(&[3])], "needs [3]"),
-        (Op::MulScalar { value: None }, vec![s(&[2]), s(&[2])], "needs [1]"),
+        (Op::LayerNorm { eps: 0. }, vec![s(&[2, 3]), s(&[2]), s(&[3])], "expected [3]"),
+        (Op::MulScalar { value: None }, vec![s(&[2]), s(&[2])], "expected [1]"),
     ];
     for (op, args, text) in rows {
         let e = infer(&op, &args).unwrap_err();

@@ -58,13 +58,13 @@ fn answer(said: Said) -> i32 {
 }
 
 fn message() -> Result<Json, String> {
-    BYTES.with_borrow(|b| serde_json::from_slice(b)).map_err(|e| format!("a message that is no JSON: {e}"))
+    BYTES.with_borrow(|b| serde_json::from_slice(b)).map_err(|e| format!("the message is not valid JSON: {e}"))
 }
 
 fn with_chat(f: impl FnOnce(&mut Chat) -> Said) -> Said {
     CHAT.with_borrow_mut(|c| match c {
         Some(chat) => f(chat),
-        None => Err("no model was opened".into()),
+        None => Err("no model is open: open one first".into()),
     })
 }
 
@@ -109,16 +109,16 @@ pub extern "C" fn open_model() -> i32 {
 fn opened() -> Said {
     let asked = message()?;
     if CHAT.with_borrow(Option::is_some) {
-        return Err("a program has one model; open another one in a worker of its own".into());
+        return Err("a worker can open only one model: open another model in a new worker".into());
     }
     let name = |key: &str| asked.get(key).and_then(Json::as_str);
-    let path = name("path").ok_or("the model's path is missing")?;
+    let path = name("path").ok_or("the path of the model is missing")?;
     let dir = Path::new(path);
     let dtype = match name("dtype").unwrap_or("float32") {
         "float32" => DType::F32,
         "bfloat16" => DType::BF16,
         "float16" => DType::F16,
-        other => return Err(format!("models are computed in float32, bfloat16 or float16, not in {other}")),
+        other => return Err(format!("the dtype must be float32, bfloat16 or float16, got {other}")),
     };
     let model = match name("module") {
         Some(module) => Model::load_by(dir, dtype, Some(models::load_program(module).map_err(fault)?)),
@@ -179,7 +179,7 @@ pub extern "C" fn stop() -> i32 {
 #[unsafe(no_mangle)]
 pub extern "C" fn encode() -> i32 {
     answer(message().and_then(|asked| {
-        let text = asked.as_str().ok_or("expected a text")?.to_string();
+        let text = asked.as_str().ok_or("expected a string")?.to_string();
         with_chat(|chat| Ok((0, json!(chat.tokenizer.encode(&text).map_err(fault)?).to_string())))
     }))
 }
@@ -190,7 +190,7 @@ pub extern "C" fn decode() -> i32 {
     answer(message().and_then(|asked| {
         let ids: Option<Vec<i32>> =
             asked.as_array().and_then(|l| l.iter().map(|x| x.as_i64().and_then(|x| i32::try_from(x).ok())).collect());
-        let ids = ids.ok_or("expected a list of ids")?;
+        let ids = ids.ok_or("expected a list of token IDs")?;
         with_chat(|chat| Ok((0, chat.tokenizer.decode(&ids).map_err(fault)?)))
     }))
 }
@@ -200,7 +200,7 @@ fn sampling(asked: &Json) -> Result<Sampling, String> {
         None | Some(Json::Null) => Ok(usual),
         Some(x) => match x.as_f64() {
             Some(x) if (least..=most).contains(&x) => Ok(x),
-            _ => Err(format!("{key} is {x}; it goes from {least} to {most}")),
+            _ => Err(format!("{key} is {x}, but it must be from {least} to {most}")),
         },
     };
     Ok(Sampling {
@@ -234,12 +234,14 @@ impl Chat {
                 self.tokenizer.encode(&text).map_err(fault)?
             }
             (None, Some(prompt)) => self.tokenizer.prompt(prompt).map_err(fault)?,
-            (None, None) => return Err("messages or a prompt are needed".into()),
+            (None, None) => return Err("`messages` or `prompt` is missing".into()),
         };
         let context = self.slots.sizes().context;
         if ids.len() + 1 >= context {
             let n = ids.len();
-            return Err(format!("the conversation has {n} tokens, and the context is {context}: begin a new one"));
+            return Err(format!(
+                "the conversation has {n} tokens, but the maximum sequence length is {context}: start a new one"
+            ));
         }
         let known = self.slots.begin(&ids, 0).map_err(fault)?;
         let most = asked.get("maxTokens").and_then(Json::as_u64).unwrap_or(256) as usize;

@@ -129,7 +129,7 @@ impl Target {
 #[derive(Debug, Error)]
 pub enum CodegenError {
     /// This machine has no code generator.
-    #[error("no code generator for this machine: aarch64, or x86-64 with AVX2, FMA, F16C and BMI2, is needed")]
+    #[error("the code generator does not support this machine: it needs aarch64, or x86-64 with AVX2, FMA, F16C and BMI2")]
     Unsupported,
     /// The kernel is malformed.
     #[error("malformed kernel: {0}")]
@@ -138,7 +138,7 @@ pub enum CodegenError {
     #[error("{0}")]
     Refused(String),
     /// The system provided no executable memory.
-    #[error("no executable memory: {0}")]
+    #[error("cannot allocate executable memory: {0}")]
     Memory(#[from] std::io::Error),
 }
 

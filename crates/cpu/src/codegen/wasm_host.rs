@@ -37,7 +37,7 @@ impl Code {
         };
         let module = wasm::module(kernel, &helper).map_err(|e| CodegenError::Refused(e.to_string()))?;
         match instantiate(module.as_ptr(), module.len()) {
-            0 => Err(CodegenError::Refused("the page refused a kernel's module".into())),
+            0 => Err(CodegenError::Refused("the browser rejected the WebAssembly module of a kernel".into())),
             place => Ok(Code { place, module }),
         }
     }

@@ -195,10 +195,10 @@ pub enum GemmOutput {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PlanError {
     /// The operands' dtype is not supported.
-    #[error("matmul takes f32, f64, bf16, f16, i32 or i8 operands, not {0}")]
+    #[error("matmul supports f32, f64, bf16, f16, i32 or i8 operands, not {0}")]
     Dtype(DType),
     /// The result's dtype is neither the operands' dtype nor the accumulator's.
-    #[error("matmul of {operands} operands can't store {result}")]
+    #[error("matmul of {operands} operands cannot store {result}")]
     Result {
         /// The operands' dtype.
         operands: DType,

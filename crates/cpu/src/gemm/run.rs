@@ -96,14 +96,14 @@ impl GemmPlan {
                 (OperandSource::Memory(layout), GemmOperand::Memory(_)) => layout,
                 (OperandSource::Generated { .. }, GemmOperand::Generated { .. })
                 | (OperandSource::Packed, GemmOperand::Packed(_)) => MatrixLayout::row_major(0),
-                _ => panic!("a matmul planned for {source:?} was given {operand:?}"),
+                _ => panic!("the matmul was planned for {source:?}, but got {operand:?}"),
             };
             OperandReader { operand, layout, dtype }
         };
         assert_eq!(
             matches!(self.problem.c, OutputKind::Memory { .. }),
             matches!(out, GemmOutput::Memory(_)),
-            "a matmul planned for {:?} was given {out:?}",
+            "the matmul was planned for {:?}, but got {out:?}",
             self.problem.c
         );
         let run = GemmRun::<T> {

@@ -23,8 +23,8 @@ pub(super) fn prepare(op: &Collective, args: &[Type], outs: &[Type], cpu: &Cpu) 
     let name = ir::Rules::name(op);
     let Some(communicator) = cpu.communicator.clone() else {
         return Err(Error::Backend(format!(
-            "{name} over {} ranks, and this device talks to none; give it a communicator (`Cpu::with_communicator`), or call \
-             the function inside of a `shard_map`",
+            "{name} over {} ranks, but this device has no communicator; give it one (`Cpu::with_communicator`), or \
+             call the function inside a `shard_map`",
             op.ranks()
         )));
     };

@@ -62,13 +62,13 @@ impl Tensor {
         }
         let fail = |reason: String| Tensor::with_error(Error::Autograd { reason, at: at.clone() }, self.engine());
         if !self.dtype().is_float() {
-            return fail(format!("{} can't have gradients, only floats can", self.ty()));
+            return fail(format!("{} cannot have gradients, only floats can", self.ty()));
         }
         if self.0.leaf.get().is_some() {
             return self.clone();
         }
         if self.requires_grad() {
-            return fail("this tensor has a history already; use retain_grad() to see its gradient".into());
+            return fail("this tensor already has a history; use retain_grad() to see its gradient".into());
         }
         let leaf = self.0.leaf.get_or_init(Leaf::new).clone();
         if let TensorKind::Traced(t) = &self.0.kind {
@@ -116,8 +116,8 @@ impl Tensor {
         let Some(trace) = context::trace() else { return leaf.grad() };
         if trace.has_external_grad(leaf) {
             let reason =
-                "backward goes on outside of the region to this leaf, so its gradient is complete only after the \
-                          call; read it there"
+                "backward continues to this leaf outside the region, so its gradient is complete only after the call; \
+                 read it there"
                     .into();
             return Some(Tensor::with_error(Error::Autograd { reason, at: Loc::Unknown }, self.engine()));
         }

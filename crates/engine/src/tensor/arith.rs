@@ -481,7 +481,7 @@ fn matmul(b: &mut dyn Recorder, x: Value, y: Value) -> ir::Result<Value> {
     let (tx, ty) = (b.ty(x), b.ty(y));
     let bad = |why: String| operand_error("matmul", &[&tx, &ty], InferError::other(why));
     if tx.rank() == 0 || ty.rank() == 0 {
-        return Err(bad("a scalar has no matrix product; use *".into()));
+        return Err(bad("a scalar has no matrix product; use `*`".into()));
     }
     let Some(common) = tx.dtype.promote(ty.dtype) else {
         return Err(operand_error("matmul", &[&tx, &ty], InferError::DTypes(tx.dtype, ty.dtype)));
@@ -498,7 +498,9 @@ fn matmul(b: &mut dyn Recorder, x: Value, y: Value) -> ir::Result<Value> {
     let (bx, by) = (&sx[..sx.len() - 2], &sy[..sy.len() - 2]);
     let (k, k2) = (sx[sx.len() - 1], sy[sy.len() - 2]);
     if k != k2 {
-        return Err(bad(format!("the last axis of the left has {k} elements, the rows of the right {k2}")));
+        return Err(bad(format!(
+            "the last axis of the left operand has {k} elements, but the right operand has {k2} rows"
+        )));
     }
     let z = if by.is_empty() {
         // [.., m, k] · [k, n]: all leading axes are rows.

@@ -45,8 +45,9 @@ pub fn step(range: impl OnePick, by: isize) -> Index {
 
 /// What may stand for one axis in [`Tensor::i`].
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` can't index a tensor",
-    note = "an axis is indexed by an integer, a range, `NewAxis`, `Ellipsis`, `step(range, n)` or a tensor of integers"
+    message = "`{Self}` cannot index a tensor",
+    note = "an axis can be indexed by an integer, a range, `NewAxis`, `Ellipsis`, `step(range, n)` or a tensor of \
+         integers"
 )]
 pub trait OnePick {
     /// What it takes.
@@ -209,7 +210,7 @@ impl Tensor {
                 let place = picks.iter().position(|p| matches!(p, Index::Remaining)).expect("there is one");
                 picks.splice(place..=place, (0..self.rank() - used).map(|_| whole()));
             }
-            _ => return fail("only one Ellipsis can stand for the axes that are left".into()),
+            _ => return fail("only one Ellipsis is allowed".into()),
         }
         // From the first axis on; `axis` counts those of the result so far.
         let (mut x, mut axis) = (self.clone(), 0isize);
@@ -224,7 +225,7 @@ impl Tensor {
                 Index::Range { start, end, step } => {
                     let n = x.size(axis) as isize;
                     if step == 0 {
-                        return fail("a step of 0 goes nowhere".into());
+                        return fail("the step must not be 0".into());
                     }
                     let back = step < 0;
                     // Backwards is forwards in a mirror: index i of the axis is n − 1 − i of the flipped one.
@@ -242,7 +243,7 @@ impl Tensor {
                 }
                 Index::Gather(index) if index.dtype() == ir::DType::Bool && index.error().is_none() => {
                     return fail(
-                        "how many elements a mask takes is known only when it runs; use select, masked_fill or \
+                        "the number of elements that a mask selects depends on data; use select, masked_fill or \
                          np::nonzero(&mask, size)"
                             .into(),
                     );

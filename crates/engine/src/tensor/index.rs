@@ -34,7 +34,7 @@ fn axis_in(op: &str, ty: &Type, axis: isize) -> ir::Result<usize> {
 fn check_index(op: &str, x: &Type, index: &Type, axis: usize) -> ir::Result<()> {
     let bad = |why: String| Err(operand_error(op, &[x, index], InferError::other(why)));
     if !index.dtype.is_int() {
-        return bad(format!("indices are integers, not {}", index.dtype));
+        return bad(format!("indices must be integers, not {}", index.dtype));
     }
     if index.rank() != x.rank() {
         return bad("the indices need as many axes as the tensor".into());
@@ -156,7 +156,7 @@ fn index_put(
 fn masked_fill(b: &mut dyn Recorder, x: Value, mask: Value, n: Number) -> ir::Result<Value> {
     let (ty, mt) = (b.ty(x), b.ty(mask));
     if mt.dtype != DType::Bool || broadcast_shapes(&ty.shape, &mt.shape).as_ref() != Some(&ty.shape) {
-        let why = "the mask is bool and broadcasts to the tensor's shape";
+        let why = "the mask must be bool and broadcast to the tensor's shape";
         return Err(operand_error("masked_fill", &[&ty, &mt], InferError::other(why)));
     }
     let mask = b.broadcast_to(mask, &ty.shape)?;

@@ -14,8 +14,8 @@ use ir::{Binary, DType, GraphBuilder, Loc, Scalar, Type, Unary, Value};
 pub(super) type UpdateFn<'a> = &'a dyn Fn(&mut dyn Recorder, Option<Value>, &[Value]) -> ir::Result<Value>;
 
 /// Why a detached name takes no gradients.
-pub(crate) const DETACHED_MESSAGE: &str = "the destination is detached, so the operand's gradient would be lost; write under no_grad(..) if \
-     that is meant, else to a copy()";
+pub(crate) const DETACHED_MESSAGE: &str = "the destination is detached, so the operand's gradient would be lost; use no_grad(..) if this is intended, or \
+     write to a copy()";
 
 impl Tensor {
     /// Replaces this tensor's elements. Gives the tensor itself, or an invalid one if nothing was changed.
@@ -113,7 +113,7 @@ impl Tensor {
         let got = b.ty(new);
         if got.dtype != self.dtype() {
             let remedy = match op {
-                "div_" | "div_scalar_" => "use floor_divide_, or x / y, which is new",
+                "div_" | "div_scalar_" => "use floor_divide_, or x / y, which returns a new tensor",
                 _ => "cast the operand",
             };
             let reason = format!("the result is {got}, which {} can't hold; {remedy}", self.ty());
@@ -134,13 +134,13 @@ impl Tensor {
         // One number for all elements is the same for those that share a place.
         if self.0.view().is_some_and(|v| v.overlaps()) && !matches!(op, "zero_" | "fill_") {
             return no(
-                "the destination is expanded: several of its elements share one place in memory; write to a copy() of it",
+                "the destination is expanded: several of its elements share one memory location; write to a copy() of \
+                 it",
             );
         }
         if context::is_grad_enabled() && self.0.reads_leaf().is_some() {
-            return no(
-                "a leaf that requires gradients can't be changed in place while they are recorded; use no_grad(..)",
-            );
+            return no("a leaf that requires gradients cannot be modified in place while gradients are recorded; use \
+                 no_grad(..)");
         }
         if let TensorKind::Traced(Traced { trace, cell, .. }) = &self.0.kind {
             trace.check_writable(*cell, op, at)?;

@@ -45,7 +45,7 @@ impl Tensor {
             None if copy => one(at, &[self], |b, v| b.one((*op).clone(), &[v[0]])),
             None => {
                 let reason = format!(
-                    "{:?} can't be seen as {:?} without a copy; use reshape",
+                    "{:?} cannot be viewed as {:?} without a copy; use reshape",
                     self.shape(),
                     ty.shape.as_slice()
                 );
@@ -247,7 +247,7 @@ fn reshape(ty: &Type, shape: &[isize]) -> Result<Op, InferError> {
     }
     if let Some(i) = open {
         if known == 0 || !ty.numel().is_multiple_of(known) {
-            let text = format!("{ty} has {} elements, which {shape:?} can't divide", ty.numel());
+            let text = format!("{ty} has {} elements, which cannot be reshaped to {shape:?}", ty.numel());
             return Err(InferError::other(text));
         }
         out[i] = ty.numel() / known;

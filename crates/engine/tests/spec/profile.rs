@@ -33,7 +33,7 @@ fn a_profile_names_phases_modules_and_ops() {
     assert!(profile.pool_reuse() > 0.9, "{}", profile.pool_reuse());
     assert_eq!(profile.live_before, profile.live_after.len());
     let text = profile.to_string();
-    assert!(text.contains("first.inner") && text.contains("buffers used again"), "{text}");
+    assert!(text.contains("first.inner") && text.contains("buffers reused"), "{text}");
     let trace = profile.trace();
     assert_eq!(trace.matches("\"ph\": \"X\"").count(), profile.records.len());
     assert_eq!(trace.matches('{').count(), trace.matches('}').count());

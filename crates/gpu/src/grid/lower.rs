@@ -13,7 +13,7 @@ use ir::DType;
 pub enum LowerError {
     #[error("kernel {kernel}: {error}")]
     Invalid { kernel: String, error: loops::KernelError },
-    #[error("kernel {kernel} takes {expected} sizes, {found} were given")]
+    #[error("kernel {kernel} takes {expected} sizes, but {found} were given")]
     Sizes { kernel: String, expected: usize, found: usize },
     #[error("kernel {kernel} needs {dtype}, which this device does not compute with; {remedy}")]
     DType { kernel: String, dtype: DType, remedy: &'static str },

@@ -135,7 +135,7 @@ fn family(name: &str) -> Option<&'static CompositeBuilder> {
 
 /// Builds a composite of the library.
 pub fn build(name: &str, params: &[(String, Attr)], types: &[Type]) -> Result<Composite> {
-    let family = family(name).ok_or_else(|| Error::Invalid(format!("there is no composite `{name}`")))?;
+    let family = family(name).ok_or_else(|| Error::Invalid(format!("unknown composite `{name}`")))?;
     (family.build)(&Params { name, params }, types)
 }
 

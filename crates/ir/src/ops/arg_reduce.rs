@@ -35,7 +35,7 @@ impl Rules for ArgReduce {
         }
         if !matches!(self.index, DType::I32 | DType::I64) || (n as u64 - 1) > self.index.int_max() {
             return Err(InferError::other(format!(
-                "{} can't count axis {} of {x}; indices are i32 or i64",
+                "{} cannot index axis {} of {x}; use i32 or i64 indices",
                 self.index, self.axis
             )));
         }

@@ -123,7 +123,7 @@ fn cut(ty: &Type, dim: usize, by: usize) -> std::result::Result<Type, InferError
     check_axis(dim, ty.rank())?;
     let mut shape = ty.shape.clone();
     if shape[dim] % by != 0 {
-        return Err(InferError::other(format!("axis {dim} of {ty} can't be cut into {by} equal parts")));
+        return Err(InferError::other(format!("axis {dim} of {ty} cannot be split into {by} equal parts")));
     }
     shape[dim] /= by;
     Ok(ty.with_shape(&shape))
@@ -201,7 +201,7 @@ impl Rules for Collective {
                     }
                     if pairs[..i].iter().any(|(a, b)| a == from || b == to) {
                         return Err(InferError::other(format!(
-                            "{from} → {to}: a rank sends and receives once at most"
+                            "{from} → {to}: a rank can send and receive only once"
                         )));
                     }
                 }
@@ -287,7 +287,7 @@ impl Rules for Collective {
         if self.ranks() != 1 {
             let axes: Vec<String> = self.axes.iter().map(|a| format!("`{}`", a.name)).collect();
             return Err(Error::Run(format!(
-                "{} over {} needs {} ranks: call it inside of a `shard_map`, or run the program with a communicator",
+                "{} over {} needs {} ranks: call it inside a `shard_map`, or run the program with a communicator",
                 self.name(),
                 axes.join(", "),
                 self.ranks()

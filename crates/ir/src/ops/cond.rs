@@ -157,14 +157,14 @@ impl Rules for Cond {
             return Err(InferError::other(format!("the index must be i32[], got {index}")));
         }
         let Some(first) = self.branches.first() else {
-            return Err(InferError::other("there must be a branch to take"));
+            return Err(InferError::other("at least one branch is needed"));
         };
         let outs = first.output_types();
         for (k, branch) in self.branches.iter().enumerate() {
             control::infer_body(branch, operands)?;
             if branch.output_types() != outs {
                 return Err(InferError::other(format!(
-                    "branch {k} gives other result types than branch 0; all branches must give the same"
+                    "branch {k} returns other types than branch 0; all branches must return the same types"
                 )));
             }
         }

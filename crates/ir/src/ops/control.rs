@@ -10,7 +10,7 @@ pub(crate) fn infer_body(body: &Graph, args: &[Type]) -> Infer {
     }
     for (i, (have, need)) in args.iter().zip(&ins).enumerate() {
         if have != need {
-            return Err(InferError::other(format!("operand {i} is {have}, but the body takes {need}")));
+            return Err(InferError::other(format!("operand {i} is {have}, but the body expects {need}")));
         }
     }
     Ok(body.output_types())

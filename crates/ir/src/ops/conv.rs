@@ -44,7 +44,7 @@ impl Conv {
         }
         if self.acc.is_float() != a.is_float() || self.out.is_float() != a.is_float() {
             return Err(InferError::other(format!(
-                "operands of {a} can't be accumulated in {} and given as {}",
+                "operands of {a} cannot be accumulated in {} with results in {}",
                 self.acc, self.out
             )));
         }
@@ -114,7 +114,7 @@ impl Rules for Conv {
         let (g, b) = (self.groups, self.batch_groups);
         if g == 0 || b == 0 || (g > 1 && b > 1) {
             return Err(InferError::other(format!(
-                "{g} groups and {b} batch groups: both are at least 1, and one of them is 1"
+                "{g} groups and {b} batch groups: both must be at least 1, and one of them must be 1"
             )));
         }
         let (n, c, o) = (x.shape[0], x.shape[1], k.shape[0]);

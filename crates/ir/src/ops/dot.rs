@@ -173,7 +173,7 @@ impl Rules for Dot {
         }
         if self.acc.is_float() != a.dtype.is_float() || self.out.is_float() != a.dtype.is_float() {
             return Err(InferError::other(format!(
-                "operands of {} can't be accumulated in {} and given as {}",
+                "operands of {} cannot be accumulated in {} with results in {}",
                 a.dtype, self.acc, self.out
             )));
         }
@@ -187,7 +187,7 @@ impl Rules for Dot {
         for (&i, &j) in left.iter().zip(&right) {
             if a.shape[i] != b.shape[j] {
                 return Err(InferError::other(format!(
-                    "axis {i} of {a} has size {}, but axis {j} of {b} has size {}; they are multiplied with each other",
+                    "axis {i} of {a} has size {}, but axis {j} of {b}, which is contracted with it, has size {}",
                     a.shape[i], b.shape[j]
                 )));
             }

@@ -746,7 +746,7 @@ impl Rules for Bitcast {
         arity(args, 1)?;
         let from = args[0].dtype;
         if from.size() != self.0.size() {
-            return Err(InferError::other(format!("{from} and {} are not of one size", self.0)));
+            return Err(InferError::other(format!("{from} and {} differ in size", self.0)));
         }
         if self.0 == DType::Bool && from != DType::Bool {
             return Err(InferError::other(format!(

@@ -459,7 +459,7 @@ macro_rules! ops {
                 $(if let Some(op) = <$ty as Rules>::parse(name, attrs) {
                     return op.map(Op::$variant);
                 })*
-                Err(format!("there is no op `{name}`"))
+                Err(format!("unknown op `{name}`"))
             }
         }
 

@@ -364,7 +364,7 @@ impl Rules for Scan {
 
     fn infer(&self, args: &[Type]) -> Infer {
         if self.bounded && args.first() != Some(&Type::scalar(DType::I32)) {
-            return Err(InferError::other("a bounded scan needs its count as an i32 of rank 0 in front"));
+            return Err(InferError::other("a bounded scan needs its count, an i32 of rank 0, as its first operand"));
         }
         let args = args.get(self.first()..).unwrap_or_default();
         let (ins, outs) = (self.body.input_types(), self.body.output_types());
@@ -377,14 +377,14 @@ impl Rules for Scan {
         }
         for (i, (have, need)) in self.body_types(args)?.iter().zip(&ins).enumerate() {
             if have != need {
-                return Err(InferError::other(format!("operand {i} gives the body {have}, but it takes {need}")));
+                return Err(InferError::other(format!("operand {i} gives the body {have}, but it expects {need}")));
             }
         }
         for i in 0..self.carries {
             let (init, next) = (&ins[self.consts + i], &outs[i]);
             if init != next {
                 return Err(InferError::other(format!(
-                    "carry {i} goes in as {init} and comes out as {next}; a carry must keep its type"
+                    "carry {i} enters as {init} and is returned as {next}; a carry must keep its type"
                 )));
             }
         }

@@ -30,10 +30,7 @@ impl Rules for TopK {
         let x = &args[0];
         check_axis(self.axis, x.rank())?;
         if self.k > x.shape[self.axis] {
-            return Err(InferError::other(format!(
-                "there are no {} largest elements along axis {} of {x}",
-                self.k, self.axis
-            )));
+            return Err(InferError::other(format!("k = {} exceeds the size of axis {} of {x}", self.k, self.axis)));
         }
         let mut shape = x.shape.clone();
         shape[self.axis] = self.k;

@@ -56,7 +56,7 @@ impl Rules for Reshape {
         let ty = Type::checked(args[0].dtype, &self.shape)?;
         if ty.numel() != args[0].numel() {
             return Err(InferError::other(format!(
-                "{} has {} elements and can't become {:?}, which has {}",
+                "{} has {} elements and cannot be reshaped to {:?}, which has {}",
                 args[0],
                 args[0].numel(),
                 self.shape.as_slice(),
@@ -380,7 +380,7 @@ impl Rules for Pad {
             let padded = spread + self.low[i] as i128 + self.high[i] as i128;
             if padded < 0 {
                 return Err(InferError::other(format!(
-                    "padding {} and {} cuts more than axis {i} of {x} holds",
+                    "negative padding {} and {} removes more elements than axis {i} of {x} has",
                     self.low[i], self.high[i]
                 )));
             }

@@ -133,13 +133,13 @@ impl Rules for While {
         let (cond_consts, body_consts) = consts.split_at(self.cond_consts);
         let verdict = control::infer_body(&self.cond, &[cond_consts, carry].concat())?;
         if verdict != [Type::scalar(DType::Bool)] {
-            return Err(InferError::other("the predicate must give one bool[]"));
+            return Err(InferError::other("the predicate must return one bool[]"));
         }
         let outs = control::infer_body(&self.body, &[body_consts, carry].concat())?;
         for (i, (init, next)) in carry.iter().zip(&outs).enumerate() {
             if init != next {
                 return Err(InferError::other(format!(
-                    "carry {i} goes in as {init} and comes out as {next}; a carry must keep its type"
+                    "carry {i} enters as {init} and is returned as {next}; a carry must keep its type"
                 )));
             }
         }
@@ -255,7 +255,7 @@ impl Rules for While {
             }
             carry = crate::interp::run(&self.body, &[body_consts, &carry].concat())?;
         }
-        Err(Error::Run(format!("a while loop did not end in {LIMIT} iterations")))
+        Err(Error::Run(format!("a while loop did not finish within {LIMIT} iterations")))
     }
 
     fn parse(name: &str, attrs: &mut AttrReader) -> Option<AttrResult<While>> {

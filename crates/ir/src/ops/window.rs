@@ -70,7 +70,7 @@ impl WindowConfig {
             let padded = spread(base[i], self.base_dilation[i]) + self.low[i] as i128 + self.high[i] as i128;
             if padded < 0 {
                 return Err(InferError::other(format!(
-                    "padding {} and {} cuts more than window axis {i} of size {} holds",
+                    "negative padding {} and {} removes more elements than window axis {i} of size {} has",
                     self.low[i], self.high[i], base[i]
                 )));
             }

@@ -70,7 +70,7 @@ impl Parser {
 
     fn nested<T>(&mut self, f: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
         if self.depth >= MAX_DEPTH {
-            return self.place().error(format!("nested deeper than {MAX_DEPTH} levels"));
+            return self.place().error(format!("nested more than {MAX_DEPTH} levels deep"));
         }
         self.depth += 1;
         let r = f(self);
@@ -168,14 +168,14 @@ impl Parser {
             Err(e) => return place.error(e.to_string()),
         };
         if results.len() != outs.len() {
-            return place.error(format!("{name} gives {} results, {} are named", results.len(), outs.len()));
+            return place.error(format!("{name} has {} results, but {} are named", results.len(), outs.len()));
         }
         for (i, v) in results.iter().enumerate() {
             self.expect(if i == 0 { ':' } else { ',' })?;
             let place = self.place();
             let declared = self.ty()?;
             if declared != *graph.ty(*v) {
-                return place.error(format!("declared {declared}, but {name} gives {}", graph.ty(*v)));
+                return place.error(format!("declared {declared}, but {name} returns {}", graph.ty(*v)));
             }
         }
         for ((place, name), v) in outs.into_iter().zip(results) {

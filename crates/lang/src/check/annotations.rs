@@ -55,9 +55,9 @@ pub(crate) fn check(
     for (a, b) in CONFLICTING {
         let find = |name: &str| annotations.iter().find(|annotation| annotation.name.name == name);
         if let (Some(first), Some(second)) = (find(a), find(b)) {
-            let message = format!("`@{a}` and `@{b}` cannot both hold");
-            let both = invalid_argument(second.span, message, "one of the two").with_secondary(first.span, "the other");
-            found.push(both.with_hint("keep the one that is meant"));
+            let message = format!("`@{a}` and `@{b}` cannot be combined");
+            let both = invalid_argument(second.span, message, "first one").with_secondary(first.span, "second one");
+            found.push(both.with_hint("remove one of them"));
         }
     }
 }
@@ -75,15 +75,13 @@ fn check_one(annotation: &Annotation, place: AnnotationTarget, names: &dyn NameR
         }
         return found.push(unknown);
     };
-    if !row.targets.contains(&place) {
+    if !row.places.contains(&place) {
         let mut misplaced =
-            invalid_argument(annotation.span, format!("`@{name}` cannot stand on {}", place.words()), "misplaced");
-        if row.targets.contains(&AnnotationTarget::Output)
-            && matches!(place, AnnotationTarget::Step | AnnotationTarget::Item)
-        {
-            misplaced = misplaced.with_hint(match place {
-                AnnotationTarget::Step => "end the statement here, and put it behind the destination",
-                _ => "put it behind the closing parenthesis",
+            wrong(annotation.span, format!("`@{name}` is not allowed on {}", place.words()), "misplaced");
+        if row.places.contains(&Place::Output) && matches!(place, Place::Step | Place::Item) {
+            misplaced = misplaced.hint(match place {
+                Place::Step => "end the statement here and put the annotation after the destination",
+                _ => "put it after the closing parenthesis",
             });
         }
         return found.push(misplaced);
@@ -171,7 +169,7 @@ fn check_value(
         _ => None,
     };
     let unknown = |known: &[&'static str]| {
-        let message = format!("`@{name}` does not know this value");
+        let message = format!("invalid value for `@{name}`");
         let finding = invalid_argument(value.span, message, format!("expected one of {}", known.join(", ")));
         match word.and_then(|word| closest(word, known.iter().copied())) {
             Some(close) => finding.with_hint(format!("did you mean `{close}`?")),
@@ -185,12 +183,12 @@ fn check_value(
         ArgumentKind::Label if word.is_none() && inner.as_path().is_none() => {
             found.push(invalid_argument(
                 value.span,
-                format!("`{key}` is a name"),
-                "expected a name, or words in quotes",
+                format!("`{key}` must be a name"),
+                "expected a name or a quoted string",
             ));
         }
         ArgumentKind::Text if !matches!(inner.kind, ExprKind::Str(_)) => {
-            found.push(invalid_argument(value.span, format!("`{key}` is for people"), "expected words in quotes"));
+            found.push(invalid_argument(value.span, format!("`{key}` must be a string"), "expected a quoted string"));
         }
         ArgumentKind::Label | ArgumentKind::Text => {}
         ArgumentKind::Names => {
@@ -200,7 +198,11 @@ fn check_value(
             };
             let plain = |item: &&Expr| matches!(item.peel().kind, ExprKind::Name(_) | ExprKind::Str(_));
             if let Some(other) = items.iter().find(|item| !plain(item)) {
-                found.push(invalid_argument(other.span, format!("`{key}` is a list of names"), "this is none"));
+                found.push(invalid_argument(
+                    other.span,
+                    format!("`{key}` must be a list of names"),
+                    "this is not a list of names",
+                ));
             }
         }
         ArgumentKind::Condition => condition(value, names, found),
@@ -213,7 +215,7 @@ fn check_value(
             if sizes.len() != 2 || !sizes.iter().all(size) {
                 found.push(invalid_argument(
                     value.span,
-                    format!("`{key}` is two sizes"),
+                    format!("`{key}` must be a pair of sizes"),
                     "expected something like `(32, 32)`",
                 ));
             }
@@ -255,10 +257,10 @@ fn number(key: &str, kind: ArgumentKind, value: &Expr, names: &dyn NameResolver,
     };
     let (fits, expected) = match kind {
         ArgumentKind::Flag => (matches!(constant, ConstValue::Bool(_)), "true or false".to_string()),
-        ArgumentKind::Int(i64::MIN) => (matches!(constant, ConstValue::Int(_)), "a whole number".to_string()),
+        ArgumentKind::Int(i64::MIN) => (matches!(constant, ConstValue::Int(_)), "an integer".to_string()),
         ArgumentKind::Int(least) => {
             let fits = matches!(constant, ConstValue::Int(_)) && constant.as_int().is_none_or(|n| n >= least);
-            (fits, format!("a whole number of at least {least}"))
+            (fits, format!("an integer of at least {least}"))
         }
         ArgumentKind::Number(least, above) => {
             let enough = |x: f64| x.is_finite() && if above { x > least } else { x >= least };
@@ -271,7 +273,7 @@ fn number(key: &str, kind: ArgumentKind, value: &Expr, names: &dyn NameResolver,
         ArgumentKind::Fraction => {
             let fits = matches!(constant, ConstValue::Int(_) | ConstValue::Float(_))
                 && real.is_none_or(|x| (0.0..1.0).contains(&x));
-            (fits, "a share from 0 to below 1".to_string())
+            (fits, "a number of at least 0 and less than 1".to_string())
         }
         _ => {
             let fits = matches!(constant, ConstValue::Int(_) | ConstValue::Float(_)) && real.is_none_or(f64::is_finite);
@@ -294,7 +296,7 @@ fn condition(value: &Expr, names: &dyn NameResolver, found: &mut Vec<Diagnostic>
             ExprKind::Call(callee, args) => {
                 let name = callee.as_name().unwrap_or("this");
                 if !TENSOR_PREDICATES.contains(&name) && !crate::consteval::INTRINSICS.contains(&name) {
-                    return Some((name, "no question"));
+                    return Some((name, "no condition function"));
                 }
                 args.iter().find_map(|arg| unknown(&arg.value, names))
             }
@@ -319,11 +321,11 @@ fn condition(value: &Expr, names: &dyn NameResolver, found: &mut Vec<Diagnostic>
         let span = if std::ptr::eq(expr, value) { find_name(value, name).unwrap_or(value.span) } else { value.span };
         let mut finding =
             Diagnostic::new(Code::E002, span, format!("{what} named `{name}`")).with_label("not known here");
-        if what == "no question" {
+        if what == "no condition function" {
             let close = closest(name, TENSOR_PREDICATES.iter().copied());
             finding = finding.with_hint(match close {
                 Some(close) => format!("did you mean `{close}`?"),
-                None => format!("conditions may ask {}", TENSOR_PREDICATES.join(", ")),
+                None => format!("conditions support {}", TENSOR_PREDICATES.join(", ")),
             });
         }
         found.push(finding);
@@ -390,17 +392,17 @@ fn check_combination(
     match name {
         "memory" => match word("mode") {
             Some("offload" | "stream") => found.push(
-                no_effect(annotation.span, "there is one memory", "stays where it is")
+                no_effect(annotation.span, "the device has one memory", "stays where it is")
                     .with_hint("the tensor is kept in memory, as with `@memory(pin)`"),
             ),
             Some(mode @ ("recompute" | "temporary")) if place == AnnotationTarget::Parameter => found.push(
-                invalid_argument(annotation.span, format!("a parameter cannot be `{mode}`"), "nothing computes it")
+                invalid_argument(annotation.span, format!("a parameter cannot be `{mode}`"), "a parameter is not computed")
                     .with_hint("parameters are kept: `@memory(pin)`"),
             ),
             _ => stray(&["priority", "prefetch", "async"], "only `offload` and `stream` have it", found),
         },
         "checkpoint" if word("granularity") == Some("none") => {
-            stray(&["preserve"], "without a checkpoint, everything is kept", found);
+            stray(&["preserve"], "without a checkpoint, all tensors are saved", found);
         }
         "adapter" => match word("type") {
             Some(kind @ ("prefix" | "prompt" | "adapter")) => found.push(not_supported(
@@ -411,7 +413,7 @@ fn check_combination(
             )),
             Some("ia3") => {
                 let others = ["rank", "alpha", "dropout", "length", "hidden_dim", "bottleneck_dim", "activation"];
-                stray(&others, "`ia3` takes `targets` alone", found);
+                stray(&others, "`ia3` takes only `targets`", found);
             }
             _ => stray(&["length", "hidden_dim", "bottleneck_dim", "activation"], "`lora` does not have it", found),
         },
@@ -421,25 +423,25 @@ fn check_combination(
                     condition.span,
                     "a condition on a probe of gradients is not supported yet",
                     "gradients are not known in the forward graph",
-                    "leave it out",
+                    "remove it",
                 ));
             }
         }
         "gradient" => {
             if args.is_empty() {
                 let nothing =
-                    invalid_argument(annotation.span, "`@gradient` says nothing", "neither mode, scale nor clip");
+                    invalid_argument(annotation.span, "`@gradient` has no arguments", "neither mode, scale nor clip");
                 found.push(
                     nothing.with_hint("write `@gradient(skip)`, `@gradient(scale=0.5)` or `@gradient(clip=1.0)`"),
                 );
             }
             match word("mode") {
-                Some("skip") => stray(&["scale", "clip"], "nothing is left of a skipped gradient", found),
+                Some("skip") => stray(&["scale", "clip"], "a skipped gradient has no further options", found),
                 Some("checkpoint") => found.push(not_supported(
                     annotation.span,
                     "`@gradient(checkpoint)` is not supported yet",
                     "gradients are not kept",
-                    "use `@checkpoint` for what backward computes again",
+                    "use `@checkpoint` for recomputation in backward",
                 )),
                 _ => {}
             }
@@ -447,11 +449,11 @@ fn check_combination(
         "kernel" if flag("fallback") == Some(false) => found.push(not_supported(
             annotation.span,
             "kernels cannot be chosen by name yet",
-            "`fallback=false` asks for this one alone",
-            "leave out `fallback=false`: the compiler makes its kernels",
+            "`fallback=false` requires this kernel",
+            "remove `fallback=false`: the compiler generates the kernels",
         )),
         "kernel" => found.push(
-            no_effect(annotation.span, "`@kernel` has no effect yet", "the compiler makes its kernels")
+            no_effect(annotation.span, "`@kernel` has no effect yet", "the compiler generates its own kernels")
                 .with_hint("remove the annotation, or look at `loom explain`"),
         ),
         "profile" => {
@@ -459,8 +461,8 @@ fn check_combination(
                 if flag(key) == Some(true) {
                     let at = get(key).map_or(annotation.span, |value| value.span);
                     found.push(
-                        no_effect(at, format!("`{key}` has no effect yet"), "steps are timed by the clock")
-                            .with_hint("leave it out, or write `false`"),
+                        no_effect(at, format!("`{key}` has no effect yet"), "steps are timed with the wall clock")
+                            .with_hint("remove it, or write `false`"),
                     );
                 }
             }
@@ -477,9 +479,9 @@ fn check_combination(
                         no_effect(
                             value.span,
                             format!("`{key}` has no effect here"),
-                            "the mesh of a run says how many there are",
+                            "the number is given by the mesh of the run",
                         )
-                        .with_hint("leave it out, and give the mesh: loom train --mesh tp=2"),
+                        .with_hint("remove it and give the mesh: loom train --mesh tp=2"),
                     );
                 }
             }
@@ -488,9 +490,9 @@ fn check_combination(
             no_effect(
                 annotation.span,
                 "`@partition` has no effect here",
-                "results are in stages, not what leads to them",
+                "stages are assigned to results, not to operations",
             )
-            .with_hint("write it behind the result: `x -> blocks[0:4]() -> y @partition(0)`"),
+            .with_hint("write it after the result: `x -> blocks[0:4]() -> y @partition(0)`"),
         ),
         "partition" => {
             for key in ["micro_batch", "recompute"] {
@@ -499,9 +501,12 @@ fn check_combination(
                         no_effect(
                             value.span,
                             format!("`{key}` has no effect"),
-                            "stages run one micro-batch after another, and compute again what backward needs",
+                            "stages run one micro-batch after another and recompute activations in backward",
                         )
-                        .with_hint("leave it out, and give micro-batches: loom train --mesh pp=2 --grad-accum 8"),
+                        .with_hint(
+                            "remove it and set the number of micro-batches: loom train --mesh pp=2 \
+                             --gradient-accumulation-steps 8",
+                        ),
                     );
                 }
             }
@@ -521,27 +526,27 @@ fn check_combination(
                 found.push(
                     no_effect(
                         annotation.span,
-                        "gradients are summed anyway",
+                        "gradients are summed by default",
                         "neither `bucket_size` nor `async=false`",
                     )
-                    .with_hint("remove it, or say how much goes together: `bucket_size=25_000_000`"),
+                    .with_hint("remove it, or give the bucket size: `bucket_size=25_000_000`"),
                 );
             }
         }
         "comm" if matches!(place, AnnotationTarget::Output | AnnotationTarget::Item | AnnotationTarget::Step) => {
-            stray(&["bucket_size"], "gradients alone go in buckets: write it in a backward graph", found);
+            stray(&["bucket_size"], "only gradients are bucketed: write it in a backward graph", found);
             if word("group") == Some("pp") {
                 let at = get("group").map_or(annotation.span, |value| value.span);
                 let stages =
-                    invalid_argument(at, "stages of a pipeline share no tensor", "not a group that talks here");
-                return found.push(stages.with_hint("leave it out: stages tell each other what `@partition` says"));
+                    invalid_argument(at, "pipeline stages share no tensors", "this group does not communicate here");
+                return found.push(stages.with_hint("remove it: stages communicate as `@partition` specifies"));
             }
             if matches!(word("op"), Some("send" | "recv")) {
                 found.push(
                     no_effect(
                         annotation.span,
-                        "stages send by themselves",
-                        "what goes where follows from `@partition`",
+                        "stages communicate automatically",
+                        "the transfers follow from `@partition`",
                     )
                     .with_hint("remove it, and mark the stages: `-> x @partition(0)`"),
                 );
@@ -551,9 +556,9 @@ fn check_combination(
             no_effect(
                 annotation.span,
                 format!("`@{name}` has no effect here"),
-                "how ranks talk follows from `@shard` of parameters and from the mesh",
+                "communication follows from `@shard` of the parameters and from the mesh",
             )
-            .with_hint("remove it; `loom compile --mesh tp=2 --emit graph` shows the collectives that are put in"),
+            .with_hint("remove it; `loom compile --mesh tp=2 --emit graph` shows the inserted collectives"),
         ),
         "scaling" => {
             let strategy = word("strategy");
@@ -570,23 +575,23 @@ fn check_combination(
         match place {
             AnnotationTarget::Parameter => {
                 let others = ["policy", "compute", "accumulate", "output"];
-                stray(&others, "a parameter has a `storage` alone", found);
+                stray(&others, "a parameter supports only `storage`", found);
             }
-            _ => stray(&["storage"], "only parameters are stored", found),
+            _ => stray(&["storage"], "`storage` is only allowed on parameters", found),
         }
         if let Some(policy) = get("policy") {
             for key in ["compute", "output"] {
                 if let Some(value) = get(key) {
                     let both =
-                        invalid_argument(value.span, format!("`policy` decides `{key}` already"), "one of the two");
-                    found.push(both.with_secondary(policy.span, "the other"));
+                        invalid_argument(value.span, format!("`policy` decides `{key}` already"), "first one");
+                    found.push(both.with_secondary(policy.span, "second one"));
                 }
             }
         }
         if let Some(sum) = get("accumulate").filter(|_| word("accumulate") != Some("fp32")) {
             found.push(not_supported(
                 sum.span,
-                "sums are taken in fp32",
+                "sums are accumulated in fp32",
                 "another format is not supported yet",
                 "write fp32",
             ));
@@ -594,7 +599,7 @@ fn check_combination(
         if args.is_empty() {
             found.push(invalid_argument(
                 annotation.span,
-                "`@precision` says nothing",
+                "`@precision` has no arguments",
                 "expected `compute=`, `output=` or `policy=`",
             ));
         }
@@ -636,7 +641,7 @@ pub(super) fn check_fuse(flow: &Flow, performed: &std::collections::BTreeSet<Str
                     found.push(no_fusion(arg.value.span, name, "fusion pattern", known));
                 } else if let Some(lacking) = missing(name, performed) {
                     found.push(
-                        Diagnostic::new(Code::E013, arg.value.span, format!("the statement is no `{name}`"))
+                        Diagnostic::new(Code::E013, arg.value.span, format!("the statement is not a `{name}`"))
                             .with_label(format!("it has no {lacking}"))
                             .with_secondary(flow.span, "this statement"),
                     );
@@ -743,7 +748,7 @@ pub(super) fn check_alias(flow: &Flow, found: &mut Vec<Diagnostic>) {
     const VIEWS: &[&str] = &["view", "reshape", "transpose", "permute", "split", "contiguous", "fork"];
     if let (Some(apart), true) = (flow.annotations.iter().find(|a| a.name.name == "noalias"), flow.steps.is_empty()) {
         found.push(
-            invalid_argument(apart.span, "`@noalias` on another name for the same tensor", "nothing makes a new one")
+            invalid_argument(apart.span, "`@noalias` on another name for the same tensor", "no copy is made")
                 .with_hint("write `x -> copy() -> y @noalias`"),
         );
     }
@@ -776,7 +781,7 @@ pub(super) fn check_topology(topology: &RecipeDecl, found: &mut Vec<Diagnostic>)
             found.push(unknown);
         } else if !matches!(value.peel().kind, ExprKind::Int(n) if n > 0) {
             let message = format!("`{}` is a number of devices", key.name);
-            found.push(Diagnostic::new(Code::E003, value.span, message).with_label("expected a number above 0"));
+            found.push(Diagnostic::new(Code::E003, value.span, message).with_label("expected a positive number"));
         }
     }
 }
@@ -832,7 +837,7 @@ pub(super) fn check_stages(flow: &Flow, found: &mut Vec<Diagnostic>) {
                 Diagnostic::new(Code::E025, checkpoint.span, "checkpoint spans pipeline stages")
                     .with_label(format!("the checkpointed statement is in {whole}"))
                     .with_secondary(span, format!("this operation is in stage {number}"))
-                    .with_hint("write one checkpointed statement per stage, with `@partition` behind its destination"),
+                    .with_hint("write one checkpointed statement per stage, with `@partition` after its destination"),
             );
         }
     }

@@ -133,7 +133,7 @@ fn compare(
                 Diagnostic::new(Code::E020, at, format!("`{name}` cannot accumulate into {want}"))
                     .with_label(format!("this is {have}"))
                     .with_secondary(declared, format!("`{base}` is {want}"))
-                    .with_hint(format!("cast it: `@dtype({want})` behind the destination")),
+                    .with_hint(format!("cast it: `@dtype({want})` after the destination")),
             );
         }
     }
@@ -201,7 +201,7 @@ fn unused_saves(checker: &mut GraphChecker<'_>, view: &ModuleView<'_>) {
             checker.diagnostics.push(
                 Diagnostic::new(Code::W004, item.span, format!("`{}` is saved but never used", item.pattern))
                     .with_label(format!("the backward graph has no `saved.{}`", item.pattern))
-                    .with_hint("take it off the list to save memory"),
+                    .with_hint("remove it from the list to save memory"),
             );
         }
     }

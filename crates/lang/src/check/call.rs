@@ -168,9 +168,10 @@ impl GraphChecker<'_> {
             }
             CallTarget::Bodiless(item) => {
                 let name = call.callee.path.to_string();
-                let mut found = Diagnostic::new(Code::E014, call.callee.span, format!("nothing computes `{name}`"))
-                    .with_label("declared without a graph, and no primitive has its name")
-                    .with_hint("give its `forward:` a `graph:`");
+                let mut found =
+                    Diagnostic::new(Code::E014, call.callee.span, format!("`{name}` has no implementation"))
+                        .with_label("declared without a graph, and no primitive has its name")
+                        .with_hint("give its `forward:` a `graph:`");
                 if let Some(decl) = self.program.decl(item) {
                     found = found.with_secondary(decl.name.span, "declared here");
                 }
@@ -297,10 +298,10 @@ impl GraphChecker<'_> {
                         Diagnostic::new(
                             Code::E015,
                             operand.span,
-                            format!("`{}` does not become {want} without a word", operand.text),
+                            format!("`{}` is not converted to {want} implicitly", operand.text),
                         )
                         .with_label(format!("this is {have}, and `{}` is declared as {want}", slot.name))
-                        .with_hint("`quantize` it, or write `@scaling(per_tensor)` behind the input's declaration"),
+                        .with_hint("`quantize` it, or write `@scaling(per_tensor)` after the input's declaration"),
                     );
                     continue;
                 }
@@ -311,7 +312,7 @@ impl GraphChecker<'_> {
                         format!("`{}` is rounded from {have} to {want}", operand.text),
                     )
                     .with_label(format!("`{}` is declared as {want}", slot.name))
-                    .with_hint(format!("write `@dtype({want})` where it is computed to say that this is meant")),
+                    .with_hint(format!("write `@dtype({want})` where it is computed to make this explicit")),
                 );
             }
         }
@@ -346,7 +347,7 @@ impl GraphChecker<'_> {
     pub(super) fn too_many(&mut self, call: &Call, span: Span) {
         let name = call.callee.path.to_string();
         self.diagnostics.push(
-            Diagnostic::new(Code::E003, span, format!("`{name}` takes fewer arguments")).with_label("one too many"),
+            Diagnostic::new(Code::E003, span, format!("`{name}` takes fewer arguments")).with_label("unexpected argument"),
         );
     }
 }

@@ -122,7 +122,7 @@ impl<'a> GraphChecker<'a> {
         self.elided = true;
         self.diagnostics.push(
             Diagnostic::new(Code::L001, span, format!("{what} left out with `...`"))
-                .with_label("nothing can be compiled from this")
+                .with_label("this cannot be compiled")
                 .with_hint("write it out"),
         );
     }
@@ -255,7 +255,7 @@ impl<'a> GraphChecker<'a> {
             .with_label("cannot run before the others")
             .with_note(format!("each needs the next: {}", shown.join(" <- ")));
         for flow in visited[start..].iter().filter(|flow| **flow != at) {
-            found = found.with_secondary(blocked[*flow].0.span, "part of the circle");
+            found = found.with_secondary(blocked[*flow].0.span, "part of the cycle");
         }
         self.diagnostics.push(found);
     }
@@ -300,7 +300,7 @@ impl<'a> GraphChecker<'a> {
             if let (None, Some(note)) = (&item.name, item.annotations.first()) {
                 found.push(
                     Diagnostic::new(Code::E008, note.span, format!("`@{}` on a result without a name", note.name.name))
-                        .with_label("`_` is thrown away")
+                        .with_label("`_` is discarded")
                         .with_hint("give the result a name"),
                 );
             }
@@ -310,7 +310,7 @@ impl<'a> GraphChecker<'a> {
         {
             found.push(
                 Diagnostic::new(Code::E008, note.span, format!("`@{}` on results without names", note.name.name))
-                    .with_label("`_` is thrown away")
+                    .with_label("`_` is discarded")
                     .with_hint("give one of the results a name"),
             );
         }
@@ -398,7 +398,7 @@ impl<'a> GraphChecker<'a> {
                     }
                     match &operand.ty.shape {
                         Some(shape) if !shape.equal(&stated) => self.diagnostics.push(
-                            Diagnostic::new(Code::E004, step.span, "shape is not as stated")
+                            Diagnostic::new(Code::E004, step.span, "the shape differs from the stated one")
                                 .with_label(format!("the tensor here is {shape}")),
                         ),
                         _ => operand.ty.shape = Some(stated),
@@ -437,7 +437,7 @@ impl<'a> GraphChecker<'a> {
                     again = if gradient {
                         again.with_hint("add `accumulate=true` to sum contributions to a gradient")
                     } else {
-                        again.with_hint("give the new tensor a name of its own")
+                        again.with_hint("give the new tensor a different name")
                     };
                     self.diagnostics.push(again);
                 }

@@ -104,7 +104,7 @@ fn check_derived_backward(checker: &mut GraphChecker<'_>, saved: &BTreeSet<Strin
                 found.push(
                     Diagnostic::new(Code::W003, defined.span, format!("the derived backward needs `{operand}`"))
                         .with_label(format!("`{name}` needs it, and it is not saved"))
-                        .with_hint(format!("add `{operand}` to the save list, or to the recompute list to choose so")),
+                        .with_hint(format!("add `{operand}` to the save list or to the recompute list")),
                 );
             }
         }

@@ -96,10 +96,10 @@ pub fn check(program: &ModuleProgram) -> CheckReport {
                         Diagnostic::new(
                             Code::L001,
                             view.decl.name.span,
-                            "a written backward of a primitive with a graph",
+                            "a backward section for a primitive with a graph",
                         )
                         .with_label("its backward is derived from the graph")
-                        .with_hint("leave out `backward:`, or declare a `module`"),
+                        .with_hint("remove `backward:`, or declare a `module`"),
                     );
                 }
             }

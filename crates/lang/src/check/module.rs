@@ -152,7 +152,7 @@ impl GraphChecker<'_> {
                         let span = at.map_or(condition.span, |(span, _)| span);
                         let shown = self.program.sources.slice(condition.span).to_string();
                         let mut violated = Diagnostic::new(Code::E027, span, constraint.message.value.clone())
-                            .with_label(format!("makes `{shown}` false"));
+                            .with_label(format!("violates `{shown}`"));
                         if at.is_some() {
                             violated = violated.with_secondary(condition.span, "the constraint");
                         }
@@ -256,15 +256,15 @@ impl GraphChecker<'_> {
             let name = note.name.name.as_str();
             if let TypeKind::TiedTo(path) = &ty.kind {
                 self.diagnostics.push(
-                    Diagnostic::new(Code::E008, note.span, format!("`@{name}` on a parameter that is another one"))
-                        .with_label("it is tied")
+                    Diagnostic::new(Code::E008, note.span, format!("`@{name}` on a tied parameter"))
+                        .with_label("the parameter is tied")
                         .with_hint(format!("put it on `{path}`")),
                 );
             } else if name == "gradient" && matches!(entry, GraphEntry::Instance(_) | GraphEntry::Instances(..)) {
                 self.diagnostics.push(
-                    Diagnostic::new(Code::E008, note.span, "`@gradient` cannot stand on a module")
-                        .with_label("it is about one tensor")
-                        .with_hint("`@frozen` holds for all parameters inside"),
+                    Diagnostic::new(Code::E008, note.span, "`@gradient` is not allowed on a module")
+                        .with_label("it applies to one tensor")
+                        .with_hint("`@frozen` applies to all parameters of the module"),
                 );
             }
         }
@@ -282,9 +282,9 @@ impl GraphChecker<'_> {
             && matches!(ty.kind, TypeKind::Tensor { .. } | TypeKind::Optional(_))
         {
             self.diagnostics.push(
-                Diagnostic::new(Code::E008, note.span, "`@scaling` of what is not quantised")
-                    .with_label("no format of few bits stands beside it")
-                    .with_hint("write `@dtype(fp8_e4m3) @scaling(...)`, or leave it out"),
+                Diagnostic::new(Code::E008, note.span, "`@scaling` of a tensor that is not quantized")
+                    .with_label("no low-precision dtype is given with it")
+                    .with_hint("write `@dtype(fp8_e4m3) @scaling(...)`, or remove it"),
             );
         }
         // Low-precision storage has scales.
@@ -298,8 +298,8 @@ impl GraphChecker<'_> {
                     at.map_or(ty.span, |note| note.span),
                     format!("a weight cannot be stored as {format}"),
                 )
-                .with_label("fractions would be lost: it has no scale")
-                .with_hint("use bf16, fp16, fp32, or a format of few bits"),
+                .with_label("fractions would be lost, because it has no scale")
+                .with_hint("use bf16, fp16, fp32, or a low-precision format"),
             );
         }
     }
@@ -334,9 +334,9 @@ impl GraphChecker<'_> {
         } else if entry.annotations.is_empty() {
             refuse(
                 entry.span,
-                "nothing is said about this parameter",
+                "the entry has no annotation",
                 "no annotation",
-                "write `path: [...] @frozen`, or take it out",
+                "write `path: [...] @frozen`, or remove the entry",
             );
         }
         let names = entry.path.parts.iter().filter_map(|part| match part {
@@ -401,7 +401,7 @@ impl GraphChecker<'_> {
                     let finding = Diagnostic::new(Code::L008, written.span, format!("an array of {count} modules"));
                     self.diagnostics.push(match count < 0 {
                         true => Diagnostic::new(Code::E003, written.span, format!("an array of {count} modules"))
-                            .with_label("a length cannot be negative"),
+                            .with_label("the length must not be negative"),
                         false => finding
                             .with_label(format!("at most {} modules are lowered", crate::lower::MAX_MODULES))
                             .with_hint("make the array smaller"),
@@ -516,7 +516,7 @@ impl GraphChecker<'_> {
                 Diagnostic::new(code, made, format!("`{name}` is rounded from {have} to {want}"))
                     .with_label(format!("computed in {have}"))
                     .with_secondary(at, format!("declared as {want}"))
-                    .with_hint(format!("write `@dtype({want})` behind the destination to say that this is meant")),
+                    .with_hint(format!("write `@dtype({want})` after the destination to make this explicit")),
             );
         }
     }

@@ -20,7 +20,7 @@ impl GraphChecker<'_> {
         if view.decl.kind == DeclKind::AbstractModule {
             self.diagnostics.push(
                 Diagnostic::new(Code::L007, span, format!("`{}` is abstract", view.decl.name.name))
-                    .with_label("has no graph to run")
+                    .with_label("it has no graph to run")
                     .with_secondary(view.decl.name.span, "declared here")
                     .with_hint("use a module that extends it"),
             );
@@ -69,7 +69,7 @@ impl GraphChecker<'_> {
                                 arg.value.span,
                                 format!("`{}` takes {} parameters", view.decl.name.name, header.len()),
                             )
-                            .with_label("one too many"),
+                            .with_label("unexpected argument"),
                         );
                         break;
                     }
@@ -102,7 +102,7 @@ impl GraphChecker<'_> {
                 }
                 None => self.diagnostics.push(
                     Diagnostic::new(Code::E012, span, format!("`{}` needs `{}`", view.decl.name.name, name.name))
-                        .with_label("not given, and it has no default")
+                        .with_label("missing, and it has no default")
                         .with_secondary(name.span, "declared here"),
                 ),
             }
@@ -261,7 +261,7 @@ impl GraphChecker<'_> {
                 None if is_instance => {}
                 None => self.diagnostics.push(
                     Diagnostic::new(Code::E012, call.span, format!("`{}` needs `{}`", view.decl.name.name, name.name))
-                        .with_label("not given, and no tensor decides it")
+                        .with_label("missing, and no tensor determines it")
                         .with_secondary(name.span, "declared here"),
                 ),
             }
@@ -287,7 +287,7 @@ impl GraphChecker<'_> {
     ) -> Result<Option<Vec<TensorType>>, OpenCondition> {
         let Some(first) = args.first() else {
             self.diagnostics.push(
-                Diagnostic::new(Code::E012, call.span, "`StackedBlocks` needs the blocks")
+                Diagnostic::new(Code::E012, call.span, "`StackedBlocks` needs an array of blocks")
                     .with_label("expected `StackedBlocks(blocks, n)`"),
             );
             return Ok(None);
@@ -313,7 +313,7 @@ impl GraphChecker<'_> {
                     && !a.equal(b)
                 {
                     self.diagnostics.push(
-                        Diagnostic::new(Code::E004, call.span, "a block's results must fit its inputs to be stacked")
+                        Diagnostic::new(Code::E004, call.span, "the results of a stacked block must match its inputs")
                             .with_label(format!("result {} is {b}, input `{}` is {a}", index + 1, input.text)),
                     );
                 }

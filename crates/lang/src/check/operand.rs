@@ -39,8 +39,8 @@ impl GraphChecker<'_> {
             Some(GraphEntry::Absent) => {
                 self.diagnostics.push(
                     Diagnostic::new(Code::E003, path.span(), format!("`{path}` may be None here"))
-                        .with_label("its condition does not hold in this branch")
-                        .with_hint("use it under the same condition that its declaration has"),
+                        .with_label("its condition is not known to be true in this branch")
+                        .with_hint("use it under the condition of its declaration"),
                 );
                 TensorType::default()
             }

@@ -15,9 +15,9 @@ pub(super) fn check(program: &ModuleProgram, view: &ModuleView<'_>, found: &mut 
     names.extend(way.iter().rev().map(name));
     found.push(
         Diagnostic::new(Code::E007, span, format!("`{}` contains itself", view.decl.name.name))
-            .with_label("leads back to it")
+            .with_label("this leads back to it")
             .with_note(names.join(" contains "))
-            .with_hint("put it under an `if` that ends it, or take it out"),
+            .with_hint("put it under an `if` that ends the recursion, or remove it"),
     );
 }
 

@@ -256,7 +256,7 @@ fn grouped_gemm(sizes: &SizeComparison, mode: Option<&str>, x: &Shape, w: &Shape
     };
     // Rows belong to their groups, so the left operand is never transposed.
     if let Some(mode @ ("TN" | "TT")) = mode {
-        let mut misfit = ShapeError::new(format!("transpose={mode} would turn the rows, which groups are made of"));
+        let mut misfit = ShapeError::new(format!("transpose={mode} would transpose the rows that form the groups"));
         let fits = if sizes.same_size(k, second) { Some("NT") } else { sizes.same_size(k, first).then_some("NN") };
         misfit.hint = fits.map(|other| format!("transpose={other} would fit"));
         return Err(misfit);
@@ -294,7 +294,7 @@ fn broadcast(sizes: &SizeComparison, a: &Shape, b: &Shape) -> Result<Shape, Shap
         (x, y) if x == y => x.clone(),
         (Some(lead), None) => Some(lead.clone()),
         (None, Some(_)) if long.dims.len() > short.dims.len() => {
-            return Err(ShapeError::new(format!("{a} and {b} do not broadcast: `*` may stand for anything")));
+            return Err(ShapeError::new(format!("{a} and {b} do not broadcast: `*` may be any shape")));
         }
         (_, lead) => lead.clone(),
     };
@@ -324,7 +324,7 @@ fn split(sizes: &SizeComparison, x: &Shape, attributes: &Attributes) -> Result<O
     };
     let sum = parts.iter().cloned().fold(Dim::default(), |sum, size| sum + size);
     if !sizes.same_size(&sum, &x.dims[axis]) {
-        return Err(ShapeError::new(format!("the sizes add up to {sum}, the axis has {}", x.dims[axis])));
+        return Err(ShapeError::new(format!("the sizes add up to {sum}, but the axis has {}", x.dims[axis])));
     }
     let part = |size: Dim| {
         let mut part = x.clone();
@@ -370,7 +370,7 @@ fn view(sizes: &SizeComparison, x: &Shape, attributes: &Attributes) -> Result<Op
     let target = Shape::fixed(target);
     let new = target.elements();
     if inferred.is_empty() && !sizes.same_size(&elements, &new) {
-        return Err(ShapeError::new(format!("{x} has {elements} elements, {target} has {new}")));
+        return Err(ShapeError::new(format!("{x} has {elements} elements, but {target} has {new}")));
     }
     Ok(Some(target))
 }
@@ -392,7 +392,7 @@ fn permute(x: &Shape, attributes: &Attributes) -> Result<Option<Shape>, ShapeErr
         Some(axes) => Ok(Some(Shape::fixed(axes.into_iter().map(|i| x.dims[i].clone()).collect()))),
         None => {
             let order: Vec<String> = order.iter().map(ConstValue::to_string).collect();
-            Err(ShapeError::new(format!("[{}] does not reorder the axes of {x}", order.join(", "))))
+            Err(ShapeError::new(format!("[{}] is not a permutation of the axes of {x}", order.join(", "))))
         }
     }
 }

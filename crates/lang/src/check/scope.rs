@@ -99,7 +99,7 @@ impl ConstantScope {
                     if let Some(n) = value.as_int().filter(|n| i32::try_from(*n).is_err()) {
                         let message = format!("`{}` does not fit in 32 bits", name.name);
                         let found = Diagnostic::new(Code::E003, expr.span, message).with_label(format!("this is {n}"));
-                        scope.diagnostics.push(found.with_hint("an int goes up to 2147483647"));
+                        scope.diagnostics.push(found.with_hint("the largest int is 2147483647"));
                         value = ConstValue::Unknown;
                     }
                     scope.constants.insert(name.name.clone(), value);
@@ -107,7 +107,7 @@ impl ConstantScope {
                 LetItem::Dim { name, role } => {
                     const ROLES: &[&str] = &["batch_dim", "seq_dim"];
                     if !ROLES.contains(&role.name.as_str()) {
-                        let message = format!("no dimension is a `{}`", role.name);
+                        let message = format!("unknown dimension role `{}`", role.name);
                         let label = format!("known are {}", ROLES.join(", "));
                         let mut found = Diagnostic::new(Code::E002, role.span, message).with_label(label);
                         if let Some(close) = closest(&role.name, ROLES.iter().copied()) {

@@ -53,16 +53,16 @@ pub(super) fn check(program: &ModuleProgram, view: &ModuleView<'_>, found: &mut 
 fn check_export(mapping: &WeightMapping, found: &mut Vec<Diagnostic>) {
     match &mapping.spec {
         WeightSpec::Fuse { span, .. } => found.push(
-            invalid(*span, "`fuse` joins what is read".to_string(), "an export takes apart")
+            invalid(*span, "`fuse` concatenates tensors when reading".to_string(), "an export splits tensors")
                 .with_hint("write `split(\"a\": [0, n], \"b\": [n, m], dim=0)`"),
         ),
         WeightSpec::Transform { function, .. } if matches!(function.name.as_str(), "exp" | "negate_exp") => found.push(
             invalid(
                 function.span,
-                format!("`{}` cannot stand in an export", function.name),
-                "it is undone when it is read",
+                format!("`{}` is not allowed in an export", function.name),
+                "it is inverted when exporting",
             )
-            .with_hint("write it in `hf_mapping:`; exporting undoes it"),
+            .with_hint("write it in `hf_mapping:`; the export inverts it"),
         ),
         _ => {}
     }
@@ -145,7 +145,7 @@ pub(super) fn check_path(
             let (message, label) = if is_array {
                 (format!("`{}` is an array", name.name), "add `[{layer}]`")
             } else {
-                (format!("`{}` is not an array", name.name), "take the index away")
+                (format!("`{}` is not an array", name.name), "remove the index")
             };
             return found.push(invalid(name.span, message, label));
         }
@@ -159,7 +159,7 @@ pub(super) fn check_path(
                     && matches!(entry.ty.kind, TypeKind::Tensor { .. } | TypeKind::Optional(_))
                 {
                     let message = format!("`{}` is a tensor and has no parts", name.name);
-                    found.push(invalid(rest.span, message, "nothing is inside"));
+                    found.push(invalid(rest.span, message, "it has no parameters inside"));
                 }
                 return;
             }
@@ -172,18 +172,18 @@ fn check_spec(mapping: &WeightMapping, constants: &[&str], found: &mut Vec<Diagn
         WeightSpec::Direct(text) => vec![text],
         WeightSpec::Fuse { parts, span, .. } => {
             if parts.len() < 2 {
-                found.push(invalid(*span, "`fuse` joins at least two tensors".into(), "only one is named"));
+                found.push(invalid(*span, "`fuse` needs at least two tensors".into(), "only one is named"));
             }
             parts.iter().collect()
         }
         WeightSpec::Split { parts, span, .. } => {
             if parts.len() < 2 {
-                found.push(invalid(*span, "`split` makes at least two tensors".into(), "only one is named"));
+                found.push(invalid(*span, "`split` needs at least two tensors".into(), "only one is named"));
             }
             for (_, range) in parts {
                 if !matches!(&range.peel().kind, ExprKind::List(ends) if ends.len() == 2) {
                     let label = "expected `[start, end]`";
-                    found.push(invalid(range.span, "a part of `split` takes a range".into(), label));
+                    found.push(invalid(range.span, "a part of `split` needs a range".into(), label));
                 }
             }
             parts.iter().map(|(text, _)| text).collect()
@@ -215,8 +215,8 @@ fn check_spec(mapping: &WeightMapping, constants: &[&str], found: &mut Vec<Diagn
         let pieces = match template::pieces(&text.value) {
             Ok(pieces) => pieces,
             Err(words) => {
-                let label = "between braces stands a constant expression, such as `{2 * layer}`";
-                found.push(invalid(text.span, format!("this is no name of a tensor: {words}"), label));
+                let label = "braces must contain a constant expression, such as `{2 * layer}`";
+                found.push(invalid(text.span, format!("not a tensor name: {words}"), label));
                 continue;
             }
         };
@@ -229,7 +229,7 @@ fn check_spec(mapping: &WeightMapping, constants: &[&str], found: &mut Vec<Diagn
             .collect();
         if let Some(free) = used.iter().find(|name| !bound.contains(name) && !constants.contains(name)) {
             found.push(
-                invalid(text.span, format!("placeholder `{{{free}}}` is not bound"), "nothing gives it a value")
+                invalid(text.span, format!("placeholder `{{{free}}}` is not bound"), "it has no value")
                     .with_secondary(mapping.path.span, "the parameter has no such placeholder"),
             );
         }

@@ -142,7 +142,7 @@ pub fn eval(expr: &Expr, names: &dyn NameResolver) -> EvalResult {
                         let open = || decide_condition(format!("given({tensor})"), names);
                         Ok(ConstValue::Bool(names.is_present(tensor).map_or_else(open, Ternary::Known)))
                     }
-                    _ => fail(EvalErrorKind::Type("`given` takes the name of an optional tensor".to_string())),
+                    _ => fail(EvalErrorKind::Type("`given` needs the name of an optional tensor".to_string())),
                 };
             }
             if !INTRINSICS.contains(&name) {
@@ -157,7 +157,7 @@ pub fn eval(expr: &Expr, names: &dyn NameResolver) -> EvalResult {
         ExprKind::Placeholder(name) => match names.value(INDEX) {
             Some(index) => Ok(index),
             None => fail(EvalErrorKind::Type(format!(
-                "`{{{}}}` is the index of an array's element, and stands among the arguments of one",
+                "`{{{}}}` is the index of an array element and is only allowed in its arguments",
                 name.name
             ))),
         },
@@ -179,7 +179,7 @@ fn element(expr: &Expr, base: &Expr, items: &[IndexItem], names: &dyn NameResolv
     let fail = |span, words: String| Err(EvalError { span, kind: EvalErrorKind::Type(words) });
     let list = eval(base, names)?;
     let [IndexItem::At(place)] = items else {
-        return fail(expr.span, "a list has one index, such as `list[0]`".to_string());
+        return fail(expr.span, "a list takes one index, such as `list[0]`".to_string());
     };
     let index = eval(place, names)?;
     match (list, &index) {
@@ -189,11 +189,11 @@ fn element(expr: &Expr, base: &Expr, items: &[IndexItem], names: &dyn NameResolv
             let at = if n < 0 { n + list.len() as i64 } else { n };
             match usize::try_from(at).ok().and_then(|at| list.get(at)) {
                 Some(found) => Ok(found.clone()),
-                None => fail(place.span, format!("the list has {} elements, none at {n}", list.len())),
+                None => fail(place.span, format!("index {n} is out of range for a list of {} elements", list.len())),
             }
         }
-        (ConstValue::List(_), other) => fail(place.span, format!("an index is an int, found {}", other.kind())),
-        (other, _) => fail(base.span, format!("only a list has elements, this is {}", other.kind())),
+        (ConstValue::List(_), other) => fail(place.span, format!("an index must be an int, found {}", other.kind())),
+        (other, _) => fail(base.span, format!("only a list can be indexed, this is {}", other.kind())),
     }
 }
 
@@ -298,7 +298,7 @@ fn arithmetic(op: BinaryOp, a: ConstValue, b: ConstValue) -> Result<ConstValue, 
             };
             Ok(ConstValue::Float(x.zip(y).map(|(x, y)| apply(x, y))))
         }
-        _ => Err(EvalErrorKind::Type(format!("`{}` does not fit {} and {}", op.symbol(), a.kind(), b.kind()))),
+        _ => Err(EvalErrorKind::Type(format!("`{}` cannot be applied to {} and {}", op.symbol(), a.kind(), b.kind()))),
     }
 }
 

@@ -58,11 +58,14 @@ macro_rules! codes {
 
 codes! {
     E001, Error, "syntax error",
-        "The text does not follow the grammar. The caret stands where reading stopped; the label says what could have stood there.";
+        "The text does not follow the grammar. The caret marks where parsing stopped; the label says what was \
+         expected.";
     E002, Error, "undefined identifier",
-        "A name is used that no parameter, let binding, tensor, import or declaration in reach defines. Check the spelling, or import it.";
+        "A name is used that no parameter, let binding, tensor, import or declaration in scope defines. Check the \
+         spelling, or import it.";
     E003, Error, "type mismatch",
-        "A value of one kind stands where another is needed: a tensor for a number, three outputs for two names, a string for an int.";
+        "A value of one kind is given where another is needed: a tensor for a number, three outputs for two names, a \
+         string for an int.";
     E004, Error, "shape mismatch",
         "Two sizes that an operation needs equal are different expressions of the module's dimensions, so the module is wrong for some sizes. Sizes are compared as polynomials, not as numbers.";
     E005, Error, "missing required gradient",
@@ -70,9 +73,9 @@ codes! {
     E006, Error, "saved tensor not available in backward",
         "saved.<name> reads a tensor that the forward pass did not keep. Add it to the forward section's save list, or mark it @memory(save).";
     E007, Error, "circular dependency in graph",
-        "Tensors of a graph depend on one another in a circle, so none of them can be computed first.";
+        "Tensors of a graph depend on one another in a cycle, so none of them can be computed first.";
     E008, Error, "invalid annotation",
-        "The annotation does not exist, cannot stand at this place, or has an argument it does not know.";
+        "The annotation does not exist, is not allowed at this place, or has an unknown argument.";
     E009, Error, "duplicate parameter name",
         "Two parameters of one declaration, or two entries of one section, have the same name.";
     E010, Error, "invalid weight mapping",
@@ -84,23 +87,24 @@ codes! {
     E013, Error, "invalid fusion pattern",
         "@fuse names a pattern that does not exist, or lists operations that the annotated statement does not perform.";
     E014, Error, "unsupported primitive",
-        "A graph calls an operation that is neither a primitive nor a module in reach.";
+        "A graph calls an operation that is neither a primitive nor a module in scope.";
     E015, Error, "invalid dtype for operation",
         "A tensor has an element type that the operation cannot take, such as float token ids for an embedding.";
     E016, Error, "if guard must be a constant expression",
         "Graphs are fixed at compile time. A guard may use parameters, let bindings and literals, never the values or the shape of a tensor.";
     E017, Error, "tensor redefined in the same scope",
-        "Graphs are in single assignment form: each name is given once per scope. Only d_<param> may be written again, with accumulate=true.";
+        "Graphs are in single assignment form: each name is defined once per scope. Only d_<param> may be written \
+         again, with accumulate=true.";
     E018, Error, "gradient shape mismatch",
         "A gradient must have exactly the shape of the tensor it belongs to.";
     E019, Error, "circular gradient dependency",
-        "Gradients of a backward graph depend on one another in a circle.";
+        "Gradients of a backward graph depend on one another in a cycle.";
     E020, Error, "gradient dtype incompatible",
         "A gradient has an element type that cannot accumulate into the tensor it belongs to without an explicit cast.";
     E021, Error, "recompute tensor not derivable from saved tensors",
         "A tensor to be recomputed depends, through its operations, on a tensor that is neither saved, an input, a parameter, nor recomputed itself.";
     E022, Error, "circular recompute dependency",
-        "Tensors to be recomputed depend on one another in a circle, so the backward pass could never start.";
+        "Tensors to be recomputed depend on one another in a cycle, so the backward pass could never start.";
     E023, Error, "import name conflict",
         "Two imports bring the same name into the file. Give one of them another name with `as`.";
     E024, Error, "import alias shadows existing name",
@@ -124,11 +128,11 @@ codes! {
         "A value is rounded to a narrower element type without an annotation saying so.";
 
     L001, Error, "not supported yet",
-        "The construct is part of the language, and this version of the compiler cannot honour it.";
+        "The construct is part of the language, but this version of the compiler does not support it.";
     L002, Error, "module not found",
         "No file of the standard library or of the project provides the imported path, name or version.";
     L003, Error, "import cycle",
-        "Files import one another in a circle.";
+        "Files import one another in a cycle.";
     L004, Error, "lock mismatch",
         "module.lock pins another version than the one that the import resolves to. Update the lock, or import the pinned version.";
     L005, Error, "name declared twice",
@@ -138,12 +142,14 @@ codes! {
     L007, Error, "abstract module instantiated",
         "An abstract module has no graph to run; instantiate a module that extends it.";
     L008, Error, "too large",
-        "Lowering this would make more modules or run more statements than the bound that the message names. Larger models are usually a slip in a size.";
+        "Lowering this would make more modules or run more statements than the bound that the message names. Larger \
+         models are usually caused by a wrong size.";
 
     L101, Warning, "deprecated syntax",
         "An older spelling that still works; the formatter writes the current one.";
     L102, Warning, "no effect yet",
-        "The annotation asks for something that this machine does not have: several devices, another memory, kernels by name. It is checked, and the model computes the same as without it.";
+        "The annotation requests something that is not available here: several devices, another memory, kernels by \
+         name. It is checked, but the model computes the same as without it.";
 }
 
 impl fmt::Display for Code {

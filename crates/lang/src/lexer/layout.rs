@@ -117,8 +117,8 @@ impl IndentationPass<'_> {
         let landed = *self.indents.last().expect("never empty");
         if width != landed && !self.mixed_reported {
             self.diagnostics.push(
-                Diagnostic::new(Code::E001, at, "indentation matches no open block")
-                    .with_label(format!("{width} columns; the enclosing block has {landed}"))
+                Diagnostic::new(Code::E001, at, "indentation does not match any open block")
+                    .with_label(format!("{width} columns, but the enclosing block has {landed}"))
                     .with_hint("align the line with one of the blocks above it"),
             );
         }
@@ -138,7 +138,7 @@ impl IndentationPass<'_> {
         self.diagnostics.push(
             Diagnostic::new(Code::E001, span, "indentation mixes tabs and spaces")
                 .with_label(format!("this file indents with {}", name(expected)))
-                .with_hint("indent with two spaces per block; the formatter does it for you"),
+                .with_hint("indent with two spaces per block; `loom fmt` does this"),
         );
     }
 
@@ -154,8 +154,8 @@ impl IndentationPass<'_> {
                 Some(open) => {
                     self.diagnostics.push(
                         Diagnostic::new(Code::E001, token.span, "brackets do not match")
-                            .with_label(format!("{} closes nothing here", token.kind.describe()))
-                            .with_secondary(open.token.span, "this one is open"),
+                            .with_label(format!("unmatched {}", token.kind.describe()))
+                            .with_secondary(open.token.span, "this bracket is open"),
                     );
                     let matching = self.brackets.iter().rposition(|o| o.token.kind.closer() == Some(token.kind));
                     let Some(index) = matching else { return };
@@ -169,7 +169,7 @@ impl IndentationPass<'_> {
                 None => {
                     self.diagnostics.push(
                         Diagnostic::new(Code::E001, token.span, "brackets do not match")
-                            .with_label(format!("{} closes nothing", token.kind.describe())),
+                            .with_label(format!("unmatched {}", token.kind.describe())),
                     );
                     return;
                 }

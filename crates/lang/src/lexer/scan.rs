@@ -164,7 +164,7 @@ impl Scanner<'_> {
         let start = self.at;
         let closed = self.text[start + 1..self.end_of_line(start)].find('\'').map(|n| start + n + 2);
         let Some(end) = closed else {
-            self.report(self.span(start, start + 1), "unexpected character", "`'` means nothing here");
+            self.report(self.span(start, start + 1), "unexpected character", "`'` is not a token");
             self.at += 1;
             return;
         };
@@ -229,7 +229,7 @@ impl Scanner<'_> {
             _ => None,
         };
         let span = self.span(self.at, run);
-        self.report(span, "unexpected character", &format!("`{}` means nothing here", found.escape_debug())).hint =
+        self.report(span, "unexpected character", &format!("`{}` is not a token", found.escape_debug())).hint =
             remedy.map(str::to_string);
         self.at = run;
     }

@@ -63,11 +63,11 @@ impl Lowerer<'_> {
         let share = number("dropout", 0.0)?;
         if !(0.0..1.0).contains(&share) {
             let label = format!("this is {share}");
-            return fail(Code::E008, note.span, "dropout leaves out a share from 0 to below 1", label);
+            return fail(Code::E008, note.span, "dropout must be at least 0 and less than 1", label);
         }
         let (rank, alpha) = (number("rank", 16.0)?, number("alpha", 32.0)?);
         if lora && !(rank >= 1.0 && rank.fract() == 0.0 && alpha.is_finite()) {
-            return fail(Code::E008, note.span, "an adapter's rank is a number above 0", format!("this is {rank}"));
+            return fail(Code::E008, note.span, "the rank of an adapter must be positive", format!("this is {rank}"));
         }
         let inner = match x.map(|x| self.b.graph.ty(x).clone()) {
             Some(ty) => ty.shape.last().copied().unwrap_or(1),

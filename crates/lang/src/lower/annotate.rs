@@ -64,7 +64,7 @@ impl Lowerer<'_> {
         let plain = name == "int8" && find(notes, "scaling").is_none();
         if let Some(few) = LowPrecision::from_name(&name).filter(|_| !plain) {
             let how = self.rounding(few, notes, &FrameNames(frame), span)?;
-            self.note_emulated(span, &format!("rounded to {}, and kept in f32", how.describe()));
+            self.note_emulated(span, &format!("rounded to {}, kept in f32", how.describe()));
             return self.quantize_value(value, &how, span);
         }
         let dtype = super::declare::parse_dtype(&name, span)?;
@@ -341,8 +341,8 @@ impl Lowerer<'_> {
     pub(super) fn record_ignored(&mut self, notes: &[&Annotation]) {
         for note in notes {
             let why = match (note.name.name.as_str(), note.word("mode").as_deref()) {
-                ("kernel", _) => "the compiler makes its kernels",
-                ("memory", Some("offload" | "stream")) => "there is one memory",
+                ("kernel", _) => "the compiler generates its own kernels",
+                ("memory", Some("offload" | "stream")) => "the device has one memory",
                 _ => continue,
             };
             let file = self.program.sources.file(note.span.file);

@@ -27,7 +27,7 @@ impl Lowerer<'_> {
     pub(super) fn condition(&mut self, expr: &Expr, message: &str, frame: &ModuleFrame) -> Result<Option<Value>> {
         match self.quoted_condition(expr, frame)? {
             ConditionResult::Known(true) => Ok(None),
-            ConditionResult::Known(false) => fail(Code::E027, expr.span, message, "does not hold"),
+            ConditionResult::Known(false) => fail(Code::E027, expr.span, message, "is false"),
             ConditionResult::Computed(value) => Ok(Some(value)),
         }
     }
@@ -38,8 +38,8 @@ impl Lowerer<'_> {
             ConditionTerm::Known(_) => fail(Code::E003, expr.span, "expected a condition", "this is not true or false"),
             ConditionTerm::Tensor(value) if self.b.graph.ty(value).rank() == 0 => Ok(ConditionResult::Computed(value)),
             ConditionTerm::Tensor(_) => {
-                let label = "true or false for each element: write `all(..)` or `any(..)`";
-                fail(Code::E003, expr.span, "a condition must be one truth", label)
+                let label = "the condition has a value for each element: write `all(..)` or `any(..)`";
+                fail(Code::E003, expr.span, "a condition must be a single true or false", label)
             }
         }
     }
@@ -119,7 +119,7 @@ impl Lowerer<'_> {
                     (false, Some(value)) => Ok(ConditionTerm::Known(value)),
                     _ => match self.operand(expr, frame)? {
                         LoweredOperand::Tensor(value) => Ok(ConditionTerm::Tensor(value)),
-                        _ => unsupported(expr.span, "a condition about something else than a tensor"),
+                        _ => unsupported(expr.span, "a condition that does not depend on a tensor"),
                     },
                 }
             }
@@ -141,7 +141,7 @@ impl Lowerer<'_> {
             return frame.constant(expr).map(ConditionTerm::Known);
         }
         let ConditionTerm::Tensor(x) = self.term(&arg.value, frame)? else {
-            return fail(Code::E003, arg.value.span, format!("`{name}` asks about a tensor"), "this is a constant");
+            return fail(Code::E003, arg.value.span, format!("`{name}` needs a tensor"), "this is a constant");
         };
         let axes: Vec<usize> = (0..self.b.graph.ty(x).rank()).collect();
         self.build_op(expr, |b| {
@@ -205,7 +205,12 @@ impl Lowerer<'_> {
             (ConditionTerm::Tensor(a), ConditionTerm::Tensor(c)) => self.build_op(expr, |b| b.compare(op_of, a, c)),
             (ConditionTerm::Tensor(x), ConditionTerm::Known(value)) => {
                 let Some(number) = number(&value) else {
-                    return fail(Code::E003, expr.span, "elements compare with numbers", format!("this is {value}"));
+                    return fail(
+                        Code::E003,
+                        expr.span,
+                        "elements can only be compared with numbers",
+                        format!("this is {value}"),
+                    );
                 };
                 self.build_op(expr, |b| {
                     let other = b.full_like(x, number)?;
@@ -214,7 +219,12 @@ impl Lowerer<'_> {
             }
             (ConditionTerm::Known(value), ConditionTerm::Tensor(x)) => {
                 let Some(number) = number(&value) else {
-                    return fail(Code::E003, expr.span, "elements compare with numbers", format!("this is {value}"));
+                    return fail(
+                        Code::E003,
+                        expr.span,
+                        "elements can only be compared with numbers",
+                        format!("this is {value}"),
+                    );
                 };
                 self.build_op(expr, |b| {
                     let other = b.full_like(x, number)?;

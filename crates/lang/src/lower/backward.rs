@@ -266,7 +266,7 @@ impl Lowerer<'_> {
             }
         }
         if given.len() <= outputs {
-            let label = format!("takes {outputs} gradients of results, then the inputs");
+            let label = format!("it takes {outputs} gradients of results, then the inputs");
             let message = format!("`{}` needs more tensors", call.callee.path);
             return fail(Code::E003, call.callee.span, message, label);
         }
@@ -367,7 +367,7 @@ impl Lowerer<'_> {
         let mut args = values.clone();
         for ((ct, have), want) in cotangents.iter().zip(ct_types).zip(forward.output_types()) {
             if have != want {
-                let label = format!("this is {have}, the module gives {want}");
+                let label = format!("this is {have}, but the module returns {want}");
                 return fail(Code::E018, call.span, "a gradient does not have its tensor's shape", label);
             }
             args.push(*ct);

@@ -93,13 +93,13 @@ impl Lowerer<'_> {
             IndexItem::Slice { start, end, .. } => start.iter().chain(end).any(|e| frame.mentions_time(e)),
         });
         if timed {
-            self.mark_all_cross_position("a choice of blocks by the length of the sequence");
+            self.mark_all_cross_position("a choice of blocks by the sequence length");
         }
         // Negative numbers count from the end; an index before the start is out of range.
         let place = |expr: &Expr| -> Result<usize> {
             let value = frame.constant(expr)?;
             let Some(n) = value.as_int() else {
-                return fail(Code::E003, expr.span, "an index is a whole number", format!("this is {value}"));
+                return fail(Code::E003, expr.span, "an index must be an integer", format!("this is {value}"));
             };
             Ok(usize::try_from(if n < 0 { n + count as i64 } else { n }).unwrap_or(usize::MAX - 1))
         };
@@ -119,7 +119,7 @@ impl Lowerer<'_> {
         if start <= end && end <= count {
             return Ok((start, end));
         }
-        let label = format!("there are {count} elements");
+        let label = format!("the array has {count} elements");
         fail(Code::E004, call.callee.span, "index past the end of the array", label)
     }
 
@@ -235,7 +235,7 @@ impl Lowerer<'_> {
                     _ if matches!(entry.ty.kind, TypeKind::Optional(_)) => FrameEntry::Absent,
                     _ => {
                         let message = format!("`{}` needs its parameter `{}`", call.callee.path, name.name);
-                        return fail(Code::E012, call.span, message, "not given");
+                        return fail(Code::E012, call.span, message, "missing");
                     }
                 },
             };
@@ -243,7 +243,7 @@ impl Lowerer<'_> {
         }
         for constant in &view.constants {
             if inner.mentions_time(&constant.value) {
-                self.mark_all_cross_position("rotations by the length of the sequence");
+                self.mark_all_cross_position("rotary embeddings that depend on the sequence length");
             }
             let table = super::rope_table::RopeTable::of(&constant.value, &inner)?;
             inner.entries.insert(constant.name.name.clone(), FrameEntry::Table(Rc::new(table)));
@@ -305,8 +305,8 @@ impl Lowerer<'_> {
                     let like = match (like.is_float(), primitive.rule) {
                         (false, table::ShapeRule::Divide) => ir::DType::F32,
                         (false, _) if number.fract() != 0.0 => {
-                            let text = format!("{number} would lose its fraction beside whole numbers");
-                            return fail(Code::E015, arg.span(), text, "make the tensor one of floats first");
+                            let text = format!("{number} would lose its fraction when combined with integers");
+                            return fail(Code::E015, arg.span(), text, "convert the tensor to a float dtype first");
                         }
                         _ => like,
                     };
@@ -388,7 +388,7 @@ impl Lowerer<'_> {
             }
         }
         if by_length {
-            self.set_cross_position(&results, "a number that follows from the length of the sequence");
+            self.set_cross_position(&results, "a number that depends on the sequence length");
         }
         Ok(results)
     }

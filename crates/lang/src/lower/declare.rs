@@ -320,7 +320,7 @@ impl Lowerer<'_> {
                     let label = "make the array smaller";
                     return too_large(
                         length.span,
-                        format!("an array of {count} modules: at most {MAX_MODULES}"),
+                        format!("an array of {count} modules: the maximum is {MAX_MODULES}"),
                         label,
                     );
                 }
@@ -375,7 +375,7 @@ impl Lowerer<'_> {
         let Some(few) = few else {
             return (self.b.cast(value, dtype)).map(FrameEntry::Tensor).map_err(|e| op_error(&e, span, "@dtype"));
         };
-        self.note_emulated(span, &format!("stored in {}, and multiplied in f32", few.describe()));
+        self.note_emulated(span, &format!("stored in {}, multiplied in f32", few.describe()));
         self.read_stored(value, &few, stacked, span).map(FrameEntry::Tensor)
     }
 
@@ -467,8 +467,8 @@ pub(super) fn parse_dtype(name: &str, span: Span) -> Result<DType> {
         "int32" => DType::I32,
         "int8" => DType::I8,
         _ => {
-            let label = "numbers of few bits need scales: make the tensor in bf16, and `quantize` it";
-            return fail(Code::E015, span, format!("a tensor cannot be {name} here"), label);
+            let label = "low-precision values need scales: make the tensor in bf16 and `quantize` it";
+            return fail(Code::E015, span, format!("a tensor cannot have the dtype {name} here"), label);
         }
     })
 }

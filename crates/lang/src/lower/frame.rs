@@ -109,9 +109,7 @@ impl ModuleFrame {
         let value = self.constant(expr)?;
         match value.as_int().map(usize::try_from) {
             Some(Ok(size)) => Ok(size),
-            _ => {
-                fail(Code::E003, expr.span, "a size must be a number that is not negative", format!("this is {value}"))
-            }
+            _ => fail(Code::E003, expr.span, "a size must be a non-negative number", format!("this is {value}")),
         }
     }
 
@@ -130,7 +128,7 @@ impl ModuleFrame {
             let Some(default) = default else {
                 let owner = &view.decl.name.name;
                 let missing = Diagnostic::new(Code::E012, at, format!("`{owner}` needs `{}`", name.name))
-                    .with_label("not given, and nothing decides it")
+                    .with_label("missing, and nothing determines it")
                     .with_secondary(name.span, "declared here");
                 return Err(Box::new(missing));
             };
@@ -163,7 +161,7 @@ impl ModuleFrame {
         for (condition, message) in constraints(view) {
             if matches!(eval(condition, self), Ok(Const::Bool(Ternary::Known(false)))) {
                 let message = format!("{message}{}", self.parameter_values_text(view, condition));
-                return fail(Code::E027, condition.span, message, "does not hold for these sizes");
+                return fail(Code::E027, condition.span, message, "is violated by these sizes");
             }
         }
         Ok(())
@@ -208,7 +206,7 @@ impl ModuleFrame {
                 DimExpr::Size(expr) => shape.push(self.size(expr)?),
                 DimExpr::Variadic(span) => match &self.variadic_dims {
                     Some(lead) => shape.extend(lead),
-                    None => return fail(Code::E003, *span, "`*` has no meaning here", "nothing decides it"),
+                    None => return fail(Code::E003, *span, "`*` has no meaning here", "nothing determines it"),
                 },
                 DimExpr::Elided(span) => return fail(Code::L001, *span, "a shape left out with `...`", ""),
             }

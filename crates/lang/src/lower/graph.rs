@@ -187,14 +187,17 @@ impl Lowerer<'_> {
                 return Ok(value);
             }
             if find(&notes, "scaling").is_none() {
-                let found =
-                    Diagnostic::new(Code::E015, name.span, format!("nothing becomes {} without a word", few.name()))
-                        .with_label("the tensor that is given is not quantised")
-                        .with_hint("write `@scaling(per_tensor)` behind it, or `quantize` before");
+                let found = Diagnostic::new(
+                    Code::E015,
+                    name.span,
+                    format!("tensors are not converted to {} implicitly", few.name()),
+                )
+                .with_label("the given tensor is not quantized")
+                .with_hint("write `@scaling(per_tensor)` after it, or `quantize` it first");
                 return Err(Box::new(found));
             }
             let how = self.rounding(few, &notes, &FrameNames(frame), name.span)?;
-            self.note_emulated(name.span, &format!("rounded to {}, and kept in f32", how.describe()));
+            self.note_emulated(name.span, &format!("rounded to {}, kept in f32", how.describe()));
             return self.quantize_value(value, &how, name.span);
         }
         let Some(name) = name else { return Ok(value) };
@@ -275,7 +278,7 @@ impl Lowerer<'_> {
                 }
             }
             if pending.len() == before {
-                return fail(Code::E007, pending[0].span, "statements wait for one another", "");
+                return fail(Code::E007, pending[0].span, "statements depend on one another in a cycle", "");
             }
         }
         Ok(())
@@ -343,7 +346,7 @@ impl Lowerer<'_> {
         for (index, item) in flow.dest.items.iter().enumerate() {
             let Some(path) = &item.name else { continue };
             let Some(operand) = operands.get(index) else {
-                return fail(Code::E003, item.span, "more names than results", "nothing is left for this");
+                return fail(Code::E003, item.span, "more names than results", "there is no result for this name");
             };
             self.recheck_annotations(
                 &item.annotations,
@@ -354,7 +357,7 @@ impl Lowerer<'_> {
             let said = find(&own, "dtype").and_then(|note| note.word("type"));
             check_scaling_alone(&own, said.is_some_and(|name| LowPrecision::from_name(&name).is_some()))?;
             if let (Some(note), false) = (item.annotations.first(), matches!(operand, LoweredOperand::Tensor(_))) {
-                let message = format!("`@{}` on something that is no tensor", note.name.name);
+                let message = format!("`@{}` on something that is not a tensor", note.name.name);
                 return fail(Code::E008, note.span, message, "has no effect");
             }
             let entry = match operand {
@@ -412,9 +415,9 @@ impl Lowerer<'_> {
         }
         let note = find(notes, "precision").or_else(|| find(notes, "scaling"));
         let found =
-            Diagnostic::new(Code::E008, note.map_or(span, |note| note.span), "nothing here computes in few bits")
-                .with_label("products, sums and norms do")
-                .with_hint("write `@dtype(fp8_e4m3)` to round a result, or leave it out");
+            Diagnostic::new(Code::E008, note.map_or(span, |note| note.span), "nothing here computes in low precision")
+                .with_label("only matrix products, sums and norms do")
+                .with_hint("write `@dtype(fp8_e4m3)` to round a result, or remove it");
         Err(Box::new(found))
     }
 
@@ -521,7 +524,7 @@ impl Lowerer<'_> {
                     let found = self.b.graph.ty(*value).shape.to_vec();
                     if found != want {
                         let label = format!("the tensor here is {found:?}");
-                        return fail(Code::E004, step.span, format!("shape is not {want:?} as stated"), label);
+                        return fail(Code::E004, step.span, format!("the shape is not {want:?} as stated"), label);
                     }
                 }
                 operands
@@ -597,7 +600,7 @@ impl Lowerer<'_> {
         };
         if !self.counts_from_position(by_position) {
             if timed {
-                self.set_cross_position(&[value], "a slice by the length of the sequence");
+                self.set_cross_position(&[value], "a slice that depends on the sequence length");
             }
             return Ok(value);
         }

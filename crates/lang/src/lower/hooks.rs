@@ -162,8 +162,8 @@ impl Lowerer<'_> {
             match &hook.action {
                 HookAction::Observe => self.add_observation(ObservationKind::Hook(point.clone()), name, value),
                 HookAction::Rewrite(_) if !may_change => {
-                    let message = format!("a hook at `{point}` wants to change an observed tensor");
-                    let label = "declared for observers";
+                    let message = format!("a hook at `{point}` modifies a tensor that is declared as observed");
+                    let label = "declared without `mode=modify`";
                     let hint = format!("declare it as `@hook({point}, mode=modify)`");
                     let found =
                         super::Diagnostic::new(super::Code::E008, note.span, message).with_label(label).with_hint(hint);
@@ -176,7 +176,7 @@ impl Lowerer<'_> {
                     self.changed += 1;
                     let after = self.b.graph.ty(value).clone();
                     if after != before {
-                        let label = format!("it gave {after} for {before}");
+                        let label = format!("it returned {after} for {before}");
                         let message = format!("a hook at `{point}` changed the tensor's type");
                         return super::fail(super::Code::E004, note.span, message, label);
                     }
@@ -211,7 +211,7 @@ impl Lowerer<'_> {
         let Some(point) = self.options.hooks.points().find(|point| !self.points.contains(*point)) else {
             return Ok(());
         };
-        let mut found = super::Diagnostic::new(super::Code::E002, at, format!("no hook point `{point}` here"));
+        let mut found = super::Diagnostic::new(super::Code::E002, at, format!("unknown hook point `{point}`"));
         found = match crate::suggest::closest(point, self.points.iter().map(String::as_str)) {
             Some(close) => found.with_hint(format!("did you mean `{close}`?")),
             None => found.with_label("nothing declares it with `@hook`"),

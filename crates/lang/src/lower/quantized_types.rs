@@ -68,7 +68,7 @@ impl Lowerer<'_> {
                         return fail(
                             Code::E008,
                             note.span,
-                            "operations compute in floats, or in few bits with scales",
+                            "operations compute in floats, or in a low-precision format with scales",
                             "",
                         );
                     }
@@ -84,8 +84,8 @@ impl Lowerer<'_> {
         }
         let Some((note, scale)) = self.scale(notes, names)?.filter(|_| scales) else { return Ok(own) };
         if own.compute.is_some() {
-            let label = "it computes in a dtype that needs none";
-            return fail(Code::E008, note.span, "`@scaling` of what is not quantised", label);
+            let label = "the compute dtype needs no scaling";
+            return fail(Code::E008, note.span, "`@scaling` of a tensor that is not quantized", label);
         }
         let usual = if self.in_backward { LowPrecision::E5M2 } else { LowPrecision::E4M3 };
         let few = own.operand_rounding.or(self.few).or(self.whole).unwrap_or(MatmulRounding::new(Rounding::new(usual)));
@@ -118,9 +118,10 @@ impl Lowerer<'_> {
         if self.in_backward && matches!(scale, ScalingStrategy::Delayed { .. }) {
             let found =
                 Diagnostic::new(Code::L001, note.span, "delayed scaling in a written backward is not supported yet")
-                    .with_label("its history would be lost")
+                    .with_label("the amax history would be lost")
                     .with_hint(
-                        "write `dynamic`, or leave the backward out: the policy fp8_hybrid rounds gradients itself",
+                        "write `dynamic`, or remove the backward section: the policy fp8_hybrid rounds gradients \
+                         itself",
                     );
             return Err(Box::new(found));
         }
@@ -198,7 +199,7 @@ impl Lowerer<'_> {
         let ty = self.b.graph.ty(value).clone();
         if !ty.dtype.is_float() {
             let label = format!("its elements are {}", ty.dtype);
-            return fail(Code::E015, span, format!("only floats are quantised to {}", how.format.name()), label);
+            return fail(Code::E015, span, format!("only floats can be quantized to {}", how.format.name()), label);
         }
         let axis = ty.rank().saturating_sub(1);
         let name = Name::new(format!("{under}{}", how.format.name()));
@@ -265,7 +266,7 @@ impl Lowerer<'_> {
                 Some((few @ (LowPrecision::Int8 | LowPrecision::Int4), false)) => {
                     let found =
                         Diagnostic::new(Code::E015, p.span, format!("`{}` cannot take {} here", p.name, few.name()))
-                            .with_label("whole numbers are not dequantised without a word")
+                            .with_label("integers are not dequantized implicitly")
                             .with_hint("write `x -> dequantize() -> y`, and use `y`");
                     return Err(Box::new(found));
                 }
@@ -380,14 +381,14 @@ impl Lowerer<'_> {
 
     /// Adds the line for low-precision products.
     pub(super) fn note_emulated_products(&mut self, span: Span, few: &MatmulRounding) {
-        let mut what = format!("operands of products are rounded to {}", few.lhs.describe());
+        let mut what = format!("operands of matrix products are rounded to {}", few.lhs.describe());
         if few.lhs != few.rhs {
             what = format!("{what}, weights to {}", few.rhs.describe());
         }
         if let Some(backward) = &few.cotangent {
             what = format!("{what}, gradients to {}", backward.describe());
         }
-        self.note_emulated(span, &format!("{what}, and multiplied in f32"));
+        self.note_emulated(span, &format!("{what}, multiplied in f32"));
     }
 }
 
@@ -397,9 +398,9 @@ pub(crate) fn is_low_precision_dtype(name: &str) -> bool {
 }
 
 fn not_quantized<T>(note: &Annotation) -> Result<T> {
-    let found = Diagnostic::new(Code::E008, note.span, "`@scaling` of what is not quantised")
-        .with_label("no format of few bits stands beside it")
-        .with_hint("write `@dtype(fp8_e4m3) @scaling(...)`, or leave it out");
+    let found = Diagnostic::new(Code::E008, note.span, "`@scaling` of a tensor that is not quantized")
+        .with_label("no low-precision dtype is given with it")
+        .with_hint("write `@dtype(fp8_e4m3) @scaling(...)`, or remove it");
     Err(Box::new(found))
 }
 
@@ -426,7 +427,7 @@ impl Lowerer<'_> {
                     OperandRole::Standalone,
                     p.span,
                 )?;
-                self.note_emulated(p.span, &format!("rounded to {}, and kept in f32", how.describe()));
+                self.note_emulated(p.span, &format!("rounded to {}, kept in f32", how.describe()));
                 Ok(vec![self.quantize_value(x, &how, p.span)?])
             }
         }

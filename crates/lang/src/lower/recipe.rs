@@ -135,7 +135,7 @@ impl PrecisionRecipe {
                 Code::L001,
                 at,
                 "a sum in another format than fp32 is not supported yet",
-                "sums are taken in fp32",
+                "sums are accumulated in fp32",
             );
         }
         let mut made = PrecisionRecipe::default();
@@ -147,7 +147,7 @@ impl PrecisionRecipe {
                     made.compute = Some(dtype);
                     if let Some((other, at)) = backward.filter(|(other, _)| *other != word) {
                         let what = if LowPrecision::from_name(other).is_some() {
-                            "gradients in few bits need activations in few bits"
+                            "low-precision gradients need low-precision activations"
                         } else {
                             "a recipe whose gradients have another dtype than its activations is not supported yet"
                         };
@@ -181,7 +181,7 @@ impl PrecisionRecipe {
             None => {
                 if let Some((word, at)) = backward.filter(|(word, _)| LowPrecision::from_name(word).is_some()) {
                     let label = "give `forward_activation_dtype` too";
-                    return fail(Code::E008, at, format!("gradients in {word} need activations in few bits"), label);
+                    return fail(Code::E008, at, format!("gradients in {word} need low-precision activations"), label);
                 }
             }
         }
@@ -194,8 +194,13 @@ impl PrecisionRecipe {
                 (TensorFormat::Native(dtype), Some(few)) => few.output_dtype = Some(dtype),
                 (format @ TensorFormat::Native(_), None) => made.output = Some(format),
                 (TensorFormat::LowPrecision(_), None) => {
-                    let label = "give `forward_activation_dtype` in few bits too";
-                    return fail(Code::E008, at, format!("results in {word} need products in few bits"), label);
+                    let label = "give a low-precision `forward_activation_dtype` too";
+                    return fail(
+                        Code::E008,
+                        at,
+                        format!("results in {word} need low-precision matrix products"),
+                        label,
+                    );
                 }
             }
         }
@@ -206,7 +211,7 @@ impl PrecisionRecipe {
             });
         }
         if let (Some((name, _)), None) = (find("scaling_strategy"), made.operand_rounding) {
-            let label = "nothing here is in few bits";
+            let label = "nothing here has low precision";
             return fail(Code::E008, name.span, "`scaling_strategy` has no meaning here", label);
         }
         if let Some((name, value)) = find("stochastic_rounding")
@@ -215,7 +220,7 @@ impl PrecisionRecipe {
             match made.operand_rounding.as_mut().and_then(|few| few.cotangent.as_mut()) {
                 Some(backward) => backward.stochastic = true,
                 None => {
-                    let label = "give `backward_gradient_dtype` in few bits";
+                    let label = "give a low-precision `backward_gradient_dtype`";
                     return fail(Code::E008, name.span, "`stochastic_rounding` rounds gradients", label);
                 }
             }
@@ -227,8 +232,8 @@ impl PrecisionRecipe {
                     return fail(
                         Code::E008,
                         value.span,
-                        "`optimizer_bits` is 8 or 32",
-                        "moments have as many bits each",
+                        "`optimizer_bits` must be 8 or 32",
+                        "the number of bits of each optimizer state",
                     );
                 }
             }
@@ -314,14 +319,16 @@ impl ScalingStrategy {
             match eval(expr, names) {
                 Ok(Const::Float(Some(x))) => Ok(Some(x)),
                 Ok(other) if other.as_int().is_some() => Ok(other.as_int().map(|n| n as f64)),
-                _ => fail(Code::E008, expr.span, format!("`{key}` is a number"), "not known here"),
+                _ => fail(Code::E008, expr.span, format!("`{key}` must be a number"), "not known here"),
             }
         };
         let size = |expr: &Expr, what: &str| -> Result<usize> {
             let n = eval(expr, names).ok().and_then(|v| v.as_int()).and_then(|n| usize::try_from(n).ok());
             match n.filter(|n| *n > 0 && *n <= 1 << 20) {
                 Some(n) => Ok(n),
-                None => fail(Code::E008, expr.span, format!("{what} is a number from 1 to 1048576"), "not one"),
+                None => {
+                    fail(Code::E008, expr.span, format!("{what} must be a number from 1 to 1048576"), "out of range")
+                }
             }
         };
         let margin = number("margin")?.unwrap_or(0.0);
@@ -335,7 +342,7 @@ impl ScalingStrategy {
                         (size(&items[0], "a size of a block")?, size(&items[1], "a size of a block")?)
                     }
                     Some((expr, _)) => {
-                        return fail(Code::E008, expr.span, "`block_size` is two sizes", "write `(32, 32)`");
+                        return fail(Code::E008, expr.span, "`block_size` must be a pair of sizes", "write `(32, 32)`");
                     }
                 };
                 ScalingStrategy::PerBlock { margin, rows, columns }
@@ -379,7 +386,7 @@ impl ScalingStrategy {
         let few = plain.format;
         let blocks_only = |what: &str| {
             let found = Diagnostic::new(Code::E008, span, format!("{} has scales of blocks, not {what}", few.name()))
-                .with_label("one scale for many numbers of 4 bits leaves nothing of the small ones")
+                .with_label("with one scale for many 4-bit values, the small ones become 0")
                 .with_hint("write `per_block`, with `block_size=(1, 16)`, `(16, 16)` or `(32, 32)`");
             Err(Box::new(found))
         };
@@ -402,9 +409,9 @@ impl ScalingStrategy {
                     let found = Diagnostic::new(
                         Code::E008,
                         span,
-                        format!("{} has no blocks of {rows} by {columns}", few.name()),
+                        format!("{} does not support blocks of {rows} by {columns}", few.name()),
                     )
-                    .with_label("machines have rows of 1, 16 or 32, and columns of 16 or 32")
+                    .with_label("supported are 1, 16 or 32 rows and 16 or 32 columns")
                     .with_hint("write `block_size=(32, 32)`, `(16, 16)`, `(1, 16)` or `(1, 32)`");
                     return Err(Box::new(found));
                 }
@@ -420,7 +427,12 @@ impl ScalingStrategy {
 /// The storage rounding of a weight: by default with one scale per row, for 4-bit formats with one per group.
 pub(super) fn stored(plain: Rounding, scale: Option<&ScalingStrategy>, span: Span) -> Result<Rounding> {
     if let Some(ScalingStrategy::Delayed { .. }) = scale {
-        return fail(Code::E008, span, "a weight is scaled by what it is, not by what it was", "write `per_channel`");
+        return fail(
+            Code::E008,
+            span,
+            "weights are scaled by their current values, not by a history",
+            "write `per_channel`",
+        );
     }
     let usual = match plain.format {
         LowPrecision::E2M1 => Scaling::PerBlock(1, 16),

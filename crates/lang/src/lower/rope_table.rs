@@ -68,9 +68,8 @@ impl RopeTable {
 
     /// Parses the table of a `constants:` entry.
     pub(super) fn of(expr: &Expr, frame: &ModuleFrame) -> Result<RopeTable> {
-        let unknown = || {
-            fail(Code::E014, expr.span, "no such table", "precompute_rope_freqs and precompute_yarn_freqs are known")
-        };
+        let unknown =
+            || fail(Code::E014, expr.span, "unknown table", "use precompute_rope_freqs or precompute_yarn_freqs");
         let ExprKind::Call(callee, args) = &expr.peel().kind else {
             return unknown();
         };
@@ -88,13 +87,13 @@ impl RopeTable {
             values.remove("scaling");
             if let Err(name) = expand_fields(&fields, &mut values) {
                 let label = format!("known are {}", ARGUMENTS.join(", "));
-                return fail(Code::E003, expr.span, format!("no setting `{name}` of rotations"), label);
+                return fail(Code::E003, expr.span, format!("unknown setting `{name}` of rotary embeddings"), label);
             }
         }
         let number = |name: &str, default: f64| number(&values, name).unwrap_or(default);
         let dim = number("dim", 0.0).floor();
         if !(dim >= 2.0 && dim % 2.0 == 0.0) {
-            return fail(Code::E003, expr.span, "rotations need an even dimension", format!("this is {dim}"));
+            return fail(Code::E003, expr.span, "rotary embeddings need an even dimension", format!("this is {dim}"));
         }
         let theta = number("theta", 10000.0);
         let max_seq = number("max_seq", 2048.0);
@@ -131,7 +130,7 @@ impl RopeTable {
                     let list = |name: &str| numbers(&values, name).filter(|list| 2 * list.len() == dim as usize);
                     let (Some(short), Some(long)) = (list("short_factor"), list("long_factor")) else {
                         let label = format!("needs short_factor and long_factor of {} numbers each", dim / 2.0);
-                        return fail(Code::E003, expr.span, "rotations without their factors", label);
+                        return fail(Code::E003, expr.span, "RoPE scaling without its factors", label);
                     };
                     let usual = if stretch <= 1.0 { 1.0 } else { (1.0 + stretch.ln() / original.ln()).sqrt() };
                     RopeScaling::Long { original, short, long, attention: attention(usual) }
@@ -144,10 +143,12 @@ impl RopeTable {
                 },
                 other => {
                     let label = "known are default, linear, dynamic, yarn, longrope and llama3";
-                    return fail(Code::E003, expr.span, format!("no scaling of rotations `{other}`"), label);
+                    return fail(Code::E003, expr.span, format!("unknown RoPE scaling `{other}`"), label);
                 }
             },
-            Some(other) => return fail(Code::E003, expr.span, "scaling must be a word", format!("this is {other}")),
+            Some(other) => {
+                return fail(Code::E003, expr.span, "the scaling must be a name", format!("this is {other}"));
+            }
         };
         Ok(RopeTable { dim: dim as usize, theta, scaling })
     }

@@ -146,7 +146,7 @@ impl Lowerer<'_> {
         let reason = match self.kind(first) {
             Some(SequenceDependence::PerPosition(axis, None)) if axis + 2 == rank => return,
             Some(SequenceDependence::CrossPosition(why)) => why,
-            Some(_) => "its first result has no row for each position".into(),
+            Some(_) => "its first result does not have one row per position".into(),
             None => return,
         };
         if let Some(time) = &mut self.time {
@@ -225,7 +225,7 @@ impl Lowerer<'_> {
     pub(super) fn guard(&mut self, expr: &Expr, frame: &ModuleFrame) -> super::Result<bool> {
         if frame.mentions_time(expr) {
             self.at(expr.span);
-            self.mark_all_cross_position("a condition on the length of the sequence");
+            self.mark_all_cross_position("a condition on the sequence length");
         }
         frame.condition(expr)
     }
@@ -234,7 +234,7 @@ impl Lowerer<'_> {
     pub(super) fn limit_positions(&mut self, rows: usize, positions: usize, span: Span) -> super::Result<()> {
         self.max_positions = Some(self.max_positions.map_or(rows, |old| old.min(rows)));
         if positions > rows {
-            let label = format!("{positions} positions, the table has {rows} rows");
+            let label = format!("{positions} positions, but the table has {rows} rows");
             return fail(Code::E004, span, "a sequence longer than the table of positions", label);
         }
         Ok(())

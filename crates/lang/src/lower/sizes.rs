@@ -78,8 +78,8 @@ pub fn input_types(
         return fail(
             Code::E003,
             view.decl.name.span,
-            "a residual pattern does not say how wide its input is",
-            "look at a model that uses it",
+            "a residual pattern does not determine the width of its input",
+            "lower a model that uses it",
         );
     }
     Ok(types)
@@ -168,7 +168,9 @@ pub fn check_given(
                 Err(expected) => return Err(format!("`{name}` must be {expected}, got {}", shown(value))),
             },
             None if is_dimension(&view, name) => match value.as_int() {
-                Some(size) if size < 0 => return Err(format!("`{name}` is a size and cannot be negative, got {size}")),
+                Some(size) if size < 0 => {
+                    return Err(format!("`{name}` is a size and must not be negative, got {size}"));
+                }
                 Some(_) => value.clone(),
                 None => return Err(format!("`{name}` must be a size, got {}", shown(value))),
             },
@@ -178,7 +180,7 @@ pub fn check_given(
                 return Err(match crate::suggest::closest(name, known.iter().copied()) {
                     Some(close) => format!("`{owner}` has no parameter `{name}`: did you mean `{close}`?"),
                     None if known.is_empty() => format!("`{owner}` has no parameter `{name}`: it has none"),
-                    None => format!("`{owner}` has no parameter `{name}`: there are {}", known.join(", ")),
+                    None => format!("`{owner}` has no parameter `{name}`: its parameters are {}", known.join(", ")),
                 });
             }
         };
@@ -241,7 +243,7 @@ fn fitting(
             Some(word) => Ok(Const::Identifier(word.to_string())),
             None => Err(format!("a dtype, such as {}", crate::ast::DTYPE_NAMES[0])),
         },
-        ("int", _) => Err("a whole number".to_string()),
+        ("int", _) => Err("an integer".to_string()),
         ("float", _) => Err("a number".to_string()),
         ("bool", _) => Err("true or false".to_string()),
         _ => Ok(value.clone()),

@@ -38,7 +38,7 @@ impl Parser<'_> {
                 }
                 TokenKind::Indent => {
                     let span = self.peek().span;
-                    self.error(span, "unexpected indentation", "declarations start in the first column");
+                    self.error(span, "unexpected indentation", "declarations must start in the first column");
                     // The lines of the block are parsed as separate declarations.
                     self.bump();
                 }
@@ -153,7 +153,7 @@ impl Parser<'_> {
                     Diagnostic::new(Code::E001, head(section.span), format!("section `{name}` appears twice"))
                         .with_label("second one")
                         .with_secondary(head(earlier.span), "first one")
-                        .with_hint("put both under one heading"),
+                        .with_hint("merge them into one section"),
                 );
             }
         }
@@ -217,7 +217,7 @@ impl Parser<'_> {
         }
         if parts.is_empty() {
             let span = self.since(start);
-            return Err(self.error(span, "version without a module path", "expected `import path.v1`"));
+            return Err(self.error(span, "a version without a module path", "expected `import path.v1`"));
         }
         Ok((Path { parts }, version))
     }

@@ -172,7 +172,7 @@ impl Parser<'_> {
         let start_token = self.peek().span;
         let start = if self.is(TokenKind::Colon) { None } else { Some(self.expr()?) };
         if self.eat(TokenKind::Colon).is_none() {
-            return Ok(IndexItem::At(start.expect("only a colon leaves it out")));
+            return Ok(IndexItem::At(start.expect("it can only be omitted before a colon")));
         }
         let ends = matches!(self.kind(), TokenKind::Comma | TokenKind::RBracket);
         let end = if ends { None } else { Some(self.expr()?) };
@@ -244,7 +244,7 @@ impl Parser<'_> {
             Ok(value) => Ok(ExprKind::Int(value)),
             Err(_) => Err(self.report(
                 Diagnostic::new(Code::E001, token.span, "number too large")
-                    .with_label(format!("integers go up to {}", i64::MAX))
+                    .with_label(format!("the largest integer is {}", i64::MAX))
                     .with_hint("write a float, such as 1e20"),
             )),
         }

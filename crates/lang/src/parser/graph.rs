@@ -51,7 +51,7 @@ impl Parser<'_> {
             return Ok(Statement::Recompute { body, span: self.since(start) });
         }
         if self.is_word("else") && self.kind_at(1) == TokenKind::Colon {
-            return Err(self.error(start, "`else` without `if`", "no `if` at this indentation stands before it"));
+            return Err(self.error(start, "`else` without `if`", "there is no `if` at this indentation before it"));
         }
         let flow = self.flow(start)?;
         self.end_line()?;
@@ -151,7 +151,7 @@ impl Parser<'_> {
         self.report(
             Diagnostic::new(Code::E001, span, "annotation on a source")
                 .with_label("annotations follow an operation or a destination")
-                .with_hint("annotate the tensor where it is made"),
+                .with_hint("annotate the tensor where it is defined"),
         )
     }
 

@@ -177,7 +177,7 @@ impl Parser<'_> {
         let span = self.since(start);
         let text = self.text_of(span).split_whitespace().collect::<Vec<_>>().join(" ");
         if text.is_empty() {
-            return Err(self.expected("some words"));
+            return Err(self.expected("a string"));
         }
         self.end_line()?;
         Ok(text)

@@ -58,7 +58,7 @@ impl Parser<'_> {
                 let element = Box::new(self.type_expr()?);
                 Ok(TypeKind::Array { length: Box::new(length), element })
             }
-            _ => Err(self.error(times.span, "an array has one length", "write `[n] x Module(...)`")),
+            _ => Err(self.error(times.span, "an array takes one length", "write `[n] x Module(...)`")),
         }
     }
 
@@ -107,7 +107,7 @@ impl Parser<'_> {
         self.report(
             Diagnostic::new(Code::L101, word.span, "`Tensor[...]` is deprecated")
                 .with_label("not needed")
-                .with_hint("write the brackets alone, or `Tensor<[...]>` where that is unclear"),
+                .with_hint("write only the brackets, or `Tensor<[...]>` where that is ambiguous"),
         );
         Ok(TypeKind::Tensor { dims, dtype, spelling: TensorSpelling::Brackets })
     }

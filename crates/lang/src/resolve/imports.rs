@@ -76,7 +76,7 @@ impl Resolver<'_> {
         let parsed = parser::parse(id, self.program.sources.file(id).text());
         if parsed.file.items.is_empty() && parsed.diagnostics.is_empty() {
             self.report(
-                Diagnostic::new(Code::E001, Span::new(id, 0, 0), "nothing is declared here")
+                Diagnostic::new(Code::E001, Span::new(id, 0, 0), "the file has no declarations")
                     .with_label("the file has no `module`, `block`, `model` or `primitive`")
                     .with_hint("write `module Name(n: int):` and below it, indented, `forward:` with `in:`, `out:` and `graph:`"),
             );
@@ -159,7 +159,7 @@ impl Resolver<'_> {
     fn not_found(&mut self, import: &Import, span: Span, path: &str) {
         let version = import.version.map_or(String::new(), |v| format!(" in version {}", v.major));
         let major = import.version.map(|v| v.major);
-        let mut found = Diagnostic::new(Code::L002, span, format!("nothing named `{path}`{version}"))
+        let mut found = Diagnostic::new(Code::L002, span, format!("`{path}`{version} was not found"))
             .with_label("neither the standard library nor the project has it");
         // The file itself, or the one that would declare the last part.
         let place = path.replace('.', "/");
@@ -169,7 +169,7 @@ impl Resolver<'_> {
                 .report(Diagnostic::new(Code::L002, span, format!("`{path}` cannot be read")).with_label(fault));
         }
         if import.version.is_some() {
-            found = found.with_hint("leave out the version to get the latest");
+            found = found.with_hint("omit the version to get the latest");
         } else if let Some((folder, name)) = path.rsplit_once('.') {
             // Suggestions are taken from the files of the folder and the declarations of the file.
             let folder = folder.replace('.', "/");
@@ -203,15 +203,15 @@ impl Resolver<'_> {
             let start = self.open.iter().position(|f| *f == other).unwrap_or(0);
             let circle: Vec<String> = self.open[start..].iter().map(|f| self.program.files[*f].path.clone()).collect();
             let (message, hint) = if other == file {
-                ("file imports itself", "remove the import: its names are here already")
+                ("file imports itself", "remove the import: its names are already in scope")
             } else {
-                ("files import one another in a circle", "move what both need into a third file")
+                ("files import one another in a cycle", "move the shared declarations into a third file")
             };
             let back = &self.program.files[other].path;
             let note = format!("{} -> {back}", circle.join(" -> "));
             self.report(
                 Diagnostic::new(Code::L003, import.span, message)
-                    .with_label("this import closes the circle")
+                    .with_label("this import closes the cycle")
                     .with_note(note)
                     .with_hint(hint),
             );
@@ -363,7 +363,7 @@ impl Resolver<'_> {
                 Diagnostic::new(Code::E023, name.span, format!("two imports bring in `{}`", name.name))
                     .with_label("second one")
                     .with_secondary(span, "first one")
-                    .with_hint(format!("give one of them another name: `... as Other{}`", name.name)),
+                    .with_hint(format!("rename one of them: `... as Other{}`", name.name)),
             );
         }
         bound.insert(name.name.clone(), name.span);

@@ -289,7 +289,7 @@ pub(super) fn check(program: &ModuleProgram, item: ItemRef, decl: &Decl, found: 
     {
         found.push(
             Diagnostic::new(Code::E011, decl.name.span, format!("`{}` has no graph", decl.name.name))
-                .with_label(format!("`{path}` is abstract and leaves the graph to it"))
+                .with_label(format!("`{path}` is abstract, so `forward` must be defined here"))
                 .with_hint("write `forward:` with a `graph:`, or declare it `abstract module`"),
         );
     }
@@ -313,7 +313,7 @@ fn check_params(program: &ModuleProgram, decl: &Decl, parent: &ModuleView<'_>, f
                     Diagnostic::new(Code::E011, entry.span, message)
                         .with_label("redefined here")
                         .with_secondary(old.span, "inherited from here")
-                        .with_hint("leave it out, or choose another name"),
+                        .with_hint("remove it, or choose another name"),
                 );
             }
             _ => {}

@@ -78,8 +78,11 @@ fn declare(program: &mut ModuleProgram, file: usize, found: &mut Vec<Diagnostic>
         let described = is_primitive && program.files[file].path.starts_with("std/primitives/");
         if !described && primitives::find(&name.name).is_some() {
             let wins = !is_primitive || program.has_graph(ItemRef { file, item });
-            let label =
-                if wins { "in this file the declaration wins" } else { "it has no graph: the built-in one runs" };
+            let label = if wins {
+                "in this file the declaration wins"
+            } else {
+                "it has no graph, so the built-in primitive is used"
+            };
             found.push(
                 Diagnostic::new(Code::W001, name.span, format!("`{}` is also a primitive", name.name))
                     .with_label(label),
@@ -114,9 +117,9 @@ fn inherit_scopes(program: &mut ModuleProgram, found: &mut Vec<Diagnostic>) {
                                 Diagnostic::new(
                                     Code::E011,
                                     own.name.span,
-                                    format!("`{name}` means something else in `{parent}`"),
+                                    format!("`{name}` has another meaning in `{parent}`"),
                                 )
-                                .with_label(format!("inherits parts that use `{name}`"))
+                                .with_label(format!("the inherited sections use `{name}`"))
                                 .with_secondary(decl.name.span, "from here")
                                 .with_hint(format!("give `{name}` another name in this file")),
                             );
@@ -135,7 +138,7 @@ fn inherit_scopes(program: &mut ModuleProgram, found: &mut Vec<Diagnostic>) {
 fn reserved(name: &Ident, found: &mut Vec<Diagnostic>) {
     if RESERVED.contains(&&*name.name) {
         found.push(
-            Diagnostic::new(Code::L006, name.span, format!("`{}` is a name of the language", name.name))
+            Diagnostic::new(Code::L006, name.span, format!("`{}` is a reserved name", name.name))
                 .with_label("choose another name"),
         );
     }

@@ -28,7 +28,8 @@ impl StackedAdapters {
         for adapter in adapters {
             let AdapterOptions::Lora(options) = &adapter.options else {
                 return Err(Error::Input(
-                    "only low-rank adapters are served beside their model: merge this one with `loom merge`".into(),
+                    "only LoRA adapters can be served together with their base model: merge this one with `loom merge`"
+                        .into(),
                 ));
             };
             rank = rank.max(options.rank);

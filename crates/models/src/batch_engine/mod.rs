@@ -107,12 +107,12 @@ impl BatchEngine {
     ) -> Result<BatchEngine> {
         if let Some(why) = model.full_recompute_reason() {
             return Err(Error::Input(format!(
-                "its tokens can't be decoded one by one, since the model mixes positions: {why}"
+                "incremental decoding is not supported by this model: {why}"
             )));
         }
         let context = max_positions(&model).map_or(sizes.max_seq_len, |most| sizes.max_seq_len.min(most));
         if context < 2 || sizes.max_batch == 0 {
-            return Err(Error::Input("a batch needs a row, and a context of two ids".into()));
+            return Err(Error::Input("the maximum batch size must be at least 1, and the maximum sequence length at least 2".into()));
         }
         let capacity = context.next_multiple_of(2);
         let sizes =
@@ -122,7 +122,7 @@ impl BatchEngine {
         let row: u128 = layouts.iter().map(|layout| layout.bytes as u128).sum();
         let weights: u128 = model.params.iter().map(|param| param.ty.bytes() as u128).sum();
         let all = row * (sizes.max_batch as u128 + 1) + weights;
-        budget::check_fits("the model with its caches", all, "give fewer `--slots` or a smaller `--context`")?;
+        budget::check_fits("the model with its KV cache", all, "reduce `--max-batch` or `--max-seq-len`")?;
         let stacked = StackedAdapters::new(adapters)?;
         let mut shared = match &stacked {
             Some(stacked) => stacked.upload(&*backend)?,
@@ -251,7 +251,7 @@ impl BatchEngine {
 
     /// Why this model supports no embeddings, as far as it is known before compilation.
     fn cannot_embed(&self) -> Option<String> {
-        let states = self.has_states().then(|| "a model that keeps a state gives no embeddings here".to_string());
+        let states = self.has_states().then(|| "embeddings of a model with recurrent state are not supported here".to_string());
         self.model.pooling.unsupported.clone().or(states)
     }
 
@@ -295,7 +295,7 @@ impl BatchEngine {
         self.prepare_hidden()?;
         if matches!(self.hidden_states, Some(None)) {
             return Err(Error::Input(
-                "this model's result is no product of states with a table: there is nothing to embed".into(),
+                "the model has no language-model head on its hidden states, so it gives no embeddings".into(),
             ));
         }
         self.prompt =
@@ -311,7 +311,7 @@ impl BatchEngine {
     /// Suspends the current prompt.
     pub fn suspend_prompt(&mut self) -> Result<SuspendedSequence> {
         let Some(prompt) = self.prompt.take() else {
-            return Err(Error::Input("no prompt was begun".into()));
+            return Err(Error::Input("no prompt is being processed".into()));
         };
         let bytes = cache::read(&self.layouts, &self.prompt_caches, 0, prompt.done)?;
         Ok(SuspendedSequence {
@@ -338,7 +338,7 @@ impl BatchEngine {
             return Ok(());
         }
         if !self.has_room() {
-            return Err(Error::Input(format!("all {} rows are taken", self.sizes.max_batch)));
+            return Err(Error::Input(format!("all {} rows are in use", self.sizes.max_batch)));
         }
         cache::write(&self.layouts, &self.caches, self.rows.len(), length, &aside.bytes)?;
         self.rows.push(aside.row);
@@ -350,13 +350,13 @@ impl BatchEngine {
         self.model.check_ids(&[prompt.to_vec()])?;
         if prompt.len() >= self.sizes.max_seq_len {
             return Err(Error::Input(format!(
-                "{} ids: the context has {}, and one at least is to be new",
+                "{} tokens: the maximum sequence length is {} and at least one token must be generated",
                 prompt.len(),
                 self.sizes.max_seq_len
             )));
         }
         if adapter > self.adapters {
-            return Err(Error::Input(format!("adapter {adapter}: there are {}", self.adapters)));
+            return Err(Error::Input(format!("adapter {adapter} does not exist: there are {}", self.adapters)));
         }
         Ok(())
     }
@@ -374,7 +374,7 @@ impl BatchEngine {
     /// Prefills the next chunk of the prompt; after the last one it returns the logits of the next token.
     pub fn prefill_chunk(&mut self) -> Result<Option<Vec<f32>>> {
         let Some(mut prompt) = self.prompt.take() else {
-            return Err(Error::Input("no prompt was begun".into()));
+            return Err(Error::Input("no prompt is being processed".into()));
         };
         if let Some(states) = prompt.states.take() {
             return self.advance_embedding(prompt, states);
@@ -390,7 +390,7 @@ impl BatchEngine {
                 self.prepare_single()?;
                 match &mut self.decode_one {
                     Some(single) => (single, 1),
-                    None => return Err(Error::Input("no program".into())),
+                    None => return Err(Error::Input("the program is missing".into())),
                 }
             }
         };
@@ -416,10 +416,10 @@ impl BatchEngine {
     /// Adds the prefilled prompt as a row; returns its index.
     pub fn admit(&mut self) -> Result<usize> {
         let Some(prompt) = self.prompt.take().filter(|prompt| prompt.done == prompt.ids.len()) else {
-            return Err(Error::Input("no prompt was run to its end".into()));
+            return Err(Error::Input("no prompt has been processed completely".into()));
         };
         if !self.has_room() {
-            return Err(Error::Input(format!("all {} rows are taken", self.sizes.max_batch)));
+            return Err(Error::Input(format!("all {} rows are in use", self.sizes.max_batch)));
         }
         let row = self.rows.len();
         cache::copy(&self.layouts, (&self.prompt_caches, 0), (&self.caches, row), prompt.done)?;
@@ -446,12 +446,12 @@ impl BatchEngine {
     /// logits of the next tokens, row by row, and their number per row. The other rows are unchanged.
     pub fn step(&mut self, next: &[i32]) -> Result<(Vec<f32>, usize)> {
         if next.is_empty() || next.len() != self.step_width(next.len()) {
-            return Err(Error::Input(format!("{} ids for {} rows", next.len(), self.rows.len())));
+            return Err(Error::Input(format!("{} token IDs for {} rows", next.len(), self.rows.len())));
         }
         self.model.check_ids(&[next.to_vec()])?;
         if let Some(row) = self.rows[..next.len()].iter().position(|row| row.length >= self.sizes.max_seq_len) {
             return Err(Error::Input(format!(
-                "row {row} has the {} ids of the context already",
+                "row {row} has reached the maximum sequence length of {}",
                 self.sizes.max_seq_len
             )));
         }
@@ -517,7 +517,7 @@ impl BatchEngine {
     /// default the mean, normalized to length 1.
     pub fn embed(&mut self, ids: &[i32], adapter: usize) -> Result<Vec<f32>> {
         if self.prompt.is_some() {
-            return Err(Error::Input("a prompt is being run".into()));
+            return Err(Error::Input("another prompt is being processed".into()));
         }
         self.start_embedding(ids, adapter)?;
         loop {
@@ -532,7 +532,7 @@ impl BatchEngine {
         let part = self.sizes.prefill_chunk;
         let capacity = self.capacity();
         let pooling = self.source().model.pooling.clone();
-        let Some(Some(program)) = &mut self.hidden_states else { return Err(Error::Input("no program".into())) };
+        let Some(Some(program)) = &mut self.hidden_states else { return Err(Error::Input("the program is missing".into())) };
         let (ids, done) = (&prompt.ids, prompt.done);
         // The last chunk may start earlier, so that it fits: positions are rewritten with the same values.
         let start = done.min(capacity - part);

@@ -88,7 +88,7 @@ impl ProgramBuilder<'_> {
         let graph = keep_logits_and_caches(graph, lowered.outputs.len(), count)?;
         let donate = (0..count).map(|i| (shared + 2 + i, 1 + i)).collect();
         let program = compiler::compile(&graph, self.backend, &Compiling { donate, ..Compiling::default() })?;
-        budget::check_fits("this program", required_bytes(&program), "give fewer `--slots` or a smaller `--context`")?;
+        budget::check_fits("this program", required_bytes(&program), "reduce `--max-batch` or `--max-seq-len`")?;
         let executable = self.backend.load(program)?;
         let program = executable.program();
         let mut inputs: Vec<Buffer> = self.shared.to_vec();

@@ -35,10 +35,7 @@ impl WorkBudget {
                 self.steps = left;
                 Ok(())
             }
-            None => {
-                Err("the expression can't be used: it takes too long to compile; make it, or the schema, smaller"
-                    .into())
-            }
+            None => Err("the regular expression takes too long to compile: simplify it or the schema".into()),
         }
     }
 }
@@ -61,7 +58,8 @@ impl Automaton {
         let nfa = NFA::compiler().configure(config).build(pattern).map_err(|e| {
             if e.size_limit().is_some() {
                 return format!(
-                    "the expression can't be used: it is too large, with an automaton of over {MAX_NFA_BYTES} bytes; make it, or the schema, smaller"
+                    "the regular expression is too large, its automaton exceeds {MAX_NFA_BYTES} bytes: simplify it or \
+                     the schema"
                 );
             }
             let mut text = e.to_string();
@@ -72,11 +70,11 @@ impl Automaton {
             }
             // The last line of the message is the reason, below an excerpt with the position.
             let reason = text.lines().last().unwrap_or_default().trim();
-            format!("the expression can't be used: {}", reason.strip_prefix("error: ").unwrap_or(reason))
+            format!("the regular expression is not supported: {}", reason.strip_prefix("error: ").unwrap_or(reason))
         })?;
         let known = [Look::Start, Look::End];
         if nfa.look_set_any().iter().any(|look| !known.contains(&look)) {
-            return Err("the expression can't be used: word boundaries and ends of lines are not supported".into());
+            return Err("the regular expression is not supported: it has word boundaries or line anchors".into());
         }
         budget.spend(16 * nfa.states().len())?;
         let mut found = SubsetConstruction::new(&nfa).determinise(budget)?;
@@ -249,7 +247,8 @@ impl<'a> SubsetConstruction<'a> {
             }
             if table.len() + kept > MAX_TABLE_ENTRIES {
                 return Err(format!(
-                    "the expression can't be used: its automaton has over {MAX_TABLE_ENTRIES} entries; make it, or the schema, smaller"
+                    "the regular expression is too large, its automaton has more than {MAX_TABLE_ENTRIES} entries: \
+                     simplify it or the schema"
                 ));
             }
         }

@@ -138,7 +138,7 @@ impl Constrainer {
     /// Constrains text to match a whole expression. `\d`, `\w` and `\s` are the classes of ECMA-262.
     pub fn regex(&self, pattern: &str) -> Result<Constraint> {
         if pattern.len() > MAX_PATTERN_BYTES {
-            return Err(Error::Input(format!("the expression has over {MAX_PATTERN_BYTES} bytes")));
+            return Err(Error::Input(format!("the regular expression has more than {MAX_PATTERN_BYTES} bytes: shorten it")));
         }
         self.cached(pattern, |budget| pattern::expand_classes(pattern).and_then(|text| self.made(&text, budget)))
     }
@@ -196,7 +196,7 @@ impl Constrainer {
     fn made(&self, pattern: &str, budget: &mut WorkBudget) -> std::result::Result<Arc<MaskedAutomaton>, String> {
         let automaton = Automaton::new(pattern, budget)?;
         if automaton.start() == DEAD {
-            return Err(format!("no text matches `{}`", shortened(pattern)));
+            return Err(format!("no string matches `{}`", shortened(pattern)));
         }
         Ok(Arc::new(MaskedAutomaton { automaton, masks: Mutex::new(BTreeMap::new()) }))
     }

@@ -12,7 +12,8 @@ pub(super) fn check_one_of(list: &[Json], root: &Json) -> Result<(), String> {
         for (j, b) in list.iter().enumerate().skip(i + 1) {
             if !disjoint(a, b, root, 0) {
                 return Err(format!(
-                    "`oneOf`: a value might match both its schemas {i} and {j}; use `anyOf`, or give both a required property with another `const`"
+                    "`oneOf`: a value may match both schemas {i} and {j}; use `anyOf`, or give each a required \
+                     property with a different `const`"
                 ));
             }
         }

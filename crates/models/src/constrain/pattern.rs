@@ -92,7 +92,7 @@ impl Visitor for PatternEdits {
                 self.found.push((from, from, "[".into()));
                 self.found.push((to, to, format!("&&[^{ESCAPED}]]")));
             }
-            Ast::Assertion(_) => self.refuse("an assertion such as `^`, `$` or `\\b` inside of the expression")?,
+            Ast::Assertion(_) => self.refuse("an assertion such as `^`, `$` or `\\b` inside the expression")?,
             Ast::Flags(_) => self.refuse("a flag")?,
             Ast::Group(group) => {
                 if let GroupKind::NonCapturing(flags) = &group.kind
@@ -110,7 +110,7 @@ impl Visitor for PatternEdits {
         match item {
             ClassSetItem::Perl(class) => self.class(class, true),
             ClassSetItem::Ascii(_) | ClassSetItem::Bracketed(_) => {
-                self.refuse("`[` inside of a class (write `\\[`)")?;
+                self.refuse("`[` inside a class (write `\\[`)")?;
             }
             _ => {}
         }
@@ -118,7 +118,7 @@ impl Visitor for PatternEdits {
     }
 
     fn visit_class_set_binary_op_pre(&mut self, _: &ClassSetBinaryOp) -> Result<(), String> {
-        self.refuse("`&&`, `--` or `~~` inside of a class")
+        self.refuse("`&&`, `--` or `~~` inside a class")
     }
 }
 

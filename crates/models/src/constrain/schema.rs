@@ -81,11 +81,15 @@ struct SchemaCompiler<'a> {
 impl SchemaCompiler<'_> {
     fn of(&mut self, schema: &Json, depth: usize) -> PatternResult {
         if depth > MAX_REFERENCE_DEPTH {
-            return Err("the schema refers to itself, or is nested too deeply: only so much is regular".into());
+            return Err(
+                "the schema is recursive or nested too deeply, which is not supported: it is compiled to a regular \
+                 expression"
+                    .into(),
+            );
         }
         let made = match schema {
             Json::Bool(true) => any(DEFAULT_VALUE_DEPTH),
-            Json::Bool(false) => return Err("the schema `false` has no value".into()),
+            Json::Bool(false) => return Err("the schema `false` matches no value".into()),
             Json::Object(fields) => {
                 check(fields, depth)?;
                 let made = self.compile_fields(fields, depth)?;
@@ -98,7 +102,10 @@ impl SchemaCompiler<'_> {
             other => return Err(format!("a schema must be an object, got `{}`", super::shortened(&other.to_string()))),
         };
         self.left = self.left.checked_sub(made.len() + 1).ok_or_else(|| {
-            format!("the schema is too large: as an expression it has more than {MAX_PATTERN_BYTES} bytes; use fewer optional properties, references and values without a type")
+            format!(
+                "the schema is too large, its regular expression has more than {MAX_PATTERN_BYTES} bytes: use fewer optional \
+                 properties, references and untyped values"
+            )
         })?;
         Ok(made)
     }
@@ -141,7 +148,7 @@ impl SchemaCompiler<'_> {
                 let named = |names: &[&str]| names.iter().any(|name| fields.contains_key(*name));
                 TYPE_KEYWORDS.iter().filter(|(_, names)| named(names)).map(|(kind, _)| *kind).collect()
             }
-            Some(other) => return Err(format!("`type` {other} is not known")),
+            Some(other) => return Err(format!("unknown `type` {other}")),
         };
         match &kinds[..] {
             [] => Ok(any(DEFAULT_VALUE_DEPTH)),
@@ -170,7 +177,7 @@ impl SchemaCompiler<'_> {
                 list(&item, least, most)
             }
             "object" => self.object(fields, depth),
-            other => Err(format!("`type` {other} is not known")),
+            other => Err(format!("unknown `type` {other}")),
         }
     }
 
@@ -188,7 +195,7 @@ impl SchemaCompiler<'_> {
             Some(map) => map.as_object().ok_or("`properties` must be an object")?,
         };
         if let Some(missing) = required.iter().find(|name| !properties.contains_key(**name)) {
-            return Err(format!("`required` names `{missing}`, which `properties` does not have"));
+            return Err(format!("`required` has `{missing}`, which is not in `properties`"));
         }
         if properties.is_empty() {
             let value = match fields.get("additionalProperties") {
@@ -216,7 +223,8 @@ impl SchemaCompiler<'_> {
             // Each optional property repeats the expression of all following ones.
             if after.len() + first.as_ref().map_or(0, String::len) > self.left {
                 return Err(format!(
-                    "the schema is too large: an object of {} properties is an expression of more than {} bytes; make more of them required",
+                    "the schema is too large: the regular expression of an object with {} properties has more than {} \
+                     bytes; make more of them required",
                     properties.len(),
                     self.left
                 ));
@@ -232,13 +240,13 @@ fn check(fields: &SchemaFields, depth: usize) -> Result<(), String> {
         match keywords::keyword_support(name) {
             None => return Err(format!("the schema's `{}` is not supported", super::shortened(name))),
             Some(KeywordSupport::Refused(harmless)) if harmless.is_none_or(|text| value.to_string() != text) => {
-                return Err(format!("the schema's `{name}` is not supported: leave it out"));
+                return Err(format!("the schema's `{name}` is not supported: remove it"));
             }
             _ => {}
         }
     }
     if depth > 0 && fields.contains_key("$id") {
-        return Err("an `$id` inside of the schema is not supported: references would start from it".into());
+        return Err("a nested `$id` is not supported, because references would be relative to it: remove it".into());
     }
     Ok(())
 }
@@ -247,7 +255,7 @@ fn check(fields: &SchemaFields, depth: usize) -> Result<(), String> {
 fn check_siblings(fields: &SchemaFields, name: &str, others: &[&str]) -> Result<(), String> {
     let allowed = |own: &str| own == name || own == "nullable" || others.contains(&own);
     match fields.keys().find(|own| !allowed(own) && keywords::keyword_support(own) == Some(KeywordSupport::Enforced)) {
-        Some(other) => Err(format!("`{other}` beside `{name}` is not supported: write both as one schema")),
+        Some(other) => Err(format!("`{other}` next to `{name}` is not supported: combine them in one schema")),
         None => Ok(()),
     }
 }
@@ -256,7 +264,7 @@ fn check_siblings(fields: &SchemaFields, name: &str, others: &[&str]) -> Result<
 pub(super) fn resolve_reference<'a>(reference: &Json, root: &'a Json) -> Result<&'a Json, String> {
     let path = reference.as_str().and_then(|path| path.strip_prefix('#'));
     let found = path.and_then(|path| root.pointer(path));
-    found.ok_or_else(|| format!("`$ref` {reference} is not in the schema"))
+    found.ok_or_else(|| format!("`$ref` {reference} was not found in the schema"))
 }
 
 /// The values of `const` and `enum` that have the schema's `type`.
@@ -277,10 +285,10 @@ pub(super) fn values(fields: &SchemaFields) -> Result<Vec<&Json>, String> {
         Some(Json::Array(kinds)) => {
             values.retain(|value| kinds.iter().any(|kind| kind.as_str().is_some_and(|kind| has_type(value, kind))));
         }
-        Some(other) => return Err(format!("`type` {other} is not known")),
+        Some(other) => return Err(format!("unknown `type` {other}")),
     }
     match values.is_empty() {
-        true => Err("no value of `enum` or `const` has what stands beside it".into()),
+        true => Err("no value of `enum` or `const` matches the other keywords next to it".into()),
         false => Ok(values),
     }
 }
@@ -302,7 +310,7 @@ fn has_type(value: &Json, kind: &str) -> bool {
 fn inherit_type(part: &Json, kind: Option<&Json>) -> Result<Option<Json>, String> {
     let Some(kind) = kind else { return Ok(None) };
     let Some(fields) = part.as_object() else {
-        return Err("`type` beside a list of schemas that are no objects is not supported".into());
+        return Err("`type` next to a list of schemas that are not objects is not supported".into());
     };
     match fields.get("type") {
         Some(own) if own == kind => Ok(None),
@@ -311,7 +319,7 @@ fn inherit_type(part: &Json, kind: Option<&Json>) -> Result<Option<Json>, String
             fields.insert("type".into(), kind.clone());
             Ok(Some(Json::Object(fields)))
         }
-        _ => Err("`type` beside a list of schemas that have another `type` is not supported: leave it out".into()),
+        _ => Err("`type` next to a list of schemas with another `type` is not supported: remove it".into()),
     }
 }
 
@@ -328,14 +336,14 @@ fn size(fields: &SchemaFields, name: &str) -> Result<Option<u64>, String> {
         None => Ok(None),
         Some(n) => match n.as_u64().filter(|n| *n <= 10_000) {
             Some(n) => Ok(Some(n)),
-            None => Err(format!("`{name}` must be a whole number up to 10000")),
+            None => Err(format!("`{name}` must be an integer from 0 to 10000")),
         },
     }
 }
 
 fn list(item: &str, least: u64, most: u64) -> PatternResult {
     if least > most {
-        return Err("`minItems` is above `maxItems`".into());
+        return Err("`minItems` is greater than `maxItems`".into());
     }
     if most == 0 {
         return Ok(r"\[\]".into());
@@ -357,20 +365,23 @@ fn string(fields: &SchemaFields, budget: &mut WorkBudget) -> PatternResult {
         [("pattern", &["format", "minLength", "maxLength"][..]), ("format", &["minLength", "maxLength"])]
     {
         if let (true, Some(other)) = (fields.contains_key(name), others.iter().find(|own| fields.contains_key(**own))) {
-            return Err(format!("`{other}` beside `{name}` is not supported: write it as one `pattern`"));
+            return Err(format!("`{other}` next to `{name}` is not supported: write one `pattern`"));
         }
     }
     if let Some(pattern) = fields.get("pattern") {
-        let pattern = pattern.as_str().ok_or("`pattern` must be a text")?;
+        let pattern = pattern.as_str().ok_or("`pattern` must be a string")?;
         let shown = super::shortened(pattern);
         let inner = match (pattern.strip_prefix('^'), pattern.ends_with('$') && !pattern.ends_with("\\$")) {
             (Some(rest), true) if !rest.is_empty() => pattern::json_string_pattern(&rest[..rest.len() - 1])?,
-            _ => return Err(format!("`pattern` {shown}: write it from ^ to $")),
+            _ => return Err(format!("`pattern` {shown} must be anchored: begin it with ^ and end it with $")),
         };
         // These characters would have to be escaped in JSON.
         let special = || (0..0x20u8).chain([b'"', b'\\', 0x7F]);
         if Automaton::new(&inner, budget)?.may_contain(special()) {
-            return Err(format!("`pattern` {shown} needs quotes, backslashes or control characters: leave them out"));
+            return Err(format!(
+                "`pattern` {shown} matches quotes, backslashes or control characters, which is not supported: exclude \
+                 them"
+            ));
         }
         return Ok(format!("\"(?:{inner})\""));
     }
@@ -388,7 +399,7 @@ fn string(fields: &SchemaFields, budget: &mut WorkBudget) -> PatternResult {
     }
     let (least, most) = (size(fields, "minLength")?.unwrap_or(0), size(fields, "maxLength")?);
     if most.is_some_and(|most| most < least) {
-        return Err("`minLength` is above `maxLength`".into());
+        return Err("`minLength` is greater than `maxLength`".into());
     }
     Ok(text_of(least, most))
 }
@@ -397,7 +408,7 @@ fn number(fields: &SchemaFields) -> PatternResult {
     for name in TYPE_KEYWORDS[1].1 {
         let zero = *name == "minimum" && fields.get(*name).and_then(Json::as_f64) == Some(0.0);
         if fields.contains_key(*name) && !zero {
-            return Err(format!("`{name}` of a number is not regular: only `minimum: 0` is"));
+            return Err(format!("`{name}` of a number is not supported: only `minimum: 0` is"));
         }
     }
     let signed = !fields.contains_key("minimum");
@@ -407,9 +418,7 @@ fn number(fields: &SchemaFields) -> PatternResult {
 fn integer(fields: &SchemaFields) -> PatternResult {
     let read = |name: &str, by: i64| match fields.get(name) {
         None => Ok(None),
-        Some(n) => {
-            n.as_i64().map(|n| Some(n.saturating_add(by))).ok_or_else(|| format!("`{name}` must be a whole number"))
-        }
+        Some(n) => n.as_i64().map(|n| Some(n.saturating_add(by))).ok_or_else(|| format!("`{name}` must be an integer")),
     };
     // If both are given, both apply; `None` is below every number.
     let least = read("minimum", 0)?.max(read("exclusiveMinimum", 1)?);
@@ -424,6 +433,6 @@ fn integer(fields: &SchemaFields) -> PatternResult {
         (Some(least), Some(most)) if least <= most && most.saturating_sub(least) <= MAX_LISTED_INTEGERS => {
             Ok(alternation((least..=most).map(|n| n.to_string())))
         }
-        _ => Err(format!("bounds of an integer must be 0 or 1 from below, or at most {MAX_LISTED_INTEGERS} apart")),
+        _ => Err(format!("the bounds of an integer must be `minimum` 0 or 1, or at most {MAX_LISTED_INTEGERS} apart")),
     }
 }

@@ -460,14 +460,14 @@ impl GgufFamily {
 
     /// Returns the family of a file.
     pub(super) fn of(header: &Header) -> Result<&'static GgufFamily, String> {
-        let name = header.text("general.architecture").ok_or("it doesn't say `general.architecture`")?;
+        let name = header.text("general.architecture").ok_or("`general.architecture` is missing")?;
         let experts = header.int(&format!("{name}.expert_count")).is_some_and(|n| n > 0);
         let mut named = FAMILIES.iter().filter(|f| f.name == name).peekable();
         if named.peek().is_none() {
-            return Err(format!("architecture `{name}` is not read: {} are", GgufFamily::family_names()));
+            return Err(format!("architecture `{name}` is not supported: use one of {}", GgufFamily::family_names()));
         }
         let found = named.find(|f| f.has_experts() == experts);
-        found.ok_or_else(|| format!("a `{name}` with `{name}.expert_count` is not read, or one without"))
+        found.ok_or_else(|| format!("`{name}` with or without `{name}.expert_count` is not supported"))
     }
 
     /// Returns the family of a configuration.
@@ -477,7 +477,7 @@ impl GgufFamily {
         let plain = class == "MistralForCausalLM" && config.get("sliding_window").is_none_or(Json::is_null);
         let class = if plain { "LlamaForCausalLM" } else { class };
         let found = FAMILIES.iter().find(|f| f.class == class);
-        found.ok_or_else(|| format!("`{class}` can't be written as GGUF: {} can", GgufFamily::family_names()))
+        found.ok_or_else(|| format!("`{class}` cannot be written as GGUF: use one of {}", GgufFamily::family_names()))
     }
 
     fn has_experts(&self) -> bool {

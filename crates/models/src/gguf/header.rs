@@ -167,7 +167,7 @@ impl<'a> ByteReader<'a> {
     fn take(&mut self, n: u64) -> Result<&'a [u8], HeaderError> {
         if n > self.length.saturating_sub(self.at as u64) {
             return invalid(format!(
-                "{n} bytes are spoken of where the file has {} left",
+                "{n} bytes are declared, but the file has {} left",
                 self.length - self.at as u64
             ));
         }
@@ -195,7 +195,7 @@ impl<'a> ByteReader<'a> {
     fn text(&mut self, longest: u64) -> Result<String, HeaderError> {
         let n = self.u64()?;
         if n > longest {
-            return invalid(format!("a text of {n} bytes: {longest} is the most"));
+            return invalid(format!("a string of {n} bytes: the maximum is {longest}"));
         }
         // Tokens may be invalid UTF-8.
         Ok(String::from_utf8_lossy(self.take(n)?).into_owned())
@@ -213,7 +213,7 @@ impl<'a> ByteReader<'a> {
             7 => match self.number::<1>()?[0] {
                 0 => GgufValue::Bool(false),
                 1 => GgufValue::Bool(true),
-                n => return invalid(format!("{n} is neither true nor false")),
+                n => return invalid(format!("{n} is not a boolean")),
             },
             8 => GgufValue::Text(self.text(MAX_STRING_BYTES)?),
             9 => {
@@ -224,14 +224,14 @@ impl<'a> ByteReader<'a> {
                     4..=6 => 4,
                     8 | 10..=12 => 8,
                     9 => 12,
-                    n => return invalid(format!("a list of kind {n}, which is not known")),
+                    n => return invalid(format!("an array of the unknown type {n}")),
                 };
                 if depth == 0 || count > MAX_ITEMS {
-                    return invalid(format!("a list of {count} items, {} deep", MAX_DEPTH - depth));
+                    return invalid(format!("an array of {count} items, nested {} levels deep", MAX_DEPTH - depth));
                 }
                 // Checks before the allocation that the items exist.
                 if count * least > self.length.saturating_sub(self.at as u64) {
-                    return invalid(format!("a list of {count} items in a file of {} bytes", self.length));
+                    return invalid(format!("an array of {count} items in a file of {} bytes", self.length));
                 }
                 if count * least > (self.all.len() - self.at) as u64 {
                     return Err(HeaderError::Truncated);
@@ -245,7 +245,7 @@ impl<'a> ByteReader<'a> {
             10 => GgufValue::Int(self.u64()?.into()),
             11 => GgufValue::Int(i64::from_le_bytes(self.number()?).into()),
             12 => GgufValue::Float(f64::from_le_bytes(self.number()?)),
-            n => return invalid(format!("a value of kind {n}, which is not known")),
+            n => return invalid(format!("a value of the unknown type {n}")),
         })
     }
 }
@@ -254,23 +254,23 @@ impl<'a> ByteReader<'a> {
 pub fn parse(bytes: &[u8], length: u64) -> Result<Header, HeaderError> {
     let mut b = ByteReader { all: bytes, at: 0, length };
     if length < 24 {
-        return invalid(format!("{length} bytes are too few"));
+        return invalid(format!("the file has only {length} bytes"));
     }
     if b.take(4)? != b"GGUF" {
-        return invalid("it doesn't begin with GGUF");
+        return invalid("the magic number GGUF is missing");
     }
     let version = b.u32()?;
     if !(2..=3).contains(&version) {
-        let hint = if version.swap_bytes() <= 3 { ", in the other order of bytes" } else { "" };
-        return invalid(format!("version {version}{hint}: 2 and 3 are read"));
+        let hint = if version.swap_bytes() <= 3 { ", in the other byte order" } else { "" };
+        return invalid(format!("version {version}{hint}: only 2 and 3 are supported"));
     }
     let (tensors, pairs) = (b.u64()?, b.u64()?);
     if pairs > MAX_PAIRS || tensors > MAX_TENSORS {
-        return invalid(format!("{tensors} tensors and {pairs} pairs: more than any model has"));
+        return invalid(format!("{tensors} tensors and {pairs} key-value pairs are too many"));
     }
     // Each entry has at least this many bytes.
     if pairs * 13 + tensors * 32 > length {
-        return invalid(format!("{tensors} tensors and {pairs} pairs in a file of {length} bytes"));
+        return invalid(format!("{tensors} tensors and {pairs} key-value pairs in a file of {length} bytes"));
     }
     let mut found = BTreeMap::new();
     for _ in 0..pairs {
@@ -278,14 +278,14 @@ pub fn parse(bytes: &[u8], length: u64) -> Result<Header, HeaderError> {
         let kind = b.u32()?;
         let value = b.value(kind, MAX_DEPTH)?;
         if found.contains_key(&name) {
-            return invalid(format!("`{name}` stands there twice"));
+            return invalid(format!("`{name}` occurs twice"));
         }
         found.insert(name, value);
     }
     let align = match found.get("general.alignment") {
         None => 32,
         Some(GgufValue::Int(n)) if (1..=1 << 20).contains(n) && (*n as u64).is_power_of_two() => *n as u64,
-        Some(other) => return invalid(format!("an alignment of {other:?}: a power of two is one")),
+        Some(other) => return invalid(format!("the alignment is {other:?}, but it must be a power of two")),
     };
     let mut list = Vec::new();
     let mut seen = BTreeSet::new();
@@ -293,7 +293,7 @@ pub fn parse(bytes: &[u8], length: u64) -> Result<Header, HeaderError> {
         let name = b.text(MAX_NAME_BYTES)?;
         let rank = b.u32()?;
         if !(1..=4).contains(&rank) {
-            return invalid(format!("`{name}` has {rank} dimensions: 1 to 4 are read"));
+            return invalid(format!("`{name}` has {rank} dimensions: only 1 to 4 are supported"));
         }
         let mut shape = Vec::new();
         for _ in 0..rank {
@@ -302,22 +302,23 @@ pub fn parse(bytes: &[u8], length: u64) -> Result<Header, HeaderError> {
                 usize::try_from(n)
                     .ok()
                     .filter(|n| (*n as u64) < 1 << 40)
-                    .ok_or(HeaderError::Invalid(format!("`{name}` has a size of {n}")))?,
+                    .ok_or(HeaderError::Invalid(format!("`{name}` has a dimension of size {n}")))?,
             );
         }
         shape.reverse();
         let (kind, offset) = (b.u32()?, b.u64()?);
         let kind = GgufTensorType::of(kind).ok_or(HeaderError::Invalid(format!(
-            "`{name}` is of kind {kind}: F32, F16, BF16, F64, integers, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1 and Q2_K to Q6_K are read"
+            "`{name}` has type {kind}: F32, F16, BF16, F64, integers, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1 and Q2_K to Q6_K \
+             are supported"
         )))?;
         let Some(bytes) = kind.bytes(&shape) else {
-            return invalid(format!("`{name}` of shape {shape:?} has no size as {kind:?}"));
+            return invalid(format!("the shape {shape:?} of `{name}` is not valid for {kind:?}"));
         };
         if offset % align != 0 {
-            return invalid(format!("`{name}` begins at {offset}, which is no multiple of {align}"));
+            return invalid(format!("`{name}` begins at {offset}, which is not a multiple of {align}"));
         }
         if !seen.insert(name.clone()) {
-            return invalid(format!("the tensor `{name}` stands there twice"));
+            return invalid(format!("the tensor `{name}` occurs twice"));
         }
         list.push(TensorEntry { name, shape, kind, offset, bytes });
     }
@@ -329,10 +330,13 @@ pub fn parse(bytes: &[u8], length: u64) -> Result<Header, HeaderError> {
     for t in places {
         let last = t.offset.checked_add(t.bytes).filter(|last| *last <= room);
         let Some(last) = last else {
-            return invalid(format!("`{}` ends beyond the file: {} bytes at {} of {room}", t.name, t.bytes, t.offset));
+            return invalid(format!(
+                "`{}` ends after the end of the file: {} bytes at {} of {room}",
+                t.name, t.bytes, t.offset
+            ));
         };
         if t.offset < end {
-            return invalid(format!("`{}` begins at {}, where another tensor still is", t.name, t.offset));
+            return invalid(format!("`{}` begins at {}, which overlaps another tensor", t.name, t.offset));
         }
         end = last;
     }

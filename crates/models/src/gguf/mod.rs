@@ -81,10 +81,10 @@ impl GgufFile {
                 Ok(header) => return Ok(GgufFile { path: path.to_path_buf(), file, header }),
                 Err(header::HeaderError::Truncated) if count < length && take < MAX_HEADER_BYTES => take *= 4,
                 Err(header::HeaderError::Truncated) => {
-                    return Err(Error::file(path, "not a whole GGUF file: its head is cut off"));
+                    return Err(Error::file(path, "not a valid GGUF file: its header is truncated"));
                 }
                 Err(header::HeaderError::Invalid(why)) => {
-                    return Err(Error::file(path, format!("not a good GGUF file: {why}")));
+                    return Err(Error::file(path, format!("not a valid GGUF file: {why}")));
                 }
             }
         }
@@ -257,7 +257,7 @@ impl Model {
                     for (piece, read) in own.iter().zip(found) {
                         let values = read.values();
                         if let Some(x) = values.iter().find(|x| !x.is_finite()) {
-                            return Err(file.fault(format!("the tensors of `{}` hold {x}", param.path)));
+                            return Err(file.fault(format!("the tensors of `{}` have the value {x}", param.path)));
                         }
                         CheckpointSlice { transposed: false, shape: transposed_shape(piece), ..piece.clone() }
                             .write_into(&param.ty.shape, &mut data, &values);
@@ -333,7 +333,7 @@ impl Model {
                 let format = packed.packing.format;
                 if format.block_bytes().is_none() || !is_rows(piece) {
                     return Err(wrong(format!(
-                        "`{}` is stored as {format}, which GGUF doesn't have: quantise to q8 or q4 for GGUF",
+                        "`{}` is stored as {format}, which GGUF does not have: quantize to q8 or q4 for GGUF",
                         param.path
                     )));
                 }
@@ -372,10 +372,10 @@ impl Model {
             .filter(|name| mine.get(*name) != again.constants.get(*name))
             .map(|name| match mine.get(name) {
                 Some(value) => format!("`{name}` = {value}"),
-                None => format!("`{name}` unsaid"),
+                None => format!("`{name}` missing"),
             })
             .collect();
-        Err(file.fault(format!("GGUF's `{}` can't say all settings of this model: {}", family.name, other.join(", "))))
+        Err(file.fault(format!("GGUF's `{}` cannot represent all settings of this model: {}", family.name, other.join(", "))))
     }
 }
 
@@ -411,13 +411,13 @@ impl GgufFamily {
         let rows = tensor.shape.first().copied().unwrap_or(1);
         if let Some(of) = self.row_order(config, &piece.tensor, rows) {
             if of.iter().any(|i| *i >= rows) {
-                return Err(file.fault(format!("`{}` has {rows} rows, which its heads don't divide", tensor.name)));
+                return Err(file.fault(format!("`{}` has {rows} rows, which is not divisible by its number of heads", tensor.name)));
             }
             read = match read {
                 TensorData::Packed(_) if tensor.shape.len() != 2 => {
                     let (name, shape) = (&tensor.name, &tensor.shape);
                     return Err(
-                        file.fault(format!("`{name}` of shape {shape:?} is stored in blocks, as matrices alone are"))
+                        file.fault(format!("`{name}` of shape {shape:?} is stored in blocks, which is only supported for matrices"))
                     );
                 }
                 TensorData::Packed(packed) => TensorData::Packed(packed.take_rows(of.into_iter())),

@@ -60,7 +60,9 @@ pub(super) fn to_rope(factors: &[f32], head: usize, first: Option<i64>, rope: &m
     let fits = factors.len() == head / 2
         && known.factors(theta, head).iter().zip(factors).all(|(a, b)| (a - b).abs() <= 1e-4 * b.abs());
     if !fits {
-        return Err("its `rope_freqs.weight` is not Llama 3's scaling of rotations, and no other is read".into());
+        return Err(
+            "its `rope_freqs.weight` is not Llama 3's RoPE scaling, which is the only one that is supported".into()
+        );
     }
     rope["rope_type"] = json!("llama3");
     rope["factor"] = json!(known.factor);

@@ -29,7 +29,7 @@ pub(super) fn to_config(header: &Header, family: &GgufFamily, turned: Option<&[f
     let key = |name: &str| format!("{}.{name}", family.name);
     let need = |name: &str| {
         let n = header.int(&key(name)).filter(|n| *n > 0);
-        n.ok_or_else(|| format!("it doesn't say `{}`, or not as a positive number", key(name)))
+        n.ok_or_else(|| format!("`{}` is missing or not a positive number", key(name)))
     };
     let has = |name: &str| header.tensors.iter().any(|t| t.name == name);
     let mut config = Map::new();
@@ -44,7 +44,7 @@ pub(super) fn to_config(header: &Header, family: &GgufFamily, turned: Option<&[f
                 }
                 Some(GgufValue::Float(x)) => (field, json!(round_to_f32_decimal(*x))),
                 // llama.cpp has no default for it either.
-                _ if field == "rms_norm_eps" => return Err(format!("it doesn't say `{}`", key(name))),
+                _ if field == "rms_norm_eps" => return Err(format!("`{}` is missing", key(name))),
                 _ => continue,
             },
             Hyperparameter::Flag(name, field) => {
@@ -63,7 +63,7 @@ pub(super) fn to_config(header: &Header, family: &GgufFamily, turned: Option<&[f
     let tokens = header.list("tokenizer.ggml.tokens").map(|list| list.len() as i64);
     let table = header.tensors.iter().find(|t| t.name == "token_embd.weight").and_then(|t| t.shape.first());
     let vocabulary = table.map(|n| *n as i64).or(header.int(&key("vocab_size"))).or(tokens);
-    set("vocab_size", json!(vocabulary.ok_or("it has no `token_embd.weight`")?));
+    set("vocab_size", json!(vocabulary.ok_or("`token_embd.weight` is missing")?));
     set("tie_word_embeddings", json!(!has("output.weight")));
     if let Some(end) = header.int("tokenizer.ggml.eos_token_id") {
         set("eos_token_id", json!(end));
@@ -73,7 +73,7 @@ pub(super) fn to_config(header: &Header, family: &GgufFamily, turned: Option<&[f
     }
     if family.name == "mamba" {
         if header.pairs.get(&key("ssm.dt_b_c_rms")) == Some(&GgufValue::Bool(true)) {
-            return Err("norms of a state's parts (`mamba.ssm.dt_b_c_rms`) are not read".into());
+            return Err("normalized dt, B and C (`mamba.ssm.dt_b_c_rms`) are not supported".into());
         }
         return Ok(Json::Object(config));
     }
@@ -85,7 +85,7 @@ pub(super) fn to_config(header: &Header, family: &GgufFamily, turned: Option<&[f
         let largest = lookup_family(&LARGEST_GEMMA, family) == Some(layers);
         set("query_pre_attn_scalar", json!(if largest { width / heads } else { head }));
     } else if header.int(&key("attention.sliding_window")).is_some_and(|n| n > 0) && family.name != "phi3" {
-        return Err(format!("a sliding window (`{}`) is not read from GGUF", key("attention.sliding_window")));
+        return Err(format!("a sliding window (`{}`) is not supported in GGUF files", key("attention.sliding_window")));
     }
     if family.name == "falcon" {
         let groups = header.int(&key("attention.head_count_kv")).unwrap_or(1);
@@ -104,7 +104,7 @@ pub(super) fn to_config(header: &Header, family: &GgufFamily, turned: Option<&[f
         (n, RotaryDims::Leading) => rope["partial_rotary_factor"] = json!(n as f64 / head as f64),
         (n, _) if n != head => {
             return Err(format!(
-                "rotations of {n} of {head} dimensions (`{}`) are not read",
+                "partial RoPE of {n} of {head} dimensions (`{}`) is not supported",
                 key("rope.dimension_count")
             ));
         }
@@ -115,9 +115,9 @@ pub(super) fn to_config(header: &Header, family: &GgufFamily, turned: Option<&[f
         Some("linear") => {
             let factor = header.float(&key("rope.scaling.factor"));
             rope["rope_type"] = json!("linear");
-            rope["factor"] = json!(round_to_f32_decimal(factor.ok_or("linear scaling of rotations without a factor")?));
+            rope["factor"] = json!(round_to_f32_decimal(factor.ok_or("linear RoPE scaling without a factor")?));
         }
-        Some(other) => return Err(format!("rotations scaled by `{other}` are not read from GGUF")),
+        Some(other) => return Err(format!("RoPE scaling `{other}` is not supported in GGUF files")),
     }
     if let Some(turned) = turned {
         let first = header.int(&key("rope.scaling.original_context_length"));
@@ -214,12 +214,12 @@ pub(super) fn to_pairs(
         None | Some("default") => {}
         Some("linear") => {
             put("rope.scaling.type", MetadataValue::Text("linear".into()));
-            let factor = inside("factor").and_then(Json::as_f64).ok_or("linear scaling without a factor")?;
+            let factor = inside("factor").and_then(Json::as_f64).ok_or("linear RoPE scaling without a factor")?;
             put("rope.scaling.factor", MetadataValue::F32(factor as f32));
         }
         Some("llama3") if short == "llama" => {
             let scaling = rope_scaling::Llama3Scaling::from_config(&inside)
-                .ok_or("`llama3` scaling of rotations without its factors")?;
+                .ok_or("`llama3` RoPE scaling without its factors")?;
             factors = Some(scaling.factors(theta, head as usize));
             if let Some(first) = inside("original_max_position_embeddings").and_then(Json::as_u64) {
                 put(
@@ -228,17 +228,17 @@ pub(super) fn to_pairs(
                 );
             }
         }
-        Some(other) => return Err(format!("rotations scaled by `{other}` are not written as GGUF")),
+        Some(other) => return Err(format!("RoPE scaling `{other}` cannot be written as GGUF")),
     }
     Ok((pairs, factors))
 }
 
 /// Returns a list of strings.
 pub(super) fn string_list<'a>(header: &'a Header, name: &str) -> Result<Vec<&'a str>, String> {
-    let list = header.list(name).ok_or_else(|| format!("it has no list `{name}`"))?;
+    let list = header.list(name).ok_or_else(|| format!("the array `{name}` is missing"))?;
     let text = |v: &'a GgufValue| match v {
         GgufValue::Text(text) => Ok(text.as_str()),
-        _ => Err(format!("`{name}` holds other things than texts")),
+        _ => Err(format!("`{name}` must be an array of strings")),
     };
     list.iter().map(text).collect()
 }

@@ -92,7 +92,7 @@ fn pre_tokenizer(pre: &str) -> Result<Json, String> {
             json!({ "type": "Digits", "individual_digits": false }),
             part("[0-9][0-9][0-9]"),
         ]),
-        other => return Err(format!("texts cut as `{other}` (`tokenizer.ggml.pre`) are not known; use ids")),
+        other => return Err(format!("unknown pre-tokenizer `{other}` (`tokenizer.ggml.pre`): use token IDs")),
     })
 }
 
@@ -105,7 +105,7 @@ pub(super) fn to_json(header: &Header, special_tokens: &SpecialTokens) -> Result
         return serde_json::from_str(text).map_err(|e| format!("its `{TOKENIZER_JSON_KEY}` is not valid JSON: {e}"));
     }
     let model = header.text("tokenizer.ggml.model").filter(|model| *model != NO_TOKENIZER);
-    let model = model.ok_or("it brings no tokenizer (`tokenizer.ggml.model`); use ids")?;
+    let model = model.ok_or("the file has no tokenizer (`tokenizer.ggml.model`): use token IDs")?;
     let tokens = string_list(header, "tokenizer.ggml.tokens")?;
     let mut ids: BTreeMap<&str, usize> = BTreeMap::new();
     for (id, token) in tokens.iter().enumerate() {
@@ -143,7 +143,7 @@ pub(super) fn to_json(header: &Header, special_tokens: &SpecialTokens) -> Result
                 .map(|m| {
                     m.split_once(' ')
                         .map(|(a, b)| json!([a, b]))
-                        .ok_or_else(|| format!("the merge `{m}` has no two parts"))
+                        .ok_or_else(|| format!("the merge `{m}` does not have two parts"))
                 })
                 .collect();
             let pre = header.text("tokenizer.ggml.pre").unwrap_or("default");
@@ -153,7 +153,7 @@ pub(super) fn to_json(header: &Header, special_tokens: &SpecialTokens) -> Result
             (pairs?, pre_tokenizer(pre)?, byte_level, normalizer, false)
         }
         "llama" => {
-            let scores = header.list("tokenizer.ggml.scores").ok_or("it has no list `tokenizer.ggml.scores`")?;
+            let scores = header.list("tokenizer.ggml.scores").ok_or("the array `tokenizer.ggml.scores` is missing")?;
             let score = |id: usize| match scores.get(id) {
                 Some(GgufValue::Float(x)) => *x,
                 _ => 0.0,
@@ -180,7 +180,11 @@ pub(super) fn to_json(header: &Header, special_tokens: &SpecialTokens) -> Result
                 true,
             )
         }
-        other => return Err(format!("a tokenizer of kind `{other}` is not read: gpt2 and llama are; use ids")),
+        other => {
+            return Err(format!(
+                "the tokenizer type `{other}` is not supported, only gpt2 and llama are: use token IDs"
+            ));
+        }
     };
     let unknown = header.int("tokenizer.ggml.unknown_token_id").and_then(|id| tokens.get(usize::try_from(id).ok()?));
     // With Llama 3's pre-tokenizer, llama.cpp does not split words that are tokens.
@@ -392,7 +396,8 @@ pub(super) fn special_pairs(
     let fits = |ids: &[i32], own: Option<i32>| ids.is_empty() || ids.len() == 1 && own == Some(ids[0]);
     if !fits(&before, special.bos) || !fits(&after, special.eos) {
         return Err(format!(
-            "its tokenizer puts the ids {before:?} before and {after:?} behind every text; GGUF has only `bos_token` and `eos_token` there"
+            "its tokenizer adds the token IDs {before:?} before and {after:?} after every text, but GGUF supports \
+             only `bos_token` and `eos_token`"
         ));
     }
     pairs.push(("tokenizer.ggml.add_bos_token".into(), MetadataValue::Flag(!before.is_empty())));
@@ -454,7 +459,7 @@ fn pre_tokenizer_name(json: &Json) -> Result<&'static str, String> {
             return Ok(name);
         }
     }
-    Err("its tokenizer cuts texts in a way that has no name in GGUF (`pre_tokenizer` of tokenizer.json)".into())
+    Err("its pre-tokenizer (`pre_tokenizer` of tokenizer.json) has no name in GGUF".into())
 }
 
 /// Whether a BPE tokenizer was converted from SentencePiece, and whether it prepends a space to a text.
@@ -476,7 +481,7 @@ fn is_sentence_piece(json: &Json) -> Option<bool> {
 /// The metadata for a BPE `tokenizer.json`; `rows` is the number of rows of the model's embedding table.
 pub(super) fn to_pairs(json: &Json, rows: usize) -> Result<Vec<(String, MetadataValue)>, String> {
     let model = json.get("model").filter(|m| m.get("type").and_then(Json::as_str).unwrap_or("BPE") == "BPE");
-    let model = model.ok_or("its tokenizer is not of byte pairs, and can't be written as GGUF")?;
+    let model = model.ok_or("its tokenizer is not byte-pair encoding, so it cannot be written as GGUF")?;
     let vocab = model.get("vocab").and_then(Json::as_object).ok_or("its tokenizer has no vocabulary")?;
     let mut tokens: BTreeMap<u64, (&str, i32)> =
         vocab.iter().filter_map(|(token, id)| Some((id.as_u64()?, (token.as_str(), 1)))).collect();
@@ -683,9 +688,9 @@ mod tests {
     fn what_cannot_be_said_is_refused() {
         let mut json = bytes("gpt-2");
         json["pre_tokenizer"] = json!({ "type": "Whitespace" });
-        assert!(to_pairs(&json, 300).err().expect("refused").contains("cuts texts"));
+        assert!(to_pairs(&json, 300).err().expect("refused").contains("pre-tokenizer"));
         json["model"]["type"] = json!("WordPiece");
-        assert!(to_pairs(&json, 300).err().expect("refused").contains("byte pairs"));
+        assert!(to_pairs(&json, 300).err().expect("refused").contains("byte-pair"));
         for (after, name) in [("[CLS]", "BERT's"), ("<tool>", "another")] {
             let mut json = bytes("gpt-2");
             let piece = [

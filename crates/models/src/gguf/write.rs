@@ -87,7 +87,7 @@ pub(super) fn encode_header(
         put_text(name, &mut head);
         head.extend((shape.len() as u32).to_le_bytes());
         shape.iter().rev().for_each(|n| head.extend((*n as u64).to_le_bytes()));
-        let id = kind.id().ok_or_else(|| format!("`{name}` is stored as {kind:?}, which GGUF doesn't have"))?;
+        let id = kind.id().ok_or_else(|| format!("`{name}` is stored as {kind:?}, which GGUF does not have"))?;
         head.extend(id.to_le_bytes());
         head.extend(offset.to_le_bytes());
         offset += (bytes.len() as u64).next_multiple_of(ALIGNMENT);
@@ -110,7 +110,7 @@ pub(super) fn write(path: &Path, pairs: &[(String, MetadataValue)], tensors: &[G
     let (mut file, rest) = file.into_parts();
     match rest {
         Ok(rest) => file.write_bytes(&rest)?,
-        Err(_) => return Err(Error::file(path, "a write was interrupted")),
+        Err(_) => return Err(Error::file(path, "writing was interrupted")),
     }
     Ok(file.commit()?)
 }

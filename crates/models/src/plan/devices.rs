@@ -81,8 +81,12 @@ impl DeviceSpec {
     /// Parses `256xH200`.
     pub fn parse(text: &str) -> Result<(usize, &'static DeviceSpec)> {
         let known = || DEVICES.iter().map(|d| d.name).collect::<Vec<_>>().join(", ");
-        let bad =
-            || Error::Input(format!("`--devices {text}`: write a number and a kind, as 256xH200 (of {})", known()));
+        let bad = || {
+            Error::Input(format!(
+                "`--devices {text}` must be a number and a kind, such as 256xH200 (kinds: {})",
+                known()
+            ))
+        };
         let (count, name) = text.split_once(['x', '×']).ok_or_else(bad)?;
         let count: usize = count.trim().parse().ok().filter(|n| (1..=1 << 16).contains(n)).ok_or_else(bad)?;
         let device = DEVICES.iter().find(|d| d.name.eq_ignore_ascii_case(name.trim())).ok_or_else(bad)?;

@@ -55,7 +55,7 @@ pub fn search(
                     let dp = left / ep / fsdp;
                     let wide = dp * fsdp * ep;
                     if !batch.is_multiple_of(wide) {
-                        *out.rejected.entry("the batch can't be divided so".into()).or_default() += 1;
+                        *out.rejected.entry("the batch size is not divisible".into()).or_default() += 1;
                         continue;
                     }
                     // Sharding parameters over a few ranks and replicating that is rarely better than sharding over all ranks.
@@ -90,7 +90,7 @@ pub fn search(
     let small = |mesh: &Mesh| least / share(mesh) as f64 > USABLE_MEMORY_FRACTION * device.memory;
     let (none, all): (Vec<_>, Vec<_>) = all.into_iter().partition(|(mesh, _)| small(mesh));
     if !none.is_empty() {
-        *out.rejected.entry("a rank's memory is too small".into()).or_default() += none.len();
+        *out.rejected.entry("the memory of a rank is too small".into()).or_default() += none.len();
     }
     let grounds = PlanModelCache::default();
     let costs = parallel_map(&all, |(mesh, job)| cost_with_cache(&grounds, job, mesh, device, false));
@@ -98,7 +98,7 @@ pub fn search(
     for ((mesh, job), cost) in all.into_iter().zip(costs) {
         match cost {
             Ok(cost) if cost.memory() as f64 > USABLE_MEMORY_FRACTION * device.memory => {
-                *out.rejected.entry("a rank's memory is too small".into()).or_default() += 1;
+                *out.rejected.entry("the memory of a rank is too small".into()).or_default() += 1;
             }
             Ok(cost) => fit.push(MeshCandidate { mesh, job, cost }),
             Err(e) => *out.rejected.entry(e.to_string()).or_default() += 1,

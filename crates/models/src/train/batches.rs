@@ -54,7 +54,7 @@ impl BatchSampler {
         }
         if count == 0 {
             return Err(Error::Input(format!(
-                "the data has {} tokens to train on, but one sequence needs {}: give more text or a smaller `--seq`",
+                "the training set has {} tokens, but one sequence needs {}: give more text or a smaller `--seq-len`",
                 tokens.train_len(),
                 seq + 1
             )));

@@ -10,7 +10,7 @@ use ir::{Builder, Graph, GraphBuilder, Op, Value, Values};
 pub(crate) fn remove_causal_masks(graph: &Graph) -> Result<Graph> {
     if has_recurrence(graph) {
         return Err(Error::Input(
-            "masked ids need a model whose attention sees both sides: this one keeps a state".into(),
+            "masked language modeling needs bidirectional attention, but this model has recurrent state".into(),
         ));
     }
     let mut b = Builder::new();

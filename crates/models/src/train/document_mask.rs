@@ -14,12 +14,12 @@ use ir::{Builder, Compare, DType, Graph, GraphBuilder, Op, Value, Values};
 /// Returns why documents can't be masked in a model, if they can't.
 pub(crate) fn check_supported(model: &Model, graph: &Graph) -> Result<()> {
     let refused =
-        |what: &str| Err(Error::Input(format!("documents can't be kept apart: {what}; leave out `--isolate`")));
+        |what: &str| Err(Error::Input(format!("document masking is not supported: {what}; remove `--document-mask`")));
     if model.limits.max_positions.is_some() {
-        return refused("the model's positions are learned, and go on from document to document");
+        return refused("the model's learned positions continue from document to document");
     }
     if mixes_positions(graph) {
-        return refused("the model keeps a state besides its attention");
+        return refused("the model has recurrent state besides attention");
     }
     if !has_attention(graph) {
         return refused("the model has no attention");

@@ -109,8 +109,8 @@ impl ExampleDataset {
             return Err(Error::Stopped);
         }
         if counts[0] == 0 {
-            let why = if left_out > 0 { ": none has an answer within `--seq` ids" } else { "" };
-            return Err(Error::Input(format!("the data has no examples to train on{why}")));
+            let why = if left_out > 0 { ": none has a completion within `--seq-len` tokens" } else { "" };
+            return Err(Error::Input(format!("the data has no training examples{why}")));
         }
         unbuffered(data)?.commit()?;
         for file in index {
@@ -126,7 +126,7 @@ impl ExampleDataset {
 
     fn open(folder: &Path, key: &Json, (aim, seq, seed): (Objective, usize, u64)) -> Result<ExampleDataset> {
         let about = folder.join("examples.json");
-        let damaged = || Error::file(&about, "damaged, or of other data: remove it, and it is made again");
+        let damaged = || Error::file(&about, "damaged or made from other data: delete it to have it rebuilt");
         let text = files::read_text(&about, files::MAX_TEXT_BYTES)?;
         let json: Json = serde_json::from_str(&text).map_err(|_| damaged())?;
         if json.get("key") != Some(key) {
@@ -203,7 +203,7 @@ impl ExampleDataset {
 
     fn read(&self, part: usize, place: u64, batch: &mut Batch) -> Result<()> {
         let (index, data) = (self.folder.join(INDEX_FILES[part]), self.folder.join("examples.bin"));
-        let damaged = || Error::file(&data, "damaged: remove it, and it is made again");
+        let damaged = || Error::file(&data, "damaged: delete it to have it rebuilt");
         let mut bytes = [0; 8];
         files::read_at(&self.index[part], &index, 8 * place, &mut bytes)?;
         let mut at = u64::from_le_bytes(bytes);
@@ -243,7 +243,7 @@ impl<'a> ExampleEncoder<'a> {
                 let first = find(&["anchor", "query", "sentence1", "text"]);
                 let second = find(&["positive", "answer", "sentence2"]);
                 let (Some(first), Some(second)) = (first, second) else {
-                    return Err(Error::Input("needs `anchor` and `positive`, two texts that belong together".into()));
+                    return Err(Error::Input("needs `anchor` and `positive`, two texts of similar meaning".into()));
                 };
                 vec![self.full_text_row(first)?, self.full_text_row(second)?]
             }
@@ -262,7 +262,7 @@ impl<'a> ExampleEncoder<'a> {
             PoolingMode::First => Ok(i == 0),
             PoolingMode::Last => Ok(i == last),
             other => Err(Error::Input(format!(
-                "`contrast` trains embeddings by mean, first or last token, not by {other:?}"
+                "`contrastive` supports pooling by the mean, first or last token, not {other:?}"
             ))),
         };
         let labels = (0..ids.len()).map(|i| Ok(if counts(i)? { 1 } else { -100 })).collect::<Result<_>>()?;
@@ -295,10 +295,12 @@ impl<'a> ExampleEncoder<'a> {
             }
             _ => None,
         };
-        let Some(label) = label else { return Err(Error::Input("no field `label`: a class by number or name".into())) };
+        let Some(label) = label else {
+            return Err(Error::Input("no field `label` with the number or name of a class".into()));
+        };
         if classes > 0 && label >= classes || label > 1_000_000 {
             return Err(Error::Input(format!(
-                "class {label}, and there are {classes}: give `classes=` with their number"
+                "class {label} is out of range for {classes} classes: give the number of classes with `num-labels=`"
             )));
         }
         if matches!(record.get("label"), Some(Json::Number(_) | Json::Bool(_))) {
@@ -406,7 +408,7 @@ impl<'a> ExampleEncoder<'a> {
             }
         }
         if parts.is_empty() {
-            return Err(Error::Input("`messages` without one of the assistant: there is nothing to learn".into()));
+            return Err(Error::Input("`messages` has no message of the assistant to train on".into()));
         }
         Ok(self.make_row(&whole, |i| parts.iter().any(|part| part.contains(&i))))
     }
@@ -434,7 +436,9 @@ impl<'a> ExampleEncoder<'a> {
                     self.conversation_answers(&chosen[..shared], &[&chosen[shared..], &rejected[shared..]], further)
                 }
             },
-            _ => Err(Error::Input("needs `chosen` and `rejected`, both texts or both messages, and a `prompt`".into())),
+            _ => Err(Error::Input(
+                "needs `chosen` and `rejected`, both strings or both lists of messages, and a `prompt`".into(),
+            )),
         }
     }
 }
@@ -562,7 +566,7 @@ mod tests {
         assert_eq!(chat.rows(&json!({ "prompt": "cat ".repeat(80), "completion": "x" })).expect("fits"), None);
         for (record, word) in [
             (json!({ "text": "x" }), "messages"),
-            (json!({ "messages": [say("user", "x")] }), "nothing to learn"),
+            (json!({ "messages": [say("user", "x")] }), "to train on"),
             (json!({ "prompt": 3, "completion": "x" }), "completion"),
         ] {
             let error = chat.rows(&record).expect_err("wrong").to_string();

@@ -52,14 +52,18 @@ impl<'a> ObjectiveOptions<'a> {
             (aim, Some(second)) if aim.needs_second_model() => second,
             (Objective::Dpo { .. }, None) if !adapts => model,
             (Objective::Distill { .. }, None) => {
-                return Err(Error::Input("`distill` needs a model to learn from: give `--teacher DIR`".into()));
+                return Err(Error::Input("`distillation` needs a teacher model: give `--teacher DIR`".into()));
             }
             (_, None) => return Ok(None),
-            (_, Some(_)) => return Err(Error::Input("`--teacher` is for `distill` and `dpo`".into())),
+            (_, Some(_)) => {
+                return Err(Error::Input(
+                    "`--teacher` can only be used with the objectives `distillation` and `dpo`".into(),
+                ));
+            }
         };
         if second.vocabulary() != model.vocabulary() {
             return Err(Error::Input(format!(
-                "the teacher knows {} ids, the model {}: they must have one vocabulary",
+                "the teacher's vocabulary has {} tokens, the model's has {}: the vocabularies must match",
                 second.vocabulary().unwrap_or(0),
                 model.vocabulary().unwrap_or(0)
             )));
@@ -88,7 +92,7 @@ pub(crate) fn objective(
 ) -> Result<TrainTarget> {
     let StepSizes { micro_batch_size: rows, seq_len: seq, gradient_accumulation_steps: accumulate } = sizes;
     if rows % how.aim.rows_per_example() != 0 {
-        return Err(Error::Input(format!("`{}` takes rows in pairs: give an even `--batch`", how.aim)));
+        return Err(Error::Input(format!("`{}` needs pairs of sequences: give an even `--micro-batch-size`", how.aim)));
     }
     let second = how.second(model, adapter.is_some())?;
     let (mut asserted, mut summing) = (Vec::new(), GradReductionOptions::default());
@@ -141,7 +145,7 @@ pub(crate) fn objective(
         if how.aim.trains_hidden_states() {
             let hidden = head_input(&lowered.graph).ok_or_else(|| {
                 Error::Input(format!(
-                    "`{}` needs states that a head scores, and this model's result is no product of them",
+                    "`{}` needs hidden states before a language-model head, which this model does not have",
                     how.aim
                 ))
             })?;
@@ -163,8 +167,8 @@ pub(crate) fn objective(
         let Some(adapter) = adapter else {
             let trained: Vec<bool> = model.params.iter().map(|param| param.trainable).collect();
             if model.is_quantized() {
-                let text =
-                    "a quantised model is trained by an adapter beside it: give `--lora`, or train the wide model";
+                let text = "a quantized model can only be trained with an adapter: give `--lora`, or train the unquantized \
+                     model";
                 return Err(Error::Input(text.into()));
             }
             let further = ExtraInputs { keyed: lowered.needs_rng, states: &lowered.amax_histories };

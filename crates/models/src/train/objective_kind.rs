@@ -79,58 +79,69 @@ impl Objective {
     /// Parses `dpo,beta=0.1`.
     pub fn parse(text: &str) -> Result<Objective> {
         let mut words = text.split(',').map(str::trim).filter(|word| !word.is_empty());
-        let name = words.next().unwrap_or("next");
+        let name = words.next().unwrap_or("causal-lm");
+        let name = current(&OLD_NAMES, name);
         let mut options = Vec::new();
         for word in words {
             let pair = word.split_once('=').map(|(name, value)| (name.trim(), value.trim()));
-            options.push(pair.ok_or_else(|| Error::Input(format!("`objective` needs name=value, got `{word}`")))?);
+            let (option, value) = pair.ok_or_else(|| {
+                Error::Input(format!("options of `objective` must have the form name=value, got `{word}`"))
+            })?;
+            options.push((current(&OLD_OPTIONS, option), value));
         }
         let mut number = |wanted: &str, default: f64, most: f64| -> Result<f64> {
             let Some(at) = options.iter().position(|(name, _)| *name == wanted) else { return Ok(default) };
             let (_, value) = options.remove(at);
             match value.parse::<f64>() {
                 Ok(x) if (0.0..=most).contains(&x) => Ok(x),
-                _ => Err(Error::Input(format!("`{name}`: `{wanted}` is a number from 0 to {most}, got `{value}`"))),
+                _ => {
+                    Err(Error::Input(format!("`{name}`: `{wanted}` must be a number from 0 to {most}, got `{value}`")))
+                }
             }
         };
         let above = |what: &str, x: f64| match x > 0.0 {
             true => Ok(x),
-            false => Err(Error::Input(format!("`{name}`: `{what}` must be above 0"))),
+            false => Err(Error::Input(format!("`{name}`: `{what}` must be greater than 0, got {x}"))),
         };
         let aim = match name {
-            "next" => Objective::CausalLm,
+            "causal-lm" => Objective::CausalLm,
             "dpo" => {
-                let (beta, smoothing) = (above("beta", number("beta", 0.1, 1e3)?)?, number("smoothing", 0.0, 0.5)?);
-                let at = options.iter().position(|(name, _)| *name == "form");
+                let (beta, smoothing) =
+                    (above("beta", number("beta", 0.1, 1e3)?)?, number("label-smoothing", 0.0, 0.5)?);
+                let at = options.iter().position(|(name, _)| *name == "loss-type");
                 let form = match at.map(|at| options.remove(at).1) {
                     None | Some("sigmoid") => DpoForm::Sigmoid,
                     Some("hinge") => DpoForm::Hinge,
                     Some("ipo") => DpoForm::Ipo,
                     Some(other) => {
-                        return Err(Error::Input(format!("`form` is sigmoid, hinge or ipo, got `{other}`")));
+                        return Err(Error::Input(format!(
+                            "`{name}`: `loss-type` must be sigmoid, hinge or ipo, got `{other}`"
+                        )));
                     }
                 };
                 Objective::Dpo { beta, form, smoothing }
             }
             "orpo" => Objective::Orpo { beta: number("beta", 0.1, 1e3)? },
-            "distill" => Objective::Distill {
+            "distillation" => Objective::Distill {
                 beta: number("beta", 0.0, 1.0)?,
                 temperature: above("temperature", number("temperature", 1.0, 1e3)?)?,
-                hard: number("hard", 0.0, 1.0)?,
+                hard: number("hard-label-weight", 0.0, 1.0)?,
             },
-            "classify" => {
-                let classes = number("classes", 0.0, 1e6)?;
+            "classification" => {
+                let classes = number("num-labels", 0.0, 1e6)?;
                 if classes.fract() != 0.0 || classes == 1.0 {
-                    return Err(Error::Input("`classes` is how many there are: two at least".into()));
+                    return Err(Error::Input("`num-labels` must be an integer of at least 2".into()));
                 }
                 Objective::Classify { classes: classes as usize }
             }
-            "mlm" => Objective::MaskedLm { share: above("share", number("share", 0.15, 1.0)?)? },
-            "contrast" => Objective::Contrastive { scale: above("scale", number("scale", 20.0, 1e4)?)? },
+            "masked-lm" => Objective::MaskedLm { share: above("mlm-probability", number("mlm-probability", 0.15, 1.0)?)? },
+            "contrastive" => Objective::Contrastive { scale: above("scale", number("scale", 20.0, 1e4)?)? },
             other => {
-                let close = lang::suggest::closest(other, OBJECTIVE_NAMES.iter().copied());
-                let remedy =
-                    close.map_or_else(|| OBJECTIVE_NAMES.join(", "), |close| format!("did you mean `{close}`?"));
+                let close = lang::suggest::closest(other, NAMED.iter().copied());
+                let remedy = close.map_or_else(
+                    || format!("use one of {}", NAMED.join(", ")),
+                    |close| format!("did you mean `{close}`?"),
+                );
                 return Err(Error::Input(format!("unknown objective `{other}`: {remedy}")));
             }
         };
@@ -140,7 +151,8 @@ impl Objective {
         }
     }
 
-    /// The name without options: the rows of a batch don't depend on them.
+    /// A key of the data that is prepared for it; rows don't depend on its options. Folders of prepared data have this key, so it
+    /// stays the same where names on the command line change.
     pub(crate) fn kind(&self) -> &'static str {
         match self {
             Objective::CausalLm => "next",
@@ -218,27 +230,51 @@ impl Objective {
 }
 
 /// Names of objectives.
-pub(crate) const OBJECTIVE_NAMES: &[&str] = &["next", "dpo", "orpo", "distill", "classify", "mlm", "contrast"];
+pub(crate) const OBJECTIVE_NAMES: &[&str] =
+    &["causal-lm", "masked-lm", "classification", "contrastive", "dpo", "orpo", "distillation"];
+
+/// Earlier names, which are still accepted.
+const OLD_NAMES: [(&str, &str); 5] = [
+    ("next", "causal-lm"),
+    ("mlm", "masked-lm"),
+    ("classify", "classification"),
+    ("contrast", "contrastive"),
+    ("distill", "distillation"),
+];
+
+/// Earlier names of options, which are still accepted.
+const OLD_OPTIONS: [(&str, &str); 5] = [
+    ("form", "loss-type"),
+    ("smoothing", "label-smoothing"),
+    ("hard", "hard-label-weight"),
+    ("classes", "num-labels"),
+    ("share", "mlm-probability"),
+];
+
+/// The current name for one that may be an earlier one.
+fn current<'a>(old: &[(&'static str, &'static str)], name: &'a str) -> &'a str {
+    old.iter().find(|(old, _)| *old == name).map_or(name, |(_, new)| new)
+}
 
 impl fmt::Display for Objective {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Objective::CausalLm => write!(f, "next"),
+            Objective::CausalLm => write!(f, "causal-lm"),
             Objective::Dpo { beta, form, smoothing } => {
                 let form = match form {
                     DpoForm::Sigmoid => "sigmoid",
                     DpoForm::Hinge => "hinge",
                     DpoForm::Ipo => "ipo",
                 };
-                write!(f, "dpo,beta={beta},form={form},smoothing={smoothing}")
+                write!(f, "dpo,beta={beta},loss-type={form},label-smoothing={smoothing}")
             }
             Objective::Orpo { beta } => write!(f, "orpo,beta={beta}"),
             Objective::Distill { beta, temperature, hard } => {
-                write!(f, "distill,beta={beta},temperature={temperature},hard={hard}")
+                write!(f, "distillation,beta={beta},temperature={temperature},hard-label-weight={hard}")
             }
-            Objective::Classify { classes } => write!(f, "classify,classes={classes}"),
-            Objective::MaskedLm { share } => write!(f, "mlm,share={share}"),
-            Objective::Contrastive { scale } => write!(f, "contrast,scale={scale}"),
+            Objective::Classify { classes } => write!(f, "classification,num-labels={classes}"),
+            Objective::MaskedLm { share } => write!(f, "masked-lm,mlm-probability={share}"),
+            Objective::Contrastive { scale } => write!(f, "contrastive,scale={scale}"),
         }
     }
 }
@@ -260,18 +296,34 @@ mod tests {
             "classify",
             "mlm,share=0.3",
             "contrast,scale=5",
+            "causal-lm",
+            "dpo,loss-type=hinge,label-smoothing=0.1",
+            "distillation,hard-label-weight=0.5",
+            "classification,num-labels=3",
+            "masked-lm,mlm-probability=0.3",
+            "contrastive",
         ] {
             let aim = Objective::parse(text).unwrap_or_else(|e| panic!("{text}: {e}"));
             assert_eq!(Objective::parse(&aim.to_string()).expect("written"), aim, "{text}");
         }
+        for (old, new) in [
+            ("next", "causal-lm"),
+            ("dpo,form=ipo,smoothing=0.2", "dpo,loss-type=ipo,label-smoothing=0.2"),
+            ("distill,hard=0.5", "distillation,hard-label-weight=0.5"),
+            ("classify,classes=3", "classification,num-labels=3"),
+            ("mlm,share=0.3", "masked-lm,mlm-probability=0.3"),
+            ("contrast,scale=5", "contrastive,scale=5"),
+        ] {
+            assert_eq!(Aim::parse(old).expect(old), Aim::parse(new).expect(new), "{old}");
+        }
         for (text, word) in [
             ("dqo", "`dpo`"),
             ("dpo,beta", "name=value"),
-            ("dpo,beta=0", "above 0"),
+            ("dpo,beta=0", "greater than 0"),
             ("dpo,beta=x", "a number"),
             ("dpo,form=round", "sigmoid"),
-            ("orpo,form=ipo", "no option `form`"),
-            ("classify,classes=1", "two at least"),
+            ("orpo,form=ipo", "no option `loss-type`"),
+            ("classify,classes=1", "at least 2"),
             ("mlm,share=2", "from 0 to 1"),
         ] {
             let error = Objective::parse(text).expect_err(text).to_string();

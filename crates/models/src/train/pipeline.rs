@@ -68,10 +68,12 @@ impl PipelinedLoss {
             return Err(Error::Input("the mesh has no axis `pp`".into()));
         };
         if !objective.asserts.is_empty() {
-            return Err(Error::Input("a model with assertions can't be trained as a pipeline: leave out `pp`".into()));
+            return Err(Error::Input(
+                "pipeline parallelism does not support models with assertions: remove `pp`".into(),
+            ));
         }
         if objective.trained.len() != about.len() {
-            return Err(Error::Input("frozen parameters can't be part of a pipeline: leave out `pp`".into()));
+            return Err(Error::Input("pipeline parallelism does not support frozen parameters: remove `pp`".into()));
         }
         let layers: Vec<Option<usize>> = paths.iter().map(|path| layer_of(path)).collect();
         let mut division = ShardingPlan::plan_sharding(objective, about, comm)?;
@@ -206,7 +208,7 @@ fn build_chain(stages: &PipelineStages<'_>, division: &ShardingPlan, late: &[Mes
         };
         before = Some((ins, sets, graph.clone(), specs.clone(), found.clone()));
         if last && found.iter().any(|s| !s.is_empty()) {
-            return Err(Error::Input(format!("the loss is not one for all ranks of {mesh}")));
+            return Err(Error::Input(format!("the loss differs among the ranks of {mesh}")));
         }
         (between, sets) = (specs, found);
         chunks.push((chunk, graph));
@@ -412,7 +414,7 @@ impl Pipeline {
                 given.insert((chunk, micro), came);
             }
             let own = self.local_chunks.iter_mut().find(|o| o.number == chunk);
-            let Some(own) = own else { return Err(failed("a chunk of another rank")) };
+            let Some(own) = own else { return Err(failed("a stage of another rank")) };
             let taken = given.get(&(chunk, micro)).map_or(&[][..], Vec::as_slice);
             if !back {
                 let Some(program) = &mut own.forward else { continue };
@@ -461,7 +463,7 @@ impl Pipeline {
                 given.remove(&(chunk, micro));
             }
         }
-        debug_assert!(mail.received.is_empty(), "rank {at} was told what it did not need");
+        debug_assert!(mail.received.is_empty(), "rank {at} received a tensor that it does not need");
         Ok(loss)
     }
 
@@ -568,7 +570,10 @@ impl ActionInbox {
                 return Ok(bytes);
             }
             let Some(next) = self.expected[from].next() else {
-                return Err(failed(format!("rank {} of the pipeline will not tell {action:?}", peers[from])));
+                return Err(failed(format!(
+                    "rank {} of the pipeline has no action that sends {action:?}",
+                    peers[from]
+                )));
             };
             // Activations are inputs of the next stage; cotangents are those of the stage's own inputs.
             let mut bytes = vec![0; self.sizes[next.chunk + usize::from(!next.is_backward)]];

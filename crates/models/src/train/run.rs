@@ -1,8 +1,8 @@
 //! Executes a training run from its settings to a saved model.
 
 use super::classifier;
-use super::profile::TrainStepProfile;
-use super::settings::{SETTING_DESCRIPTIONS, TrainSettings};
+use super::profile::Profile;
+use super::settings::{NAMES, Settings, current_name, current_setting};
 use super::setup;
 use super::source::TrainData;
 use super::{Batch, DirLock, LanguageModelTrainer, Objective, ObjectiveOptions, StepSizes};
@@ -17,6 +17,7 @@ use crate::session::Buffer;
 use crate::tokenizer::Tokenizer;
 use compiler::{Backend, Timing};
 use dist::Comm;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
@@ -108,14 +109,14 @@ pub fn run_on_ranks(
             watch.on_message(&format!("warning: {}", fault.error()));
         }
         if !faults.is_empty() {
-            watch.on_message(&format!("going on from the last good checkpoint, step {}", found.saved.step));
+            watch.on_message(&format!("resuming from the last valid checkpoint, step {}", found.saved.step));
         }
         settings = merge_settings(&settings, &found.saved, given)?;
         settings.check()?;
         start = Some(found);
     } else if leads && !checkpoint::list_checkpoints(&checkpoints).is_empty() {
         return Err(Error::Input(format!(
-            "{} already holds a run: add `--resume` to go on with it, or choose another `--out`",
+            "{} already contains a run: add `--resume` to resume it, or choose another `--out`",
             settings.out.display()
         )));
     } else if leads {
@@ -139,7 +140,7 @@ fn no_run_error(out: &Path) -> Error {
         names
     };
     let found = match out.is_dir() {
-        false => "there is no such folder".to_string(),
+        false => "the folder does not exist".to_string(),
         true => match &names(out)[..] {
             [] => "the folder is empty".to_string(),
             names => format!("no checkpoint among {}", names[..names.len().min(8)].join(", ")),
@@ -156,7 +157,7 @@ fn no_run_error(out: &Path) -> Error {
     let remedy = match (close, runs.last()) {
         (Some(name), _) => format!("did you mean {}?", parent.join(name).display()),
         (None, Some(name)) => format!("there is a run in {}", parent.join(name).display()),
-        (None, None) => "leave out `--resume` to start one".to_string(),
+        (None, None) => "remove `--resume` to start one".to_string(),
     };
     Error::Input(format!("{}: no run to resume: {found}; {remedy}", out.display()))
 }
@@ -165,7 +166,7 @@ fn no_run_error(out: &Path) -> Error {
 fn no_checkpoint_error(out: &Path, faults: &[checkpoint::CheckpointFault]) -> Error {
     let faults: Vec<String> = faults.iter().map(|fault| fault.error().to_string()).collect();
     Error::Input(format!(
-        "{}: none of its {} checkpoints can be used ({}); put a good one back, or start anew with another `--out`",
+        "{}: none of its {} checkpoints is usable ({}); restore a valid one, or start a new run with another `--out`",
         out.display(),
         faults.len(),
         faults.join("; ")
@@ -175,12 +176,13 @@ fn no_checkpoint_error(out: &Path, faults: &[checkpoint::CheckpointFault]) -> Er
 /// The settings of a checkpoint, with the explicitly given ones that may change.
 fn merge_settings(settings: &TrainSettings, saved: &CheckpointMeta, given: &[String]) -> Result<TrainSettings> {
     let mut merged = settings.clone();
+    let found: BTreeMap<String, String> = saved.settings.iter().map(|(k, v)| current_setting(k, v)).collect();
     for (name, may_change, _) in SETTING_DESCRIPTIONS {
-        let Some(before) = saved.settings.get(*name) else { continue };
-        let is_given = given.iter().any(|g| g == name);
+        let Some(before) = found.get(*name) else { continue };
+        let is_given = given.iter().any(|g| current_name(g) == *name);
         if is_given && !may_change && settings.get(name) != *before {
             return Err(Error::Input(format!(
-                "`--{name} {}` differs from the run's `{before}`: leave it out, or start anew with another `--out`",
+                "`--{name} {}` differs from the run's `{before}`: remove it, or start a new run with another `--out`",
                 settings.get(name)
             )));
         }
@@ -243,27 +245,27 @@ impl<'a> LanguageModelTask<'a> {
                 Model::load_with_module(dir, settings.dtype, module)?
             }
             None if settings.module.is_some() => {
-                return Err(Error::Input("`--module` is for a HuggingFace directory: give that as `--model`".into()));
+                return Err(Error::Input("`--module` needs a HuggingFace directory as `--model`".into()));
             }
             None => {
                 Model::new_random(setup::architecture(&settings, tokenizer.size())?, settings.dtype, settings.seed)?
             }
         };
-        model.check_takes_token_ids().map_err(|e| Error::Input(format!("{e}; training is for models of ids")))?;
+        model.check_takes_token_ids().map_err(|e| Error::Input(format!("{e}; training needs a model with token inputs")))?;
         if !matches!(settings.objective, Objective::Classify { .. } | Objective::Contrastive { .. }) {
             model.check_has_lm_head()?;
         }
         // A token that another file adds may exceed the model's embedding table; the tokens of the data are checked during tokenization.
         if let Some(known) = model.vocabulary().filter(|known| tokenizer.own_size() > *known) {
             return Err(Error::Input(format!(
-                "the tokenizer has {} ids, but the model knows {known}: use the model's own tokenizer",
+                "the tokenizer has {} tokens, but the model's vocabulary has {known}: use the model's own tokenizer",
                 tokenizer.own_size()
             )));
         }
         if tokenizer.eos_id().is_none() {
             watch.on_message(
-                "the tokenizer names no token that ends a text: documents and answers get none; name it as `eos_token` in the \
-                 tokenizer_config.json beside tokenizer.json",
+                "warning: the tokenizer has no end-of-text token, so documents and completions have no end: set \
+                 `eos_token` in the tokenizer_config.json next to tokenizer.json",
             );
         }
         let vocabulary = model.vocabulary().unwrap_or(tokenizer.size());
@@ -286,13 +288,14 @@ impl<'a> LanguageModelTask<'a> {
         )?;
         if source.num_skipped() > 0 {
             let left = format_with_commas(source.num_skipped() as usize);
-            watch.on_message(&format!("{left} examples have no answer within {} ids and are left out", settings.seq));
+            watch.on_message(&format!("{left} examples have no completion within {} tokens and are skipped", settings.seq));
         }
         if source.num_misaligned() > 0 {
             let count = format_with_commas(source.num_misaligned() as usize);
             watch.on_message(&format!(
-                "in {count} examples the prompt and the answer together don't begin with the tokens of the prompt alone; the answer is \
-                 learned from where they differ. End prompts where a token ends: with the space in front of the answer"
+                "warning: in {count} examples, the tokens of prompt and completion together do not begin with the \
+                 tokens of the prompt; training starts where they differ. End prompts at a token boundary, with the \
+                 space before the completion"
             ));
         }
         let mut settings = settings;
@@ -312,16 +315,16 @@ impl<'a> LanguageModelTask<'a> {
         };
         let (name, parameters) = (model.architecture.name.clone(), model.parameter_count());
         if settings.isolate && end.is_none() {
-            return Err(Error::Input("`--isolate` needs a tokenizer with a token that ends a text".into()));
+            return Err(Error::Input("`--document-mask` needs a tokenizer with an end-of-text token".into()));
         }
         let separator = end.filter(|_| settings.isolate);
         let recipe = crate::recipe::parse_recipe(&settings.recipe)?;
         if recipe.is_some_and(|recipe| recipe.operand_rounding.is_some()) {
             let how = match settings.device.starts_with("cuda") {
-                true => "those of fp8 with one scale for each tensor are computed in it, others emulated",
-                false => "that is emulated here, and no faster",
+                true => "fp8 with one scale per tensor runs natively, other formats are emulated",
+                false => "this is emulated on this device, without a speedup",
             };
-            watch.on_message(&format!("products are rounded as `{}` says; {how}", settings.recipe));
+            watch.on_message(&format!("matrix products use the precision of recipe `{}`; {how}", settings.recipe));
         }
         let bits = settings.optimizer_bits.or(recipe.and_then(|recipe| recipe.optimizer_bits));
         let teacher = match &settings.teacher {
@@ -357,13 +360,15 @@ impl<'a> LanguageModelTask<'a> {
             let saved = &checkpoint.saved;
             if saved.base_fingerprint != at.base_fingerprint {
                 return Err(Error::Input(format!(
-                    "the model in {} is not the one that the run began with: put it back, or start anew with another `--out`",
+                    "the model in {} does not match the checkpoint: restore it, or start a new run with another \
+                     `--out`",
                     settings.model
                 )));
             }
             if saved.data_fingerprint != at.data_fingerprint {
                 return Err(Error::Input(
-                    "the data or the tokenizer is not the one of the checkpoint: put it back, or start anew with another `--out`"
+                    "the data or the tokenizer does not match the checkpoint: restore it, or start a new run with \
+                     another `--out`"
                         .into(),
                 ));
             }
@@ -379,7 +384,7 @@ impl<'a> LanguageModelTask<'a> {
             if trained == parameters { String::new() } else { format!(", {} trained", format_with_commas(trained)) },
         ));
         watch.on_message(&format!(
-            "data: {} {} to train on, {} held out; a step takes {} tokens",
+            "data: {} training {}, {} for validation; {} tokens per step",
             format_with_commas(train),
             source.unit(),
             format_with_commas(valid),
@@ -428,7 +433,7 @@ impl<'a> LanguageModelTask<'a> {
         }
         let (batch, start, fresh) = (Batch::default(), None, based_on.is_none());
         let texts = LanguageModelTask { settings, backend, tokenizer, source, trainer, held_out, batch, start, fresh };
-        run.check_can_save(&texts, 12 * texts.trainer.trained_count(), resumed, "make room or give another `--out`")?;
+        run.check_can_save(&texts, 12 * texts.trainer.trained_count(), resumed, "free disk space or give another `--out`")?;
         Ok((texts, run))
     }
 
@@ -485,7 +490,10 @@ impl<'a> LanguageModelTask<'a> {
             }
         };
         if changed {
-            watch.on_message("the tokenizer is not the model's: its special tokens are written to config.json, and generation_config.json is left out");
+            watch.on_message(
+                "the tokenizer differs from the model's: its special tokens are written to config.json, and \
+                 generation_config.json is not copied",
+            );
             model.set_special_tokens(special);
             let path = out.join("generation_config.json");
             if path.is_file() {
@@ -550,7 +558,8 @@ impl<'a> LanguageModelTask<'a> {
         files.extend(checkpoint::list_checkpoints(&out.join("checkpoints")).pop());
         if let Some(fault) = unsaved {
             return Err(Error::Input(format!(
-                "the model of step {step} is in {}, but its checkpoint could not be written, so the run would resume at step {}: {fault}",
+                "the model of step {step} was written to {}, but its checkpoint was not, so the run would resume at \
+                 step {}: {fault}",
                 out.display(),
                 run.last_saved_step()
             )));
@@ -612,7 +621,7 @@ impl TrainLoop for LanguageModelTask<'_> {
         for (name, text) in [("profile.txt", profile.table()), ("profile.json", profile.trace())] {
             let path = self.settings.out.join(name);
             match files::write(&path, text.as_bytes()) {
-                Ok(()) => watch.on_message(&format!("{} says where the time of a step goes", path.display())),
+                Ok(()) => watch.on_message(&format!("wrote the profile of one step to {}", path.display())),
                 Err(fault) => watch.on_message(&format!("warning: {fault}")),
             }
         }

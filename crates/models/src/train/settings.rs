@@ -153,94 +153,130 @@ impl Default for TrainSettings {
 
 /// Every name with a line about it. Those marked may be changed when a run is resumed.
 pub const SETTING_DESCRIPTIONS: &[(&str, bool, &str)] = &[
-    ("model", false, "a model of the library, a .module file, or a HuggingFace directory"),
-    ("module", false, "a .module file for a HuggingFace directory whose model the library doesn't have"),
-    ("set", false, "parameters of the model: d_model=128,n_layers=4"),
-    ("data", false, "text, .jsonl or .parquet files, or folders of them; several with weights: a.jsonl=0.7,b=0.3"),
-    ("stories", false, "bytes of stories to write where no data is given"),
-    ("tokenizer", false, "a tokenizer.json"),
-    ("vocab", false, "size of the vocabulary, where a tokenizer is trained"),
-    ("out", true, "the folder to write to"),
-    ("steps", true, "steps of the run"),
-    ("batch", false, "sequences of a micro-batch"),
-    ("seq", false, "ids of a sequence"),
-    ("grad-accum", false, "micro-batches of a step"),
-    ("isolate", false, "true: documents of one sequence don't see each other"),
-    ("objective", false, "next, dpo, orpo, distill, classify, mlm or contrast, with options: dpo,beta=0.1"),
-    ("teacher", false, "a HuggingFace directory to learn from, or the reference of preferences"),
-    ("lr", true, "learning rate after warm-up"),
-    ("min-lr", true, "the last rate as a share of it"),
-    ("warmup", true, "steps of warm-up"),
-    ("weight-decay", true, "decoupled weight decay, on matrices alone"),
-    ("clip", true, "longest gradient; 0 for no limit"),
-    ("beta1", true, "decay of the first moment"),
-    ("beta2", true, "decay of the second moment"),
-    ("dtype", false, "f32 or bf16"),
-    ("checkpoint-every", true, "steps between checkpoints"),
-    ("keep", true, "checkpoints that are kept, the newest ones"),
-    ("eval-every", true, "steps between validations"),
-    ("eval-batches", true, "batches of a validation"),
-    ("sample-every", true, "steps between samples"),
-    ("log-every", true, "steps between lines of the log"),
-    ("live", true, "serve the report while training: true, or a port"),
-    ("tensorboard", true, "true: write event files for TensorBoard"),
-    ("prompt", true, "what samples begin with"),
-    ("seed", false, "seed of everything random"),
-    ("threads", true, "threads; 0 takes all cores"),
-    ("lora", false, "a low-rank adapter: rank=8,alpha=16,dropout=0,targets=q,v"),
-    ("ia3", false, "an adapter of factors: targets=k,v,down,feedforward=down"),
-    ("recipe", false, "precision: fp32, bf16, fp16, fp8_hybrid, fp8_pure, fp4, or a .module file with a recipe"),
-    ("optimizer-bits", false, "8: moments of large tensors in 8 bits, with scales; 32 is usual"),
-    ("mesh", true, "ranks that share the work: dp=2,tp=2 (dp, fsdp, tp, ep, sp, pp); see `loom launch`"),
-    ("chunks", true, "chunks of layers at each rank of a pipeline (pp); more than one take turns"),
-    ("device", true, "cpu, cuda, cuda:1, wgpu, wgpu:1, or auto for the best there is"),
+    ("model", false, "A model of the library, a .module file, a HuggingFace directory or a GGUF file"),
+    ("module", false, "A .module file for a HuggingFace directory whose architecture the library does not have"),
+    ("set", false, "Parameters of the model: d_model=128,n_layers=4"),
+    ("data", false, "Text, .jsonl or .parquet files, or folders of them; several with weights: a.jsonl=0.7,b=0.3"),
+    ("synthetic-bytes", false, "Size in bytes of the synthetic stories that are generated if --data is not given"),
+    ("tokenizer", false, "A tokenizer.json file; by default the model's own, or a new one is trained"),
+    ("vocab-size", false, "Vocabulary size of a tokenizer that is trained"),
+    ("out", true, "The output folder"),
+    ("steps", true, "Number of training steps"),
+    ("micro-batch-size", false, "Sequences per micro-batch, over all ranks"),
+    ("seq-len", false, "Tokens per sequence"),
+    ("gradient-accumulation-steps", false, "Micro-batches per training step"),
+    ("document-mask", false, "true: tokens do not attend to other documents in the same sequence"),
+    (
+        "objective",
+        false,
+        "causal-lm, masked-lm, classification, contrastive, dpo, orpo or distillation, with options: dpo,beta=0.1",
+    ),
+    ("teacher", false, "A HuggingFace directory: the teacher for distillation, or the reference model for dpo"),
+    ("lr", true, "Peak learning rate"),
+    ("min-lr-ratio", true, "Final learning rate as a fraction of --lr"),
+    ("warmup-steps", true, "Steps of linear learning rate warmup"),
+    ("weight-decay", true, "Decoupled weight decay, applied to matrices only"),
+    ("max-grad-norm", true, "Maximum gradient norm; 0 disables clipping"),
+    ("beta1", true, "Adam: decay rate of the first moment"),
+    ("beta2", true, "Adam: decay rate of the second moment"),
+    ("dtype", false, "Dtype of computation: f32 or bf16"),
+    ("checkpoint-every", true, "Steps between checkpoints"),
+    ("save-total-limit", true, "Number of checkpoints to keep; older ones are deleted"),
+    ("eval-every", true, "Steps between evaluations on the validation set"),
+    ("eval-batches", true, "Batches per evaluation"),
+    ("sample-every", true, "Steps between samples of generated text"),
+    ("log-every", true, "Steps between log lines"),
+    ("dashboard", true, "Serve a live dashboard while training: true, or a port"),
+    ("tensorboard", true, "true: write TensorBoard event files"),
+    ("prompt", true, "Prompt of the samples"),
+    ("seed", false, "Random seed"),
+    ("threads", true, "CPU threads; 0 uses all cores"),
+    ("lora", false, "Train a LoRA adapter: rank=8,alpha=16,dropout=0,targets=q,v"),
+    ("ia3", false, "Train an IA3 adapter: targets=k,v,down,feedforward=down"),
+    ("recipe", false, "Precision: fp32, bf16, fp16, fp8_hybrid, fp8_pure, fp4, or a .module file with a recipe"),
+    ("optimizer-bits", false, "Bits of the optimizer states: 8 for block-wise quantized moments, or 32"),
+    ("mesh", true, "Device mesh: dp=2,tp=2 (axes dp, fsdp, tp, ep, sp, pp); see `loom launch`"),
+    ("virtual-stages", true, "Pipeline stages per rank (pp); more than one selects the interleaved schedule"),
+    ("device", true, "Device: cpu, cuda, cuda:1, wgpu, wgpu:1, or auto for the fastest available"),
 ];
+
+/// Earlier names of settings. They are still accepted on the command line, in configuration files and in checkpoints.
+pub const OLD_NAMES: &[(&str, &str)] = &[
+    ("stories", "synthetic-bytes"),
+    ("vocab", "vocab-size"),
+    ("batch", "micro-batch-size"),
+    ("seq", "seq-len"),
+    ("grad-accum", "gradient-accumulation-steps"),
+    ("isolate", "document-mask"),
+    ("min-lr", "min-lr-ratio"),
+    ("warmup", "warmup-steps"),
+    ("clip", "max-grad-norm"),
+    ("keep", "save-total-limit"),
+    ("live", "dashboard"),
+    ("chunks", "virtual-stages"),
+];
+
+/// The current name of a setting that may be given by an earlier name.
+pub fn current_name(name: &str) -> &str {
+    OLD_NAMES.iter().find(|(old, _)| *old == name).map_or(name, |(_, new)| new)
+}
+
+/// A setting of a run folder or a checkpoint, which may have been written by an earlier version, with its current name and value.
+pub fn current_setting(name: &str, value: &str) -> (String, String) {
+    let name = current_name(name);
+    let value = match name {
+        "objective" => Aim::parse(value).map_or_else(|_| value.to_string(), |aim| aim.to_string()),
+        _ => value.to_string(),
+    };
+    (name.to_string(), value)
+}
 
 impl TrainSettings {
     /// Sets one value by its name; parameters of the model are added to those that are there.
     pub fn set(&mut self, name: &str, text: &str) -> Result<()> {
+        let name = current_name(name);
         match name {
             "model" => self.model = text.into(),
             "module" => self.module = (!text.is_empty()).then(|| text.into()),
             "set" => self.set.extend(parse_assignments(text)?),
             "data" => self.data = (!text.is_empty()).then(|| text.into()),
-            "stories" => self.stories = up_to(name, text, 1 << 30)?,
+            "synthetic-bytes" => self.stories = up_to(name, text, 1 << 30)?,
             "tokenizer" => self.tokenizer = (!text.is_empty()).then(|| text.into()),
-            "vocab" => self.vocab = up_to(name, text, MAX_VOCABULARY)?,
+            "vocab-size" => self.vocab = up_to(name, text, MAX_VOCABULARY)?,
             "out" => self.out = text.into(),
             "steps" => self.steps = up_to(name, text, 1_000_000_000)?,
-            "batch" => self.batch = up_to(name, text, 1 << 20)?,
-            "seq" => self.seq = up_to(name, text, 1 << 24)?,
-            "isolate" => {
+            "micro-batch-size" => self.batch = up_to(name, text, 1 << 20)?,
+            "seq-len" => self.seq = up_to(name, text, 1 << 24)?,
+            "document-mask" => {
                 self.isolate = match text {
                     "true" => true,
                     "false" | "" => false,
-                    _ => return Err(Error::Input(format!("`isolate` is true or false, got `{text}`"))),
+                    _ => return Err(Error::Input(format!("`document-mask` must be true or false, got `{text}`"))),
                 }
             }
             "objective" => self.objective = Objective::parse(text)?,
             "teacher" => self.teacher = (!text.is_empty()).then(|| text.into()),
-            "grad-accum" => self.grad_accum = up_to(name, text, 1 << 20)?,
+            "gradient-accumulation-steps" => self.grad_accum = up_to(name, text, 1 << 20)?,
             "lr" => self.lr = at_most(name, text, 1000.0)?,
-            "min-lr" => self.min_lr = at_most(name, text, 1.0)?,
-            "warmup" => self.warmup = parse_count(name, text)?,
+            "min-lr-ratio" => self.min_lr = at_most(name, text, 1.0)?,
+            "warmup-steps" => self.warmup = parse_count(name, text)?,
             "weight-decay" => self.weight_decay = at_most(name, text, 1000.0)?,
-            "clip" => self.clip = parse_number(name, text)?,
+            "max-grad-norm" => self.clip = parse_number(name, text)?,
             "beta1" => self.beta1 = parse_fraction(name, text)?,
             "beta2" => self.beta2 = parse_fraction(name, text)?,
             "dtype" => self.dtype = parse_dtype(text)?,
             "checkpoint-every" => self.checkpoint_every = parse_positive(name, text)?,
-            "keep" => self.keep = parse_positive(name, text)?,
+            "save-total-limit" => self.keep = parse_positive(name, text)?,
             "eval-every" => self.eval_every = parse_positive(name, text)?,
             "eval-batches" => self.eval_batches = up_to(name, text, 1_000_000)?,
             "sample-every" => self.sample_every = parse_positive(name, text)?,
             "log-every" => self.log_every = parse_positive(name, text)?,
-            "live" => {
+            "dashboard" => {
                 self.live = match text {
                     "" | "false" => None,
                     "true" => Some(None),
                     port => Some(Some(port.parse().map_err(|_| {
-                        Error::Input(format!("`live` is true, or a port from 1 to 65535, got `{port}`"))
+                        Error::Input(format!("`dashboard` must be true or a port from 1 to 65535, got `{port}`"))
                     })?)),
                 }
             }
@@ -248,7 +284,7 @@ impl TrainSettings {
                 self.tensorboard = match text {
                     "true" => true,
                     "false" | "" => false,
-                    _ => return Err(Error::Input(format!("`tensorboard` is true or false, got `{text}`"))),
+                    _ => return Err(Error::Input(format!("`tensorboard` must be true or false, got `{text}`"))),
                 }
             }
             "prompt" => self.prompt = text.into(),
@@ -268,12 +304,12 @@ impl TrainSettings {
                     "" => None,
                     "8" => Some(8),
                     "32" => Some(32),
-                    _ => return Err(Error::Input(format!("`optimizer-bits` is 8 or 32, got `{text}`"))),
+                    _ => return Err(Error::Input(format!("`optimizer-bits` must be 8 or 32, got `{text}`"))),
                 }
             }
             // Whether it is there shows when it is opened.
             "device" => self.device = text.into(),
-            "chunks" => self.chunks = up_to(name, text, 1 << 10)?,
+            "virtual-stages" => self.chunks = up_to(name, text, 1 << 10)?,
             "mesh" => {
                 ir::Mesh::parse(text).map_err(|e| Error::Input(e.to_string()))?;
                 self.mesh = text.into();
@@ -290,37 +326,37 @@ impl TrainSettings {
     /// One value as text that [`Settings::set`] reads.
     pub fn get(&self, name: &str) -> String {
         let path = |path: &Option<PathBuf>| path.as_ref().map_or(String::new(), |p| p.display().to_string());
-        match name {
+        match current_name(name) {
             "model" => self.model.clone(),
             "module" => self.module.clone().unwrap_or_default(),
             "set" => self.set.iter().map(|(k, v)| format!("{k}={v}")).collect::<Vec<_>>().join(","),
             "data" => path(&self.data),
-            "stories" => self.stories.to_string(),
+            "synthetic-bytes" => self.stories.to_string(),
             "tokenizer" => path(&self.tokenizer),
-            "vocab" => self.vocab.to_string(),
+            "vocab-size" => self.vocab.to_string(),
             "out" => self.out.display().to_string(),
             "steps" => self.steps.to_string(),
-            "batch" => self.batch.to_string(),
-            "seq" => self.seq.to_string(),
-            "grad-accum" => self.grad_accum.to_string(),
-            "isolate" => self.isolate.to_string(),
+            "micro-batch-size" => self.batch.to_string(),
+            "seq-len" => self.seq.to_string(),
+            "gradient-accumulation-steps" => self.grad_accum.to_string(),
+            "document-mask" => self.isolate.to_string(),
             "objective" => self.objective.to_string(),
             "teacher" => path(&self.teacher),
             "lr" => self.lr.to_string(),
-            "min-lr" => self.min_lr.to_string(),
-            "warmup" => self.warmup.to_string(),
+            "min-lr-ratio" => self.min_lr.to_string(),
+            "warmup-steps" => self.warmup.to_string(),
             "weight-decay" => self.weight_decay.to_string(),
-            "clip" => self.clip.to_string(),
+            "max-grad-norm" => self.clip.to_string(),
             "beta1" => self.beta1.to_string(),
             "beta2" => self.beta2.to_string(),
             "dtype" => self.dtype.to_string(),
             "checkpoint-every" => self.checkpoint_every.to_string(),
-            "keep" => self.keep.to_string(),
+            "save-total-limit" => self.keep.to_string(),
             "eval-every" => self.eval_every.to_string(),
             "eval-batches" => self.eval_batches.to_string(),
             "sample-every" => self.sample_every.to_string(),
             "log-every" => self.log_every.to_string(),
-            "live" => match self.live {
+            "dashboard" => match self.live {
                 None => String::new(),
                 Some(None) => "true".into(),
                 Some(Some(port)) => port.to_string(),
@@ -335,7 +371,7 @@ impl TrainSettings {
             "optimizer-bits" => self.optimizer_bits.map_or(String::new(), |bits| bits.to_string()),
             "device" => self.device.clone(),
             "mesh" => self.mesh.clone(),
-            "chunks" => self.chunks.to_string(),
+            "virtual-stages" => self.chunks.to_string(),
             _ => String::new(),
         }
     }
@@ -364,7 +400,7 @@ impl TrainSettings {
         let square = budget::checked_product(&[batch, seq, seq]).filter(|n| (*n as u64) < 1 << 48);
         if ids.is_none_or(|ids| ids > i32::MAX as usize) || square.is_none() {
             return Err(Error::Input(format!(
-                "a step of {batch} sequences of {seq} ids, {grad_accum} times, is too large: give a smaller `--batch`, `--seq` or `--grad-accum`"
+                "a training step of {grad_accum} micro-batches of {batch} sequences of {seq} tokens is too large: reduce `--micro-batch-size`, `--seq-len` or `--gradient-accumulation-steps`"
             )));
         }
         Ok(())
@@ -373,7 +409,9 @@ impl TrainSettings {
     /// The adapter to train, if it is to be one.
     pub fn adapter(&self) -> Result<Option<AdapterOptions>> {
         match (&self.lora, &self.ia3) {
-            (Some(_), Some(_)) => Err(Error::Input("`lora` and `ia3` are two adapters: give one of them".into())),
+            (Some(_), Some(_)) => {
+                Err(Error::Input("`lora` and `ia3` cannot be combined: give only one of them".into()))
+            }
             (Some(lora), None) => Ok(Some(lora.into())),
             (None, ia3) => Ok(ia3.as_ref().map(AdapterOptions::from)),
         }
@@ -405,32 +443,32 @@ fn parse_assignments(text: &str) -> Result<BTreeMap<String, String>> {
     words
         .map(|word| match word.split_once('=') {
             Some((name, value)) => Ok((name.trim().to_string(), value.trim().to_string())),
-            None => Err(Error::Input(format!("`set` needs name=value, got `{word}`"))),
+            None => Err(Error::Input(format!("`set` must have the form name=value, got `{word}`"))),
         })
         .collect()
 }
 
 fn parse_count(name: &str, text: &str) -> Result<usize> {
-    text.replace('_', "").parse().map_err(|_| Error::Input(format!("`{name}` needs a whole number, got `{text}`")))
+    text.replace('_', "").parse().map_err(|_| Error::Input(format!("`{name}` must be an integer, got `{text}`")))
 }
 
 fn parse_positive(name: &str, text: &str) -> Result<usize> {
     match parse_count(name, text) {
         Ok(n) if n > 0 => Ok(n),
-        _ => Err(Error::Input(format!("`{name}` needs a positive number, got `{text}`"))),
+        _ => Err(Error::Input(format!("`{name}` must be a positive integer, got `{text}`"))),
     }
 }
 
 fn up_to(name: &str, text: &str, most: usize) -> Result<usize> {
     match parse_positive(name, text)? {
-        n if n > most => Err(Error::Input(format!("`{name}` is {n}: at most {most}"))),
+        n if n > most => Err(Error::Input(format!("`{name}` is {n}, but the maximum is {most}"))),
         n => Ok(n),
     }
 }
 
 fn at_most(name: &str, text: &str, most: f64) -> Result<f64> {
     match parse_number(name, text)? {
-        x if x > most => Err(Error::Input(format!("`{name}` is {x}: at most {most}"))),
+        x if x > most => Err(Error::Input(format!("`{name}` is {x}, but the maximum is {most}"))),
         x => Ok(x),
     }
 }
@@ -438,14 +476,14 @@ fn at_most(name: &str, text: &str, most: f64) -> Result<f64> {
 fn parse_number(name: &str, text: &str) -> Result<f64> {
     match text.parse::<f64>() {
         Ok(x) if x.is_finite() && x >= 0.0 => Ok(x),
-        _ => Err(Error::Input(format!("`{name}` needs a number that is not negative, got `{text}`"))),
+        _ => Err(Error::Input(format!("`{name}` must be a non-negative number, got `{text}`"))),
     }
 }
 
 fn parse_fraction(name: &str, text: &str) -> Result<f64> {
     match parse_number(name, text) {
         Ok(x) if x < 1.0 => Ok(x),
-        _ => Err(Error::Input(format!("`{name}` needs a number from 0 to below 1, got `{text}`"))),
+        _ => Err(Error::Input(format!("`{name}` must be at least 0 and less than 1, got `{text}`"))),
     }
 }
 
@@ -453,7 +491,7 @@ fn parse_dtype(text: &str) -> Result<DType> {
     match text {
         "f32" => Ok(DType::F32),
         "bf16" => Ok(DType::BF16),
-        _ => Err(Error::Input(format!("`dtype {text}` is not known: f32 or bf16"))),
+        _ => Err(Error::Input(format!("unknown dtype `{text}`: use f32 or bf16"))),
     }
 }
 
@@ -475,20 +513,43 @@ mod tests {
     }
 
     #[test]
+    fn earlier_names_and_objectives_are_accepted() {
+        for (old, new) in OLD_NAMES {
+            let text = match *new {
+                "dashboard" => "8123".to_string(),
+                "document-mask" => "true".to_string(),
+                "min-lr-ratio" => "0.5".to_string(),
+                _ => "7".to_string(),
+            };
+            let (mut by_old, mut by_new) = (Settings::default(), Settings::default());
+            by_old.set(old, &text).unwrap_or_else(|e| panic!("{old}: {e}"));
+            by_new.set(new, &text).unwrap_or_else(|e| panic!("{new}: {e}"));
+            assert_eq!(by_old, by_new, "{old}");
+            assert_eq!((by_new.get(old), by_new.get(new)), (text.clone(), text.clone()), "{old}");
+            assert_ne!(Settings::default().get(new), text, "{new} was set");
+            assert!(NAMES.iter().all(|(name, ..)| name != old), "{old}");
+            assert_eq!(current_setting(old, &text), (new.to_string(), text));
+        }
+        assert_eq!(current_setting("objective", "next"), ("objective".into(), "causal-lm".into()));
+        assert_eq!(current_setting("objective", "mlm,share=0.3").1, "masked-lm,mlm-probability=0.3");
+        assert_eq!(current_setting("steps", "next"), ("steps".into(), "next".into()));
+    }
+
+    #[test]
     fn wrong_values_are_refused_with_a_remedy() {
         let wrong = [
             ("steps", "0", "positive"),
             ("steps", "many", "positive"),
-            ("lr", "-1", "not negative"),
-            ("lr", "nan", "not negative"),
-            ("beta1", "1", "below 1"),
+            ("lr", "-1", "non-negative"),
+            ("lr", "nan", "non-negative"),
+            ("beta1", "1", "less than 1"),
             ("dtype", "f8", "f32 or bf16"),
             ("optimizer-bits", "4", "8 or 32"),
             ("recipe", "fp8_hybird", "`fp8_hybrid`"),
             ("stpes", "3", "`steps`"),
             ("set", "d_model", "name=value"),
             ("lora", "rank=x", "rank=8"),
-            ("lora", "dropout=2", "below 1"),
+            ("lora", "dropout=2", "less than 1"),
             ("ia3", "targets=k,feedforward=down", "no target"),
         ];
         for (name, value, word) in wrong {

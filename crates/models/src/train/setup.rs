@@ -40,14 +40,19 @@ pub(super) fn check_model_sizes(settings: &TrainSettings) -> Result<()> {
     if base_model_path(settings).is_some() {
         return match path.join("config.json").exists() {
             true => Ok(()),
-            false => Err(Error::file(path, "no config.json here: give a HuggingFace model directory")),
+            false => Err(Error::file(path, "no config.json found: give a HuggingFace model directory")),
         };
     }
     if path.is_dir() && load_program(&settings.model).is_err() {
-        return Err(Error::Input(format!("`--out` is the folder of the model, {}: choose another", path.display())));
+        return Err(Error::Input(format!(
+            "`--out` is the folder of the input model, {}: choose another",
+            path.display()
+        )));
     }
     if settings.adapter()?.is_some() {
-        return Err(Error::Input("an adapter needs a trained model: give a HuggingFace directory as `--model`".into()));
+        return Err(Error::Input(
+            "an adapter needs a pretrained model: give a HuggingFace directory as `--model`".into(),
+        ));
     }
     let found = architecture(settings, settings.vocab)?;
     let lowered = found.lower(1, 1, settings.dtype, None).map_err(|error| sizes_error(error, &found))?;
@@ -58,9 +63,9 @@ pub(super) fn check_model_sizes(settings: &TrainSettings) -> Result<()> {
 pub(super) fn check_seq_len(most: Option<usize>, seq: usize) -> Result<()> {
     match most.filter(|most| seq > *most) {
         None => Ok(()),
-        Some(most) => {
-            Err(Error::Input(format!("sequences of {seq} ids: the model takes at most {most}; give a smaller `--seq`")))
-        }
+        Some(most) => Err(Error::Input(format!(
+            "the sequence length {seq} exceeds the model's maximum of {most}: give a smaller `--seq-len`"
+        ))),
     }
 }
 
@@ -68,7 +73,7 @@ pub(super) fn check_seq_len(most: Option<usize>, seq: usize) -> Result<()> {
 pub(super) fn sizes_error(error: Error, architecture: &Architecture) -> Error {
     let own = architecture.program.files.first().is_some_and(|file| !file.path.starts_with("std/"));
     match error {
-        Error::Language(text) if !own => Error::Input(format!("{}; give other sizes with `--set`", first_line(&text))),
+        Error::Language(text) if !own => Error::Input(format!("{}; change the sizes with `--set`", first_line(&text))),
         other => other,
     }
 }
@@ -89,7 +94,7 @@ pub(super) fn open_documents(
     // An identical file of an earlier start is kept.
     if std::fs::read(&path).ok().as_deref() != Some(text.as_bytes()) {
         files::write(&path, text.as_bytes())?;
-        watch.on_message(&format!("wrote {:.1} MB of stories to {}", text.len() as f64 / 1e6, path.display()));
+        watch.on_message(&format!("wrote {:.1} MB of synthetic stories to {}", text.len() as f64 / 1e6, path.display()));
     }
     Ok(vec![(TextDataset::open(&path)?, 1.0)])
 }
@@ -129,12 +134,12 @@ pub(super) fn prepare_tokenizer(
                 return Err(Error::Stopped);
             }
             if sample.is_empty() {
-                return Err(Error::Input("the data is empty: give files with text in them".into()));
+                return Err(Error::Input("the data is empty: give files with text".into()));
             }
             let started = Instant::now();
             let found = Tokenizer::train(sample.iter().map(String::as_str), settings.vocab)?;
             let seconds = started.elapsed().as_secs_f64();
-            watch.on_message(&format!("trained a byte-pair tokenizer of {} ids in {seconds:.1} s", found.size()));
+            watch.on_message(&format!("trained a byte-pair tokenizer with {} tokens in {seconds:.1} s", found.size()));
             found
         }
     };

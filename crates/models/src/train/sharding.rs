@@ -91,7 +91,7 @@ impl ShardingPlan {
         let mesh = comm.mesh().clone();
         if let Some(other) = mesh.axes().iter().find(|a| !AXES.contains(&a.name.as_str()) && a.size > 1) {
             return Err(Error::Input(format!(
-                "`--mesh {mesh}`: training has no axis `{}`; it divides by {}",
+                "`--mesh {mesh}`: training does not support axis `{}`; use {}",
                 other.name,
                 AXES.join(", ")
             )));
@@ -104,11 +104,12 @@ impl ShardingPlan {
             spec: vec![DimSharding::over_axes(cut_by.clone()), DimSharding::over_axes(along)],
             storage_sharding: None,
         };
-        for (cut, size, name) in [(&batch.spec[0], rows.shape[0], "batch"), (&batch.spec[1], rows.shape[1], "seq")] {
+        for (cut, size, name) in
+            [(&batch.spec[0], rows.shape[0], "micro-batch-size"), (&batch.spec[1], rows.shape[1], "seq-len")] {
             if !cut.divides(&mesh, size) {
                 let parts = cut.num_shards(&mesh);
                 return Err(Error::Input(format!(
-                    "`--{name} {size}` can't be divided among {parts} ranks of {mesh}: give a multiple of {parts}"
+                    "`--{name} {size}` is not divisible by {parts}, the number of parts on {mesh}: give a multiple of {parts}"
                 )));
             }
         }
@@ -244,7 +245,7 @@ fn local_loss(graph: &Graph, mesh: &Mesh, ins: &[Sharding], late: &[MeshAxis], p
     for (i, set) in varies.iter().enumerate().filter(|(_, set)| !set.is_empty()) {
         if i == 0 {
             return Err(Error::Input(format!(
-                "the loss is not one for all ranks of {mesh}: it does not depend on the batch"
+                "the loss does not depend on the batch, so it cannot be summed over the ranks of {mesh}"
             )));
         }
         let worst = Collective::new(CollectiveKind::Max, &mesh.axes_in(*set));

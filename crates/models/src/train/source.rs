@@ -58,7 +58,7 @@ pub(crate) fn parse_data_sets(text: &str) -> Result<Vec<(PathBuf, f64)>> {
                 Ok(weight) if weight > 0.0 && weight.is_finite() => (path.trim(), weight),
                 _ => {
                     return Err(Error::Input(format!(
-                        "`data`: the weight of {path} is a positive number, got `{weight}`"
+                        "`data`: the weight of {path} must be a positive number, got `{weight}`"
                     )));
                 }
             },
@@ -66,7 +66,7 @@ pub(crate) fn parse_data_sets(text: &str) -> Result<Vec<(PathBuf, f64)>> {
         found.push((path.into(), weight));
     }
     match found.is_empty() {
-        true => Err(Error::Input("`data` names nothing".into())),
+        true => Err(Error::Input("`data` names no file or folder".into())),
         false => Ok(found),
     }
 }
@@ -109,7 +109,7 @@ impl TrainData {
         let masks = match aim {
             Objective::MaskedLm { share } => {
                 let token = MASK_TOKEN_NAMES.iter().find_map(|name| tokenizer.id(name)).ok_or_else(|| {
-                    Error::Input("`mlm` needs a tokenizer with a token for what is masked: [MASK] or <mask>".into())
+                    Error::Input("`masked-lm` needs a tokenizer with a mask token: [MASK] or <mask>".into())
                 })?;
                 Some(TokenMasking { share, token, vocabulary, seq, seed })
             }

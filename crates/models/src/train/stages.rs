@@ -71,7 +71,7 @@ impl<'a> PipelineStages<'a> {
         let count = layers.iter().flatten().max().map_or(0, |l| l + 1);
         if count < chunks {
             return Err(unsupported_error(format!(
-                "{count} layers can't be divided among {chunks} stages: give fewer (`--mesh pp=..`, `--chunks`)"
+                "{count} layers cannot be split into {chunks} pipeline stages: reduce `--mesh pp=..` or `--virtual-stages`"
             )));
         }
         let mut of: Vec<Option<usize>> = vec![None; loss.num_values()];
@@ -88,7 +88,7 @@ impl<'a> PipelineStages<'a> {
         }
         if of[loss.outputs()[0].0 as usize] != Some(chunks - 1) {
             return Err(unsupported_error(
-                "the loss does not depend on the last layers: such a model can't be a pipeline",
+                "the loss does not depend on the last layers, so the model cannot be split into pipeline stages",
             ));
         }
         // The last stage that needs each value.
@@ -110,7 +110,8 @@ impl<'a> PipelineStages<'a> {
         }
         if let Some(v) = crossing.iter().flatten().find(|v| !loss.ty(**v).dtype.is_float()) {
             return Err(unsupported_error(format!(
-                "layers give {} to later ones, which has no gradient: such a model can't be a pipeline",
+                "a layer passes {} to a later one without a gradient, so the model cannot be split into pipeline \
+                 stages",
                 loss.ty(*v)
             )));
         }
@@ -132,7 +133,7 @@ impl<'a> PipelineStages<'a> {
                 continue;
             }
             if let Def::Node(n, _) = loss.def(v) {
-                debug_assert!(self.chunk_of[v.0 as usize].is_none_or(|own| own == c), "a value of another chunk");
+                debug_assert!(self.chunk_of[v.0 as usize].is_none_or(|own| own == c), "a value of another stage");
                 stack.extend(&loss.nodes()[n as usize].args);
             }
         }
@@ -157,14 +158,14 @@ impl<'a> PipelineStages<'a> {
                 continue;
             }
             let args: Option<Vec<Value>> = node.args.iter().map(|a| map[a.0 as usize]).collect();
-            let Some(args) = args else { return Err(unsupported_error("a part of the model is in no stage")) };
+            let Some(args) = args else { return Err(unsupported_error("a part of the model belongs to no stage")) };
             let outs = b.graph.push(node.op.clone(), &args, node.loc.clone())?;
             for (v, out) in node.outs.iter().zip(outs) {
                 map[v.0 as usize].get_or_insert(out);
             }
         }
         let outs: Option<Vec<Value>> = wanted.iter().map(|v| map[v.0 as usize]).collect();
-        let Some(outs) = outs else { return Err(unsupported_error("a part of the model is in no stage")) };
+        let Some(outs) = outs else { return Err(unsupported_error("a part of the model belongs to no stage")) };
         Ok(StageChunk { graph: b.finish(&outs), params, num_received: given.len() })
     }
 
@@ -187,8 +188,8 @@ fn partition_marks(loss: &Graph, of: &[Option<usize>], chunks: usize) -> Result<
     let Some(most) = marks.iter().map(|(stage, _)| stage + 1).max() else { return Ok(None) };
     if most != chunks {
         return Err(unsupported_error(format!(
-            "the model has {most} stages by `@partition`, and the mesh {chunks}: give `--mesh pp={most}`, or chunks that make \
-             as many"
+            "`@partition` defines {most} stages, but the mesh has {chunks}: give `--mesh pp={most}`, or \
+             `--virtual-stages` with that total"
         )));
     }
     marks.sort();
@@ -262,7 +263,7 @@ mod tests {
             for chunks in 1..=layers {
                 if !marks.is_empty() && chunks != 3 {
                     let e = PipelineStages::of(&graph, &of, chunks).err().unwrap().to_string();
-                    assert!(e.contains("3 stages by `@partition`") && e.contains("pp=3"), "{e}");
+                    assert!(e.contains("`@partition` defines 3 stages") && e.contains("pp=3"), "{e}");
                     continue;
                 }
                 let stages = PipelineStages::of(&graph, &of, chunks).unwrap();

@@ -53,7 +53,7 @@ impl TextDataset {
             if paths.is_empty() {
                 return Err(Error::file(
                     path,
-                    "no .txt, .md, .jsonl or .parquet files in this folder, packed (.gz, .zst) or not",
+                    "no .txt, .md, .jsonl or .parquet files in this folder, compressed (.gz, .zst) or not",
                 ));
             }
         } else {
@@ -139,7 +139,7 @@ impl TextDataset {
                     match read.map_err(|e| Error::file(path, e))? {
                         0 => break,
                         n if n > MAX_LINE_BYTES => {
-                            return Err(fault(format!("longer than {MAX_LINE_BYTES} bytes: a line is one record")));
+                            return Err(fault(format!("longer than {MAX_LINE_BYTES} bytes: each line must be one record")));
                         }
                         _ => sum.add(&line),
                     }
@@ -224,7 +224,7 @@ fn text_documents(
             Err(e) if e.error_len().is_none() && n > 0 => e.valid_up_to(),
             Err(e) => {
                 let at = before + e.valid_up_to();
-                return Err(Error::file(path, format!("not UTF-8 text after {at} bytes: convert it first")));
+                return Err(Error::file(path, format!("not UTF-8 after {at} bytes: convert it to UTF-8")));
             }
         };
         text.push_str(&String::from_utf8_lossy(&rest[..valid]));
@@ -343,10 +343,10 @@ fn jsonl_documents(
         }
         sum.add(&line);
         if n > MAX_LINE_BYTES {
-            return Err(fault(format!("longer than {MAX_LINE_BYTES} bytes: a line holds one document")));
+            return Err(fault(format!("longer than {MAX_LINE_BYTES} bytes: each line must be one document")));
         }
         let text = std::str::from_utf8(&line)
-            .map_err(|e| fault(format!("not UTF-8 text after {} bytes: convert it first", e.valid_up_to())))?;
+            .map_err(|e| fault(format!("not UTF-8 after {} bytes: convert it to UTF-8", e.valid_up_to())))?;
         if text.trim().is_empty() {
             continue;
         }
@@ -429,7 +429,7 @@ fn collect_files(folder: &Path, seen: &mut BTreeSet<PathBuf>, depth: usize, path
         return Ok(());
     }
     if depth == 0 {
-        return Err(Error::file(folder, format!("more than {MAX_DEPTH} folders in one another")));
+        return Err(Error::file(folder, format!("folders are nested more than {MAX_DEPTH} levels deep")));
     }
     let mut entries = Vec::new();
     for entry in std::fs::read_dir(folder).map_err(fault)? {

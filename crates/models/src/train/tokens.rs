@@ -71,7 +71,7 @@ impl TokenDataset {
         })?;
         let Some(read) = read else { return Err(Error::Stopped) };
         if key.get("texts").and_then(Json::as_u64) != Some(u64::from(read)) {
-            return Err(Error::Input("the data changed while it was being read: start again".into()));
+            return Err(Error::Input("the data changed while it was being read: start the run again".into()));
         }
         writer.encode(&mut waiting)?;
         writer.finish(&key)?;
@@ -88,7 +88,7 @@ impl TokenDataset {
     /// Opens the tokens in a folder and verifies every byte; also returns the description of their source.
     fn open(folder: &Path, vocabulary: usize) -> Result<(Json, TokenDataset)> {
         let (path, about) = (folder.join("tokens.bin"), folder.join("tokens.json"));
-        let damaged = |path: &Path| Error::file(path, "damaged: remove it, and it is made again");
+        let damaged = |path: &Path| Error::file(path, "damaged: delete it to have it rebuilt");
         let text = files::read_text(&about, files::MAX_CONFIG_BYTES)?;
         let json: Json = serde_json::from_str(&text).map_err(|_| damaged(&about))?;
         let number = |name: &str| json.get(name).and_then(Json::as_u64).ok_or_else(|| damaged(&about));
@@ -136,7 +136,7 @@ impl TokenDataset {
         let ids: Vec<i32> = bytes.chunks_exact(4).map(|b| i32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect();
         match ids.iter().all(|id| usize::try_from(*id).is_ok_and(|id| id < self.vocabulary)) {
             true => Ok(ids),
-            false => Err(Error::file(&self.path, "changed while it was being read: remove it, and it is made again")),
+            false => Err(Error::file(&self.path, "changed while it was being read: delete it to have it rebuilt")),
         }
     }
 
@@ -239,7 +239,8 @@ impl<'a> TokenWriter<'a> {
             self.last = if self.begins { None } else { ids.last().copied().or(self.last) };
             if let Some(id) = ids.iter().find(|id| **id as usize >= self.vocabulary) {
                 return Err(Error::Input(format!(
-                    "the tokenizer gives id {id}, but the model knows {} ids: use the model's own tokenizer",
+                    "the tokenizer gives token ID {id}, but the model's vocabulary has {} tokens: use the model's own \
+                     tokenizer",
                     self.vocabulary
                 )));
             }
@@ -256,7 +257,7 @@ impl<'a> TokenWriter<'a> {
     fn finish(self, key: &Json) -> Result<()> {
         let [mut train, mut valid] = self.counts;
         if train + valid == 0 {
-            return Err(Error::Input("the data is empty: give files with text in them".into()));
+            return Err(Error::Input("the data is empty: give files with text".into()));
         }
         if valid == 0 {
             // With few documents, the last part of the stream is the validation set.
@@ -279,7 +280,7 @@ pub(crate) fn unbuffered(file: BufWriter<AtomicFile>) -> Result<AtomicFile> {
     let (mut file, rest) = file.into_parts();
     match rest {
         Ok(rest) => Ok(file.write_bytes(&rest).map(|()| file)?),
-        Err(_) => Err(Error::file(file.path(), "a write was interrupted")),
+        Err(_) => Err(Error::file(file.path(), "writing was interrupted")),
     }
 }
 

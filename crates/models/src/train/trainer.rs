@@ -102,7 +102,7 @@ impl LanguageModelTrainer {
         match batch.labels.iter().find(|label| **label != -100 && **label != PAD_LABEL && !known(label)) {
             None => Ok(()),
             Some(label) => Err(Error::Input(format!(
-                "label {label}: those of `{}` are from 0 to {}",
+                "label {label} is out of range: labels of `{}` are from 0 to {}",
                 self.aim,
                 most.unwrap_or(1) - 1
             ))),

@@ -87,7 +87,7 @@ fn other_aims_have_the_losses_of_one_process() {
         });
         let said = said.unwrap().remove(0).unwrap_or_default();
         assert!(
-            said.contains("can't be trained as a pipeline")
+            said.contains("does not support pipeline parallelism")
                 && said.contains(aim.to_string().split(',').next().unwrap())
         );
     }

@@ -366,8 +366,8 @@ fn meshes_that_do_not_fit_are_refused_with_a_remedy() {
     let sizes = StepSizes { micro_batch_size: 3, seq_len: 8, gradient_accumulation_steps: 1 };
     for (mesh, said) in [
         ("dp=2", "give a multiple of 2"),
-        ("pp=3", "2 layers can't be divided among 3 stages"),
-        ("zz=2", "it divides by dp, fsdp, tp, ep, sp, pp"),
+        ("pp=3", "2 layers cannot be split into 3 pipeline stages"),
+        ("zz=2", "use dp, fsdp, tp, ep, sp, pp"),
     ] {
         let parsed = Mesh::parse(mesh).unwrap();
         let e = thread_transport::spawn(&parsed, |comm| {

@@ -116,7 +116,7 @@ fn adapters_train_on_meshes_or_say_why_not() {
         got.iter().zip(&want).for_each(|(a, b)| close(*a, *b, mesh));
     }
     let e = adapted("pp=2", sizes).unwrap_err();
-    assert!(e.contains("leave out `pp`"), "{e}");
+    assert!(e.contains("remove `pp`"), "{e}");
 }
 
 /// In bf16, losses differ by rounding errors; they are bitwise reproducible.
@@ -234,7 +234,7 @@ fn what_can_not_be_is_refused_with_a_remedy() {
             "sp=3",
             1,
             StepSizes { micro_batch_size: 2, seq_len: 8, gradient_accumulation_steps: 1 },
-            "`--seq 8` can't be divided among 3",
+            "`--seq-len 8` is not divisible by 3",
         ),
         (
             "dp=2,fsdp=2",

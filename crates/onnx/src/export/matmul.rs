@@ -118,7 +118,7 @@ impl ModelWriter {
         if c.batch_groups > 1 {
             return Err(export_error(
                 "conv",
-                "groups of the batch, which the gradient of a grouped convolution has, are not ONNX's",
+                "batch groups, which the gradient of a grouped convolution has, do not exist in ONNX",
             ));
         }
         let n = x.ty.rank() - 2;

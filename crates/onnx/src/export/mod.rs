@@ -49,7 +49,7 @@ pub fn export_model(graph: &Graph, names: &ExportNames) -> Result<ModelProto> {
         let name = list.get(i).filter(|n| !n.is_empty()).cloned().unwrap_or_else(|| format!("{what}_{i}"));
         match taken.insert(name.clone()) {
             true => Ok(name),
-            false => Err(Error::Model(format!("two inputs or outputs are called `{name}`; give them different names"))),
+            false => Err(Error::Model(format!("two inputs or outputs have the name `{name}`; give them different names"))),
         }
     };
     let mut w = ModelWriter::default();
@@ -59,7 +59,7 @@ pub fn export_model(graph: &Graph, names: &ExportNames) -> Result<ModelProto> {
         match names.parameters.get(&i) {
             Some(x) if x.ty() == &ty => w.initializers.push(tensor::proto(&name, x)),
             Some(x) => {
-                return Err(Error::Model(format!("the parameter `{name}` is {}, but the graph takes {ty}", x.ty())));
+                return Err(Error::Model(format!("the parameter `{name}` is {}, but the graph expects {ty}", x.ty())));
             }
             None => inputs.push(info(&name, &ty)),
         }
@@ -155,7 +155,7 @@ impl ModelWriter {
             Op::Cond(c) => self.cond(c, args, types),
             Op::While(w) => self.while_loop(w, args),
             Op::Composite(c) => self.composite(c, args, types),
-            Op::Collective(_) => Err(export_error(op.name(), "it belongs inside of a shard_map; export that")),
+            Op::Collective(_) => Err(export_error(op.name(), "it belongs inside a shard_map; export the shard_map")),
             // Other ops are exported by their semantics; an op without semantics as data has no counterpart.
             other => self.by_semantics(other, args, types),
         }

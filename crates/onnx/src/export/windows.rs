@@ -45,7 +45,7 @@ impl ModelWriter {
         if cells > MAX_WINDOW_ELEMENTS {
             return Err(export_error(
                 r.kind.name(),
-                &format!("windows of {cells} elements are not written out; at most {MAX_WINDOW_ELEMENTS}"),
+                &format!("windows of {cells} elements cannot be unrolled: the maximum is {MAX_WINDOW_ELEMENTS}"),
             ));
         }
         let mut sum: Option<ExportedValue> = None;

@@ -17,7 +17,7 @@ pub(super) fn convert(cx: &mut NodeContext) -> Result<NodeOutputs> {
         let width = cx.shape(x).last().copied().unwrap_or(0);
         match width % n {
             0 => Ok(n),
-            _ => Err(Error::node_error(format!("{name} is {n}, which doesn't divide {width} features"))),
+            _ => Err(Error::node_error(format!("{name} is {n}, but {width} features are not divisible by it"))),
         }
     };
     let split = |cx: &mut NodeContext, x: Value, name: &str| -> Result<Value> {

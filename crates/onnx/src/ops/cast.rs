@@ -125,7 +125,7 @@ fn power_of_two(cx: &mut NodeContext, x: Value, saturate: bool, mode: &str) -> R
         "up" => cx.compare(Compare::Gt, fraction, zero)?,
         "down" => cx.compare(Compare::Lt, fraction, zero)?,
         "nearest" => cx.compare(Compare::Ge, fraction, half)?,
-        other => return Err(Error::node_error(format!("the rounding mode `{other}` is not up, down or nearest"))),
+        other => return Err(Error::node_error(format!("unknown rounding mode `{other}`: use up, down or nearest"))),
     };
     let more = cx.add(exponent, one)?;
     let e = cx.select(up, more, exponent)?;
@@ -149,7 +149,7 @@ pub(super) fn bit_cast(cx: &mut NodeContext) -> Result<NodeOutputs> {
     let x = cx.x(0)?;
     let (dtype, carried) = cx.dtype_of(cx.int("to", 0))?;
     if carried.is_some() {
-        return Err(Error::node_error("the bits of that type are not ours"));
+        return Err(Error::node_error("the bit layout of that type is not supported"));
     }
     if cx.dtype(x) == DType::Bool || dtype == DType::Bool {
         // A bool is stored as a byte 0 or 1.

@@ -28,7 +28,7 @@ pub(super) fn if_op(cx: &mut NodeContext) -> Result<NodeOutputs> {
         match a.graph.output_types() == b.graph.output_types() {
             true => Ok((a, b)),
             false => Err(Error::node_error(format!(
-                "its branches give different types ({} and {}); shapes are static here",
+                "its branches return different types ({} and {}); shapes are static here",
                 types(&b.graph),
                 types(&a.graph)
             ))),
@@ -136,7 +136,8 @@ pub(super) fn loop_op(cx: &mut NodeContext) -> Result<NodeOutputs> {
     }
     if scans > 0 {
         return Err(Error::node_error(
-            "it collects results of each iteration, but how many there are is known only when it runs; shapes are static here",
+            "it collects results of each iteration, but the number of iterations depends on data; shapes are static \
+             here",
         ));
     }
     conditional(cx, body, &start, most, go)
@@ -197,7 +198,7 @@ fn unrolled<'m>(
         if i as usize * body.node.len().max(1) > MAX_UNROLLED_NODES * 64 {
             // Only a loop that must be unrolled may be this long.
             if sequences || trips.is_some() {
-                return Err(Error::node_error(format!("more than {i} iterations can't be written out")));
+                return Err(Error::node_error(format!("more than {i} iterations cannot be unrolled")));
             }
             return Ok(None);
         }

@@ -46,7 +46,7 @@ impl WindowParams {
                     let (total, half) = (total.max(0), total.max(0) / 2);
                     (low[a], high[a]) = if auto == "SAME_UPPER" { (half, total - half) } else { (total - half, half) };
                 }
-                other => return Err(Error::node_error(format!("auto_pad `{other}` is not known"))),
+                other => return Err(Error::node_error(format!("unknown auto_pad `{other}`"))),
             }
         }
         Ok(WindowParams { kernel: kernel.to_vec(), strides, dilations, low, high })
@@ -165,7 +165,7 @@ pub(super) fn conv_transpose(cx: &mut NodeContext) -> Result<NodeOutputs> {
     let sw = cx.shape(w);
     let (c, o) = (sw[0], sw[1]);
     if c % g != 0 {
-        return Err(Error::node_error(format!("{c} channels don't divide into {g} groups")));
+        return Err(Error::node_error(format!("{c} channels are not divisible by {g} groups")));
     }
     let grouped: Vec<usize> = [g, c / g, o].iter().chain(&kernel).copied().collect();
     let w = cx.reshape(w, &grouped)?;
@@ -402,7 +402,7 @@ pub(super) fn max_unpool(cx: &mut NodeContext) -> Result<NodeOutputs> {
     let y = cx.reshape(y, &own)?;
     let Some(asked) = asked else { return one(y) };
     if asked.len() != own.len() {
-        return Err(Error::node_error("its output_shape doesn't fit"));
+        return Err(Error::node_error("its output_shape is not possible"));
     }
     let high: Vec<i64> = asked.iter().zip(&own).map(|(&a, &o)| a - o as i64).collect();
     let zero = cx.scalar(dtype, 0.0)?;

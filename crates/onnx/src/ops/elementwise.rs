@@ -83,7 +83,7 @@ pub(super) fn bit_shift(cx: &mut NodeContext) -> Result<NodeOutputs> {
     match cx.string("direction", "").as_str() {
         "LEFT" => binary(cx, Binary::Shl),
         "RIGHT" => binary(cx, Binary::Shr),
-        other => Err(Error::node_error(format!("the direction `{other}` is neither LEFT nor RIGHT"))),
+        other => Err(Error::node_error(format!("unknown direction `{other}`: use LEFT or RIGHT"))),
     }
 }
 
@@ -165,7 +165,7 @@ pub(super) fn gelu(cx: &mut NodeContext) -> Result<NodeOutputs> {
     let form = match cx.string("approximate", "none").as_str() {
         "none" => Gelu::Erf,
         "tanh" => Gelu::Tanh,
-        other => return Err(Error::node_error(format!("the approximation `{other}` is neither none nor tanh"))),
+        other => return Err(Error::node_error(format!("unknown approximation `{other}`: use none or tanh"))),
     };
     let ty = cx.ty(x);
     one(composite(cx, x, gelu(&ty, form))?)
@@ -345,7 +345,7 @@ pub(super) fn activation(
         "elu" => expm1_below(cx, x, 1.0, alpha.unwrap_or(1.0))?,
         "softsign" => softsign_of(cx, x)?,
         "softplus" => softplus_of(cx, x)?,
-        other => return Err(Error::node_error(format!("the activation `{other}` is not known"))),
+        other => return Err(Error::node_error(format!("unknown activation `{other}`"))),
     })
 }
 

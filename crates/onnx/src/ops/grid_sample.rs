@@ -87,7 +87,7 @@ pub(super) fn grid_sample(cx: &mut NodeContext) -> Result<NodeOutputs> {
         "zeros" => PaddingMode::Zeros,
         "border" => PaddingMode::Border,
         "reflection" => PaddingMode::Reflection,
-        other => return Err(Error::node_error(format!("the padding_mode `{other}` is not known"))),
+        other => return Err(Error::node_error(format!("unknown padding_mode `{other}`"))),
     };
     let corners = cx.flag("align_corners");
     let mode = cx.string("mode", "linear");
@@ -138,7 +138,7 @@ pub(super) fn grid_sample(cx: &mut NodeContext) -> Result<NodeOutputs> {
         "nearest" => vec![0],
         "linear" | "bilinear" => vec![0, 1],
         "cubic" | "bicubic" => vec![-1, 0, 1, 2],
-        other => return Err(Error::node_error(format!("the mode `{other}` is not known"))),
+        other => return Err(Error::node_error(format!("unknown mode `{other}`"))),
     };
     // For each axis and tap: the integer coordinate and its weight.
     let mut axes: Vec<Vec<(Value, Option<Value>)>> = Vec::new();
@@ -195,7 +195,7 @@ pub(super) fn grid_sample(cx: &mut NodeContext) -> Result<NodeOutputs> {
             None => y,
         });
     }
-    let y = sum.ok_or_else(|| Error::node_error("there is nothing to sample"))?;
+    let y = sum.ok_or_else(|| Error::node_error("the input to sample is empty"))?;
     let out: Vec<usize> = shape[..2].iter().chain(&gs[1..gs.len() - 1]).copied().collect();
     one(cx.reshape(y, &out)?)
 }
@@ -240,7 +240,7 @@ pub(super) fn affine_grid(cx: &mut NodeContext) -> Result<NodeOutputs> {
     let dims = &size[2..];
     let nd = dims.len();
     if cx.shape(theta) != [size[0], nd, nd + 1] {
-        return Err(Error::node_error("its theta doesn't fit its size"));
+        return Err(Error::node_error("its theta does not match its size"));
     }
     // The coordinates along an axis are constants.
     if checked_numel(dims)? > 1 << 32 || dims.iter().any(|&d| d > 1 << 24) {
@@ -309,7 +309,7 @@ fn weighted_sum(cx: &mut NodeContext, parts: &[(Value, Value)]) -> Result<Value>
             None => t,
         });
     }
-    sum.ok_or_else(|| Error::node_error("there is nothing to read"))
+    sum.ok_or_else(|| Error::node_error("the input is empty"))
 }
 
 pub(super) fn roi_align(cx: &mut NodeContext) -> Result<NodeOutputs> {
@@ -331,7 +331,7 @@ pub(super) fn roi_align(cx: &mut NodeContext) -> Result<NodeOutputs> {
     let max = cx.string("mode", "avg") == "max";
     if ratio == 0 {
         return Err(Error::node_error(
-            "sampling_ratio 0 takes as many samples as each region is large, so shapes would depend on data; set it",
+            "with sampling_ratio 0, the number of samples depends on data, but shapes are static here; set it",
         ));
     }
     let dtype = cx.dtype(x);
@@ -391,7 +391,7 @@ pub(super) fn roi_align(cx: &mut NodeContext) -> Result<NodeOutputs> {
                 None => t,
             });
         }
-        best.ok_or_else(|| Error::node_error("there is nothing to read"))?
+        best.ok_or_else(|| Error::node_error("the input is empty"))?
     } else {
         weighted_sum(cx, &parts)?
     };
@@ -421,7 +421,7 @@ pub(super) fn deform_conv(cx: &mut NodeContext) -> Result<NodeOutputs> {
         || ws[0] % groups != 0
         || ws[1] != c / groups
     {
-        return Err(Error::node_error("its offsets or weights don't fit"));
+        return Err(Error::node_error("the shapes of its offsets or weights do not match"));
     }
     let dtype = cx.dtype(x);
     let offsets = cx.reshape(offset, &[n, og, ws[2], ws[3], 2, oh, ow])?;

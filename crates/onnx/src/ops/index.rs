@@ -132,7 +132,7 @@ fn reduction(cx: &NodeContext) -> Result<ScatterKind> {
         "mul" => ScatterKind::Mul,
         "max" => ScatterKind::Max,
         "min" => ScatterKind::Min,
-        other => return Err(Error::node_error(format!("the reduction `{other}` is not known"))),
+        other => return Err(Error::node_error(format!("unknown reduction `{other}`"))),
     })
 }
 

@@ -71,6 +71,6 @@ fn negative(cx: &mut NodeContext, log: Value, target: Value, weight: Option<Valu
             };
             Ok(cx.div(sum, n)?)
         }
-        other => Err(Error::node_error(format!("the reduction `{other}` is not none, sum or mean"))),
+        other => Err(Error::node_error(format!("unknown reduction `{other}`: use none, sum or mean"))),
     }
 }

@@ -112,7 +112,7 @@ fn labels(text: &str, rank: Option<usize>, dots: usize) -> Result<Vec<EinsumLabe
         None => (clean.clone(), String::new(), false),
     };
     if let Some(c) = front.chars().chain(back.chars()).find(|c| !c.is_alphabetic()) {
-        return Err(Error::node_error(format!("`{c}` in its equation is no letter")));
+        return Err(Error::node_error(format!("`{c}` in its equation is not a letter")));
     }
     let letters = front.chars().count() + back.chars().count();
     let n = match (rank, has) {
@@ -183,7 +183,7 @@ pub(super) fn einsum(cx: &mut NodeContext) -> Result<NodeOutputs> {
     }
     let size = |l: &EinsumLabel| sizes.iter().find(|(m, _)| m == l).map_or(1, |(_, s)| *s);
     if let Some(l) = output.iter().find(|l| !sizes.iter().any(|(m, _)| m == *l)) {
-        return Err(Error::node_error(format!("{l:?} of its result is in no input")));
+        return Err(Error::node_error(format!("{l:?} of its result occurs in no input")));
     }
     let mut ready = Vec::new();
     for (x, list) in operands {

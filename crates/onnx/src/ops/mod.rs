@@ -307,9 +307,9 @@ fn convert_as_it_is(cx: &mut NodeContext) -> Result<NodeOutputs> {
         "SequenceLength" => control::sequence_length(cx),
         "SequenceMap" => control::sequence_map(cx),
 
-        "ImageDecoder" => Err(Error::node_error("files of images are not decoded here; give the model their pixels")),
+        "ImageDecoder" => Err(Error::node_error("image decoding is not supported; give the model decoded pixels")),
         "RegexFullMatch" | "StringConcat" | "StringNormalizer" | "StringSplit" | "TfIdfVectorizer" => {
-            Err(Error::node_error("text is not processed here; do that part outside of the model"))
+            Err(Error::node_error("text processing is not supported; do this part outside the model"))
         }
         other => Err(Error::node_error(format!(
             "the op {other} is not supported; export the model with another opset, or with the op as a function"

@@ -84,7 +84,7 @@ pub(super) fn group(cx: &mut NodeContext) -> Result<NodeOutputs> {
     let shape = cx.shape(x);
     let g = cx.count("num_groups", 0)?;
     if shape.len() < 2 || shape[1] % g != 0 {
-        return Err(Error::node_error(format!("{shape:?} doesn't divide into {g} groups of channels")));
+        return Err(Error::node_error(format!("the channels of {shape:?} are not divisible into {g} groups")));
     }
     let eps = cx.float("epsilon", 1e-5);
     let dtype = cx.dtype(x);

@@ -184,7 +184,7 @@ fn requantized(cx: &mut NodeContext, sums: Value, factor: Value, zero: ImportedT
     let z = broadcast_zero_point(cx, z, &shape, false)?;
     let s = cx.add(s, z)?;
     let Some((lo, hi)) = range(dtype, zero.elem) else {
-        return Err(Error::node_error("its result must be quantised to integers"));
+        return Err(Error::node_error("its result must be quantized to integers"));
     };
     let s = saturated(cx, s, lo, hi)?;
     let v = cx.cast(s, dtype)?;

@@ -76,7 +76,7 @@ pub(super) fn recurrent(cx: &mut NodeContext, cell: RnnCell) -> Result<NodeOutpu
         "forward" => vec![false],
         "reverse" => vec![true],
         "bidirectional" => vec![false, true],
-        other => return Err(Error::node_error(format!("the direction `{other}` is not known"))),
+        other => return Err(Error::node_error(format!("unknown direction `{other}`"))),
     };
     if backward.len() != dirs {
         return Err(Error::node_error(format!(
@@ -349,7 +349,7 @@ pub(super) fn linear_attention(cx: &mut NodeContext) -> Result<NodeOutputs> {
         "gated" => (true, false),
         "delta" => (false, true),
         "gated_delta" => (true, true),
-        other => return Err(Error::node_error(format!("the update_rule `{other}` is not known"))),
+        other => return Err(Error::node_error(format!("unknown update_rule `{other}`"))),
     };
     if gated != decay.is_some() || delta != beta.is_some() {
         return Err(Error::node_error(format!(
@@ -457,7 +457,7 @@ pub(super) fn causal_conv(cx: &mut NodeContext) -> Result<NodeOutputs> {
     let y = match cx.string("activation", "none").as_str() {
         "none" => y,
         "silu" | "swish" => super::elementwise::swish_of(cx, y, 1.0)?,
-        other => return Err(Error::node_error(format!("the activation `{other}` is not known"))),
+        other => return Err(Error::node_error(format!("unknown activation `{other}`"))),
     };
     let n = cx.shape(padded)[2];
     let state = cx.slice_axis(padded, 2, n - (k - 1), n)?;
@@ -475,7 +475,7 @@ pub(super) fn rotary(cx: &mut NodeContext) -> Result<NodeOutputs> {
             let h = cx.count("num_heads", 0)?;
             if original[2] % h != 0 {
                 return Err(Error::node_error(format!(
-                    "num_heads is {h}, which doesn't divide {} features",
+                    "num_heads is {h}, but {} features are not divisible by it",
                     original[2]
                 )));
             }

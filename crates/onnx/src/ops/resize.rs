@@ -57,7 +57,7 @@ pub(super) fn resize(cx: &mut NodeContext) -> Result<NodeOutputs> {
             "stretch" => None,
             "not_larger" => Some((0..n).map(ratio).fold(f64::INFINITY, f64::min)),
             "not_smaller" => Some((0..n).map(ratio).fold(0.0, f64::max)),
-            other => return Err(Error::node_error(format!("the policy `{other}` is not known"))),
+            other => return Err(Error::node_error(format!("unknown policy `{other}`"))),
         };
         for (i, &a) in axes.iter().enumerate() {
             let scale = common.unwrap_or_else(|| ratio(i));
@@ -76,7 +76,7 @@ pub(super) fn resize(cx: &mut NodeContext) -> Result<NodeOutputs> {
             plan.push((a, ResizeAxis { size: shape[a], out, scale: scales[i], roi: (0.0, 1.0) }));
         }
     } else {
-        return Err(Error::node_error("neither scales nor sizes are given for each axis"));
+        return Err(Error::node_error("neither scales nor sizes are given for every axis"));
     }
     if mode == "tf_crop_and_resize" {
         if roi.is_empty() {
@@ -152,7 +152,7 @@ fn resized(
             continue;
         }
         if p.out > 1 << 24 || p.size == 0 {
-            return Err(Error::node_error(format!("axis {a} of {} can't become {}", p.size, p.out)));
+            return Err(Error::node_error(format!("axis {a} of {} cannot be resized to {}", p.size, p.out)));
         }
         let taps = taps(p, how)?;
         y = apply(cx, y, *a, p, &taps)?;
@@ -190,7 +190,7 @@ fn taps(p: &ResizeAxis, how: &ResizeOptions) -> Result<Taps> {
                 offset + (y + 0.5) / p.scale - 0.5
             }
             "tf_half_pixel_for_nn" => (y + 0.5) / p.scale,
-            other => return Err(Error::node_error(format!("the transformation `{other}` is not known"))),
+            other => return Err(Error::node_error(format!("unknown coordinate transformation `{other}`"))),
         };
         t.outside.push(how.mode == "tf_crop_and_resize" && (at < 0.0 || at > size - 1.0));
         // A coordinate between two elements; one exactly on an element belongs to the interval before it.
@@ -236,7 +236,7 @@ fn coefficients(ratio: f64, scale: f64, whole: bool, how: &ResizeOptions) -> Res
                     "round_prefer_ceil" => ratio >= 0.5,
                     "floor" => false,
                     "ceil" => true,
-                    other => return Err(Error::node_error(format!("the nearest_mode `{other}` is not known"))),
+                    other => return Err(Error::node_error(format!("unknown nearest_mode `{other}`"))),
                 };
             vec![f64::from(u8::from(!second)), f64::from(u8::from(second))]
         }
@@ -270,7 +270,7 @@ fn coefficients(ratio: f64, scale: f64, whole: bool, how: &ResizeOptions) -> Res
             let sum: f64 = list.iter().sum();
             list.iter().map(|w| w / sum).collect()
         }
-        (other, _) => return Err(Error::node_error(format!("the mode `{other}` is not nearest, linear or cubic"))),
+        (other, _) => return Err(Error::node_error(format!("unknown mode `{other}`: use nearest, linear or cubic"))),
     })
 }
 

@@ -46,7 +46,7 @@ pub(super) fn reshape(cx: &mut NodeContext) -> Result<NodeOutputs> {
         let rest = shape.iter().try_fold(1usize, |n, &d| n.checked_mul(d)).filter(|&n| n > 0);
         let all: usize = from.iter().product();
         let fits = rest.filter(|n| all % n == 0);
-        shape[i] = all / fits.ok_or_else(|| Error::node_error(format!("{from:?} can't become {asked:?}")))?;
+        shape[i] = all / fits.ok_or_else(|| Error::node_error(format!("{from:?} cannot be reshaped to {asked:?}")))?;
     }
     let v = cx.reshape(t.v, &shape)?;
     like_operand(t, v)
@@ -111,7 +111,7 @@ pub(super) fn concat(cx: &mut NodeContext) -> Result<NodeOutputs> {
 
 /// Concatenates along the attribute `axis`, or stacks along a new one.
 pub(super) fn concat_all(cx: &mut NodeContext, xs: &[ImportedTensor], stack: bool) -> Result<NodeOutputs> {
-    let &first = xs.first().ok_or_else(|| Error::node_error("it has nothing to join"))?;
+    let &first = xs.first().ok_or_else(|| Error::node_error("it has no inputs to concatenate"))?;
     let rank = cx.rank(first.v);
     let axis = cx.axis(1, rank + usize::from(stack))?;
     let mut vs = Vec::new();
@@ -138,12 +138,12 @@ fn split_sizes(cx: &mut NodeContext, size: usize, outputs: usize) -> Result<Vec<
     if let Some(given) = given {
         let list: Option<Vec<usize>> = given.iter().map(|&n| usize::try_from(n).ok()).collect();
         let list = list.filter(|l| l.iter().sum::<usize>() == size);
-        return list.ok_or_else(|| Error::node_error(format!("parts of {given:?} don't make up an axis of {size}")));
+        return list.ok_or_else(|| Error::node_error(format!("parts of {given:?} do not add up to an axis of {size}")));
     }
     let n = cx.int_opt("num_outputs").map_or(Some(outputs), |n| usize::try_from(n).ok());
     let n = n
         .filter(|&n| n > 0 && n <= outputs.max(1))
-        .ok_or_else(|| Error::node_error("num_outputs doesn't fit its outputs"))?;
+        .ok_or_else(|| Error::node_error("num_outputs does not match its outputs"))?;
     let chunk = size.div_ceil(n);
     Ok((0..n).map(|i| chunk.min(size.saturating_sub(i * chunk))).collect())
 }
@@ -179,14 +179,14 @@ pub(super) fn split_to_sequence(cx: &mut NodeContext) -> Result<NodeOutputs> {
             let n = usize::try_from(list[0])
                 .ok()
                 .filter(|&n| n > 0)
-                .ok_or_else(|| Error::node_error("parts of no size"))?;
+                .ok_or_else(|| Error::node_error("the size of the parts must not be 0"))?;
             ((0..size.div_ceil(n)).map(|i| n.min(size - i * n)).collect(), true)
         }
         Some((_, list)) => {
             let sizes: Option<Vec<usize>> = list.iter().map(|&n| usize::try_from(n).ok()).collect();
             let sizes = sizes.filter(|s| s.iter().sum::<usize>() == size);
             (
-                sizes.ok_or_else(|| Error::node_error(format!("parts of {list:?} don't make up an axis of {size}")))?,
+                sizes.ok_or_else(|| Error::node_error(format!("parts of {list:?} do not add up to an axis of {size}")))?,
                 true,
             )
         }
@@ -420,7 +420,7 @@ pub(super) fn depth_to_space(cx: &mut NodeContext) -> Result<NodeOutputs> {
     let s = cx.shape(t.v);
     let b = block(cx, &s)?;
     if s[1] % (b * b) != 0 {
-        return Err(Error::node_error(format!("{} channels don't divide into blocks of {b}", s[1])));
+        return Err(Error::node_error(format!("{} channels are not divisible into blocks of {b}", s[1])));
     }
     let c = s[1] / (b * b);
     let v = match cx.string("mode", "DCR").as_str() {
@@ -432,7 +432,7 @@ pub(super) fn depth_to_space(cx: &mut NodeContext) -> Result<NodeOutputs> {
             let r = cx.reshape(t.v, &[s[0], b, b, c, s[2], s[3]])?;
             cx.permute(r, &[0, 3, 4, 1, 5, 2])?
         }
-        other => return Err(Error::node_error(format!("the mode `{other}` is neither DCR nor CRD"))),
+        other => return Err(Error::node_error(format!("unknown mode `{other}`: use DCR or CRD"))),
     };
     let v = cx.reshape(v, &[s[0], c, s[2] * b, s[3] * b])?;
     like_operand(t, v)
@@ -443,7 +443,7 @@ pub(super) fn space_to_depth(cx: &mut NodeContext) -> Result<NodeOutputs> {
     let s = cx.shape(t.v);
     let b = block(cx, &s)?;
     if s[2] % b != 0 || s[3] % b != 0 {
-        return Err(Error::node_error(format!("{s:?} doesn't divide into blocks of {b}")));
+        return Err(Error::node_error(format!("{s:?} is not divisible into blocks of {b}")));
     }
     let r = cx.reshape(t.v, &[s[0], s[1], s[2] / b, b, s[3] / b, b])?;
     let r = match cx.string("mode", "DCR").as_str() {
@@ -530,7 +530,7 @@ pub(super) fn pad(cx: &mut NodeContext) -> Result<NodeOutputs> {
             }
             v
         }
-        other => return Err(Error::node_error(format!("the mode `{other}` is not constant, edge, reflect or wrap"))),
+        other => return Err(Error::node_error(format!("unknown mode `{other}`: use constant, edge, reflect or wrap"))),
     };
     like_operand(t, v)
 }

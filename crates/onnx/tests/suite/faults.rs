@@ -87,14 +87,14 @@ fn faults_name_the_node_and_the_remedy() {
         ),
         (
             model(vec![info("x", Elem::String, &[2])], vec![node("Identity", &["x"], &["y"])]),
-            &["input x", "string", "outside of the model"],
+            &["input x", "string", "outside the model"],
         ),
         (model(vec![x()], vec![node("StringConcat", &["x", "x"], &["y"])]), &["`the_StringConcat`", "text"]),
         (model(vec![x()], vec![]), &["output `y`"]),
-        (model(vec![x()], vec![node("Relu", &["x"], &["y"]), node("Abs", &["x"], &["y"])]), &["`y` is given twice"]),
+        (model(vec![x()], vec![node("Relu", &["x"], &["y"]), node("Abs", &["x"], &["y"])]), &["`y` is defined twice"]),
         (other, &["com.vendor", "function"]),
         (external, &["w", "../w.bin"]),
-        (endless, &["inside of each other"]),
+        (endless, &["levels"]),
     ];
     for (model, parts) in rows {
         let text = said(&model, &none);

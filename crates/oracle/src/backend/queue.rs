@@ -190,7 +190,7 @@ fn ranges(backend: &dyn Backend, _: &QueueWorkload) -> Result<CompareOutcome, St
     for k in 0..exe.program().steps.len() {
         match exe.run_with_arena(&mut b, arena, k..k + 1) {
             // The error of a backend without such runs, as in the browser.
-            Err(Error::Backend(why)) if why.contains("memory of its own") => {
+            Err(Error::Backend(why)) if why.contains("its own memory") => {
                 return Ok(CompareOutcome::Undetermined("it runs in memory of its own"));
             }
             ran => text(ran)?,

@@ -91,18 +91,18 @@ def _statics(f, numbers, names):
         known = list(_inspect.signature(f).parameters.values())
     except (TypeError, ValueError):  # some functions of C have none
         if any(n < 0 for n in numbers):
-            raise ValueError(f"static_argnums has {numbers}, and {f} doesn't say how many arguments it has") from None
+            raise ValueError(f"static_argnums has {numbers}, but {f} has no signature") from None
         return numbers, names
     kinds = _inspect.Parameter
     places = [p for p in known if p.kind in (kinds.POSITIONAL_ONLY, kinds.POSITIONAL_OR_KEYWORD)]
     more = {p.kind for p in known}
     for n in numbers:
         if n < -len(places) or n >= len(places) and kinds.VAR_POSITIONAL not in more:
-            raise ValueError(f"static_argnums has {n}, and the function has {len(places)} arguments in order")
+            raise ValueError(f"static_argnums has {n}, but the function has {len(places)} positional arguments")
     by_name = [p.name for p in known if p.kind in (kinds.POSITIONAL_OR_KEYWORD, kinds.KEYWORD_ONLY)]
     for name in names:
         if name not in by_name and kinds.VAR_KEYWORD not in more:
-            raise ValueError(f"static_argnames has {name!r}, and the function has {', '.join(by_name) or 'no arguments by name'}")
+            raise ValueError(f"static_argnames has {name!r}, but the function has {', '.join(by_name) or 'no named arguments'}")
     numbers = {n + len(places) if n < 0 else n for n in numbers}
     numbers |= {i for i, p in enumerate(places) if p.name in names}
     named = {p.name for i, p in enumerate(places) if i in numbers and p.kind is kinds.POSITIONAL_OR_KEYWORD}
@@ -317,7 +317,7 @@ jacobian = jacrev
 def checkpoint(f, *, prevent_cse=True, policy=None, static_argnums=()):
     """Keeps only the arguments of a function for backward, where the rest is computed again."""
     if policy is not None:
-        raise NotImplementedError("checkpoint keeps the arguments alone; put it around smaller parts to keep more")
+        raise NotImplementedError("checkpoint saves only the arguments; apply it to smaller parts to save more")
     if f is None:
         return checkpoint
 

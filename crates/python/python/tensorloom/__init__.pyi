@@ -1142,7 +1142,7 @@ class Tensor:
         """Zeros of a shape and type."""
 
 class TensorError(ValueError):
-    """An operation doesn't fit its operands; the message names the op and the shapes."""
+    """The operands of an operation do not match; the message names the op and the shapes."""
 
 class TracerError(TypeError):
     """A tensor of a trace has no value: it was read inside of jit, vmap, scan or another transform."""

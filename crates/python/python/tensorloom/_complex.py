@@ -82,12 +82,12 @@ class ComplexTensor:
 
     def __array__(self, dtype=None, copy=None):
         if copy is False:
-            raise ValueError("a complex array is given to NumPy as a copy")
+            raise ValueError("a complex array can only be converted to NumPy by a copy")
         return self.numpy() if dtype is None else self.numpy().astype(dtype)
 
     def __dlpack__(self, *, stream=None, max_version=None, dl_device=None, copy=None):
         if copy is False:
-            raise BufferError("a complex array is two tensors; it is given away as a copy")
+            raise BufferError("a complex array consists of two tensors; it can only be exported by a copy")
         if max_version is None:
             return self.numpy().__dlpack__()
         return self.numpy().__dlpack__(max_version=max_version, dl_device=dl_device)
@@ -150,10 +150,10 @@ class ComplexTensor:
         return self.item()
 
     def __float__(self):
-        raise TypeError("a complex array is no real number; take its real part")
+        raise TypeError("a complex array is not a real number; take its real part")
 
     def __int__(self):
-        raise TypeError("a complex array is no integer")
+        raise TypeError("a complex array is not an integer")
 
     __index__ = __int__
 
@@ -174,7 +174,7 @@ class ComplexTensor:
         return abs_(self)
 
     def __lt__(self, other):
-        raise TypeError("complex numbers have no order")
+        raise TypeError("complex numbers are not ordered")
 
     __le__ = __gt__ = __ge__ = __lt__
 
@@ -583,15 +583,15 @@ def asarray(obj, *, dtype=None, device=None, copy=None):
     """An array from complex numbers, lists of them, arrays of NumPy's."""
     kind = None if dtype is None else of_name(dtype)
     if dtype is not None and kind is None:
-        raise TypeError(f"complex numbers don't become {dtype}")
+        raise TypeError(f"complex numbers cannot be converted to {dtype}")
     if isinstance(obj, ComplexTensor):
         if kind is not None and kind != obj.dtype:
             if copy is False:
-                raise ValueError(f"{obj.dtype} can't become {kind} without a copy")
+                raise ValueError(f"cannot convert {obj.dtype} to {kind} without a copy")
             return lift(obj, kind)
         return obj.__copy__() if copy else obj
     if copy is False:
-        raise ValueError("complex arrays are two tensors; this is a copy")
+        raise ValueError("complex arrays consist of two tensors, so this needs a copy")
     if isinstance(obj, (int, float, complex)):
         return lift(obj, kind)
     if isinstance(obj, Tensor):
@@ -630,7 +630,7 @@ def astype(x, dtype, *, copy=True, device=None):
 def full(shape, fill_value, *, dtype=None, device=None):
     kind = of_name(dtype) if dtype is not None else complex64
     if kind is None:
-        raise TypeError(f"{fill_value} doesn't become {dtype}")
+        raise TypeError(f"cannot convert {fill_value} to {dtype}")
     value = complex(fill_value)
     return ComplexTensor(_n.full(shape, value.real, kind.part), _n.full(shape, value.imag, kind.part))
 
@@ -710,7 +710,7 @@ ComplexTensor.__eq__, ComplexTensor.__ne__ = _operator(equal), _operator(not_equ
 def with_number(x, name, number):
     """An operator of a real tensor and a complex number."""
     if x.dtype.kind != "f":
-        raise TypeError(f"a complex number beside {x.dtype}")
+        raise TypeError(f"a complex number cannot be combined with {x.dtype}")
     return getattr(lift(x), name)(number)
 
 

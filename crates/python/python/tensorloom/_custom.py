@@ -14,7 +14,7 @@ def _bound(f, args, kwargs):
     bound = inspect.signature(f).bind(*args, **kwargs)
     bound.apply_defaults()
     if bound.kwargs:
-        raise TypeError(f"{f.__name__} has arguments by name alone: {', '.join(bound.kwargs)}")
+        raise TypeError(f"{f.__name__} has keyword-only arguments: {', '.join(bound.kwargs)}")
     return bound.args
 
 
@@ -50,7 +50,7 @@ class custom_vjp(_Custom):  # noqa: N801
 
     def __call__(self, *args, **kwargs):
         if self.fwd is None:
-            raise AttributeError(f"{self.__name__} has no rule yet; give it one with {self.__name__}.defvjp(fwd, bwd)")
+            raise AttributeError(f"{self.__name__} has no rule; define it with {self.__name__}.defvjp(fwd, bwd)")
         fixed, rest, places = self._split(_bound(self.fun, args, kwargs))
         run = lambda *xs: self.fun(*self._joined(fixed, places, xs))  # noqa: E731
         fwd = lambda *xs: tuple(self.fwd(*self._joined(fixed, places, xs)))  # noqa: E731
@@ -80,7 +80,7 @@ class custom_jvp(_Custom):  # noqa: N801
 
     def __call__(self, *args, **kwargs):
         if self.rule is None:
-            raise AttributeError(f"{self.__name__} has no rule yet; give it one with {self.__name__}.defjvp(rule)")
+            raise AttributeError(f"{self.__name__} has no rule; define it with {self.__name__}.defjvp(rule)")
         fixed, rest, places = self._split(_bound(self.fun, args, kwargs))
         run = lambda *xs: self.fun(*self._joined(fixed, places, xs))  # noqa: E731
         rule = lambda xs, dxs: tuple(self.rule(*fixed, xs, dxs))  # noqa: E731

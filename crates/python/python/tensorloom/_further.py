@@ -29,7 +29,7 @@ def _given(f, name, doc=None):
 
 def _never_in_place(inplace):
     if inplace:
-        raise ValueError("arrays are not changed in place; use the result, with inplace=False")
+        raise ValueError("arrays cannot be modified in place; use the result, with inplace=False")
 
 
 # Sums and products of bools, which stay bools.
@@ -232,7 +232,7 @@ def compress(condition, a, axis=None, *, size=None, fill_value=0):
     tnp = _tnp()
     a, condition = asarray(a), asarray(condition)
     if condition.ndim != 1:
-        raise ValueError(f"the condition has shape {condition.shape}; it has to have one axis")
+        raise ValueError(f"the condition has shape {condition.shape}; it must have one axis")
     a, axis = (a.reshape(-1), 0) if axis is None else (a, axis % a.ndim)
     if condition.shape[0] > a.shape[axis]:
         raise ValueError(f"{condition.shape[0]} conditions for an axis of {a.shape[axis]}")
@@ -302,7 +302,7 @@ def fill_diagonal(a, val, wrap=False, *, inplace=False):
     """The array with another diagonal."""
     _never_in_place(inplace)
     if wrap:
-        raise NotImplementedError("fill_diagonal writes one diagonal; wrap=True is not there")
+        raise NotImplementedError("fill_diagonal does not support wrap=True")
     return _t("fill_diagonal")(a, val)
 
 
@@ -343,7 +343,7 @@ def where(condition, x=None, y=None, *, size=None, fill_value=None):
     if x is None and y is None:
         return _tnp().nonzero(condition, size=size, fill_value=fill_value)
     if x is None or y is None:
-        raise ValueError("where takes a condition alone, or with both x and y")
+        raise ValueError("where takes a condition only, or a condition with both x and y")
     if isinstance(x, _NUMBERS) and isinstance(y, _NUMBERS):
         x = asarray(x)
     return _t("where")(condition, x, y)

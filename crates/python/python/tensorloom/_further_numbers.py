@@ -117,7 +117,7 @@ def _cumulative(name, f, first):
         x = asarray(x)
         if axis is None:
             if x.ndim != 1:
-                raise ValueError(f"{name} of {x.ndim} axes needs to know along which")
+                raise ValueError(f"{name} of an array of {x.ndim} axes needs an axis")
             axis = 0
         y = f(x, axis, dtype)
         if not include_initial:
@@ -155,9 +155,9 @@ def gradient(f, *varargs, axis=None, edge_order=None):
     f = asarray(f)
     axes = list(range(f.ndim)) if axis is None else [axis] if isinstance(axis, int) else list(axis)
     if edge_order not in (None, 1):
-        raise NotImplementedError("gradient takes differences of first order at the ends")
+        raise NotImplementedError("gradient supports only first-order differences at the edges")
     if any(getattr(v, "ndim", 0) or isinstance(v, (list, tuple)) for v in varargs):
-        raise NotImplementedError("gradient takes equal distances: a number for each axis")
+        raise NotImplementedError("gradient supports only equal spacing: one number per axis")
     steps = list(varargs) * len(axes) if len(varargs) == 1 else list(varargs) or [1.0] * len(axes)
     if len(steps) != len(axes):
         raise TypeError(f"{len(steps)} distances for {len(axes)} axes")
@@ -187,7 +187,7 @@ def interp(x, xp, fp, left=None, right=None, period=None):
     x, xp, fp = _arrays(x, xp, fp)
     if period is not None:
         if period == 0:
-            raise ValueError("a period of 0")
+            raise ValueError("the period must not be 0")
         return _rounded(lambda *xs: _periodic(*xs, abs(period)), x, xp, fp)
     y = _t("interp")(x, xp, fp)
     y = y if left is None else tnp.where(x < xp[0], left, y)
@@ -256,7 +256,7 @@ def _typed(a, dtype):
     """An array in the type that a statistic is computed in."""
     a = asarray(a)
     if dtype is not None and a.dtype.kind == "f" and _dtype(dtype).kind != "f":
-        raise TypeError(f"the array is {a.dtype}, and {dtype} has no NaN; give a type of floats")
+        raise TypeError(f"the array is {a.dtype}, but {dtype} has no NaN; use a float dtype")
     return a if dtype is None or _dtype(dtype).kind != "f" else a.astype(dtype)
 
 
@@ -318,7 +318,7 @@ def average(a, axis=None, weights=None, returned=False, keepdims=False):
     """Means with weights; with `returned`, the sums of the weights too."""
     tnp = _tnp()
     if axis is None and weights is not None and asarray(weights).shape != asarray(a).shape:
-        raise TypeError(f"weights of shape {asarray(weights).shape} for {asarray(a).shape}; say along which axis")
+        raise TypeError(f"weights of shape {asarray(weights).shape} for {asarray(a).shape}; give an axis")
     y = _t("average")(a, axis, weights, keepdims=keepdims)
     if not returned:
         return y
@@ -386,7 +386,7 @@ def _correlations(c):
 def polyfit(x, y, deg, rcond=None, full=False, w=None, cov=False):
     """The polynomial of a degree through points, with weights."""
     if full or cov or rcond is not None:
-        raise NotImplementedError("polyfit gives the coefficients alone, of all singular values")
+        raise NotImplementedError("polyfit returns only the coefficients and uses all singular values")
     if w is None:
         return _t("polyfit")(x, y, deg)
     tnp = _tnp()

@@ -9,7 +9,7 @@ from ._tensorloom import _arrays, asarray
 def histogram_bin_edges(a, bins=10, range=None, weights=None):  # noqa: A002
     """The ends of so many equal ranges; those that are given, if `bins` is a list."""
     if isinstance(bins, str):
-        raise NotImplementedError(f"bins={bins!r}; give a number of ranges, or their ends")
+        raise NotImplementedError(f"bins={bins!r}; give the number of bins, or their edges")
     if not isinstance(bins, int):
         return _arrays(a, bins)[1]
     return _tnp()._table["histogram_bin_edges"](a, bins, None if range is None else tuple(float(r) for r in range))

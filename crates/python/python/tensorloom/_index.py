@@ -31,7 +31,7 @@ def _expand(x, index):
             i = asarray(i)
         if isinstance(i, Tensor) and i.dtype.kind == "b":
             if i.ndim == 0:
-                raise IndexError("a single bool stands alone as an index")
+                raise IndexError("a single bool must be the only index")
             under = x.shape[used:used + i.ndim]
             # As in NumPy, an axis of a mask may be empty; then nothing is taken.
             if len(under) != i.ndim or any(m not in (n, 0) for m, n in zip(i.shape, under)):
@@ -41,12 +41,12 @@ def _expand(x, index):
             used += i.ndim
             continue
         if isinstance(i, Tensor) and i.dtype.kind == "f":
-            raise IndexError("arrays of floats are no indices")
+            raise IndexError("arrays of floats cannot be indices")
         if not (i is None or i is Ellipsis or isinstance(i, (Tensor, slice, int))):
             try:
                 i = _operator.index(i)
             except TypeError:
-                raise IndexError(f"{i!r} is no index; integers, slices, None, ... and arrays of integers and bools are") from None
+                raise IndexError(f"{i!r} is not an index; use integers, slices, None, ... or arrays of integers and bools") from None
         if i is Ellipsis:
             out.append(i)
             # Axes behind the dots are counted from the end.
@@ -107,7 +107,7 @@ def _places(view, axes, beyond=None):
         if a.size and not a._traced and beyond is None:
             low, high = int(a.min()), int(a.max())
             if low < -n or high >= n:
-                raise IndexError(f"index {low if low < -n else high} of an axis of size {n}")
+                raise IndexError(f"index {low if low < -n else high} is out of range for an axis of size {n}")
         a = tnp.where(a < 0, a + n, a)
         if beyond is not None:
             fits = tnp.logical_and(a >= 0, a < n)

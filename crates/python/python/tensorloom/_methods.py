@@ -102,7 +102,7 @@ def _method(name, f):
     def run(self, *args, out=None, **named):
         # NumPy's own functions (`np.sum(x)`) call methods with `out=None`.
         if out is not None:
-            raise TypeError("a tensor is no `out`; assign the result instead")
+            raise TypeError("a tensor cannot be used as `out`; assign the result instead")
         if named.get("dtype", 0) is None:
             del named["dtype"]
         return f(self, *args, **named)

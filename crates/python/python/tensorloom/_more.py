@@ -295,7 +295,7 @@ def choose(a, choices, mode="raise"):
     elif mode == "clip" or a._traced:
         a = tnp.clip(a, 0, n - 1)
     elif a.size and (int(a.min()) < 0 or int(a.max()) >= n):
-        raise ValueError(f"an index outside of {n} choices")
+        raise ValueError(f"an index is out of range for {n} choices")
     out = choices[0]
     for k in range(1, n):
         out = tnp.where(a == k, choices[k], out)
@@ -366,7 +366,7 @@ def _parts_of(signature):
     """What stands in the brackets of a signature's arguments."""
     left, arrow, _ = signature.partition("->")
     if not arrow:
-        raise ValueError(f"signature {signature!r}; it looks like \"(n),(n)->()\"")
+        raise ValueError(f"signature {signature!r}; it must have the form \"(n),(n)->()\"")
     return [p.partition(")")[0] for p in left.split("(")[1:]]
 
 
@@ -419,7 +419,7 @@ def finfo(dtype):
     """Limits of a type of floats."""
     d = _dtype(getattr(dtype, "dtype", dtype))
     if d.kind != "f":
-        raise ValueError(f"{d} is no type of floats; iinfo has those of integers")
+        raise ValueError(f"{d} is not a float dtype; use iinfo for integers")
     if d.name in _FLOATS:
         bits, exponent, fraction, most = _FLOATS[d.name]
         least = 2.0 ** (2 - 2 ** (exponent - 1))
@@ -432,7 +432,7 @@ def iinfo(int_type):
     """Limits of a type of integers."""
     d = _dtype(getattr(int_type, "dtype", int_type))
     if d.kind not in "iu":
-        raise ValueError(f"{d} is no type of integers; finfo has those of floats")
+        raise ValueError(f"{d} is not an integer dtype; use finfo for floats")
     i = _np.iinfo(d.name)
     return _Iinfo(i.bits, int(i.max), int(i.min), d)
 

@@ -23,13 +23,13 @@ def pad(array, pad_width, mode="constant", constant_values=0, *, end_values=0, s
         pad_width = [_pairs(given.get(axis, 0), 1, "pad_width")[0] for axis in range(array.ndim)]
     widths = [[int(n) for n in pair] for pair in _pairs(pad_width, array.ndim, "pad_width")]
     if min((n for pair in widths for n in pair), default=0) < 0:
-        raise ValueError(f"pad_width is {pad_width!r}; widths are 0 or more")
+        raise ValueError(f"pad_width is {pad_width!r}; widths must not be negative")
     if isinstance(mode, (int, float)) or mode == "empty":
         mode, constant_values = "constant", 0 if mode == "empty" else mode
     if mode in ("edge", "reflect", "symmetric", "wrap") and (reflect_type == "even" or mode in ("edge", "wrap")):
         for n, pair in zip(array.shape, widths):
             if n == 0 and max(pair):
-                raise ValueError(f"pad has nothing to take for an axis of no elements in mode {mode!r}")
+                raise ValueError(f"pad in mode {mode!r} cannot extend an empty axis")
         # One element has no neighbour to be reflected.
         alone = [[0, 0] if n == 1 and mode == "reflect" else pair for n, pair in zip(array.shape, widths)]
         array = tnp._table["pad"](array, [tuple(p) for p in alone], mode)
@@ -77,7 +77,7 @@ def _statistics(tnp, mode, lengths, shape):
         size = shape[axis]
         count = size if lengths[axis][k] is None else min(int(lengths[axis][k]), size)
         if count < 1:
-            raise ValueError(f"stat_length is {lengths[axis][k]} for an axis of {size} elements; mode {mode!r} needs one at least")
+            raise ValueError(f"stat_length is {lengths[axis][k]} for an axis of {size} elements; mode {mode!r} needs at least one")
         part = tnp.take(x, tnp.arange(count) + (size - count if k else 0), axis)
         y = getattr(tnp, _STATISTICS[mode])(part if mode in ("maximum", "minimum") or x.dtype.kind == "f" else part.astype("float64"), axis, keepdims=True)
         y = tnp.round(y) if x.dtype.kind in "iu" and y.dtype != x.dtype else y
@@ -103,7 +103,7 @@ def _odd(tnp, mode):
     def sides(x, axis, n, k):
         size = x.shape[axis]
         if size == 0 and n:
-            raise ValueError(f"pad has nothing to take for an axis of no elements in mode {mode!r}")
+            raise ValueError(f"pad in mode {mode!r} cannot extend an empty axis")
         places = _np.arange(size, size + n) if k else _np.arange(-n, 0)
         last = size - 1
         whole = 2 * last if mode == "reflect" else 2 * size

@@ -179,7 +179,7 @@ def finfo(type, /):  # noqa: A002
     d = _kind(type)
     d = d.part if d in _COMPLEX else d
     if d not in _FLOATS:
-        raise TypeError(f"{d} is no float type")
+        raise TypeError(f"{d} is not a float dtype")
     f = _np.finfo(d.name)
     return _finfo(f.bits, float(f.eps), float(f.max), float(f.min), float(f.smallest_normal), d)
 
@@ -188,7 +188,7 @@ def iinfo(type, /):  # noqa: A002
     """Facts of an integer type."""
     d = _kind(type)
     if d not in _INTS + _UINTS:
-        raise TypeError(f"{d} is no integer type")
+        raise TypeError(f"{d} is not an integer dtype")
     i = _np.iinfo(d.name)
     return _iinfo(i.bits, int(i.max), int(i.min), d)
 
@@ -203,7 +203,7 @@ def isdtype(dtype, kind):
     }
     if isinstance(kind, str):
         if kind not in kinds:
-            raise ValueError(f"{kind!r} is no kind of types")
+            raise ValueError(f"{kind!r} is not a kind of dtype")
         return dtype in kinds[kind]
     return dtype == kind
 
@@ -212,17 +212,17 @@ def result_type(*arrays_and_dtypes):
     """The type of an operation of arrays and types."""
     kinds = [_kind(x) for x in arrays_and_dtypes if not isinstance(x, (int, float, complex))]
     if not kinds:
-        raise TypeError("there is no array and no type among these")
+        raise TypeError("there is no array or dtype among the arguments")
     if _b.any(_c.is_complex(x) for x in (*kinds, *arrays_and_dtypes)):
         return _c.common(*kinds)
     groups = {"b": 0, "i": 1, "u": 1, "f": 2}
     if len({groups[k.kind] for k in kinds}) > 1:
-        raise TypeError("types of different kinds don't promote: " + ", ".join(k.name for k in kinds))
+        raise TypeError("dtypes of different kinds do not promote: " + ", ".join(k.name for k in kinds))
     for x in arrays_and_dtypes:
         if isinstance(x, float) and kinds[0].kind != "f":
-            raise TypeError(f"a float beside {kinds[0]}")
+            raise TypeError(f"a float cannot be combined with {kinds[0]}")
     if uint64 in kinds and _b.any(k.kind == "i" for k in kinds):
-        raise TypeError("uint64 and signed integers don't promote")
+        raise TypeError("uint64 and signed integers do not promote")
     return _n.result_type(*kinds)
 
 
@@ -257,7 +257,7 @@ def __array_namespace_info__():
 def _pair(x, y):
     """Operands in their common type."""
     if not isinstance(x, Tensor) and not isinstance(y, Tensor):
-        raise TypeError("one of the operands is an array")
+        raise TypeError("one of the operands must be an array")
     if isinstance(x, Tensor) and isinstance(y, Tensor) and x.dtype != y.dtype:
         d = result_type(x, y)
         return x.astype(d), y.astype(d)
@@ -385,7 +385,7 @@ def expand_dims(x, /, axis=0):
     n = x.ndim + 1
     for a in (axis,) if isinstance(axis, int) else axis:
         if not -n <= a < n:
-            raise IndexError(f"axis {a} of an array that will have {n}")
+            raise IndexError(f"axis {a} is out of range for a result of {n} axes")
     return _n.expand_dims(x, axis)
 
 

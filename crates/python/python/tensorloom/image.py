@@ -42,7 +42,7 @@ def resize(image, shape, method, antialias=True, precision=None):
     x = _n.asarray(image)
     x = x if x.dtype.kind == "f" else x.astype("float32")
     if len(shape) != x.ndim:
-        raise ValueError(f"shape {tuple(shape)} for an array of shape {x.shape}; it has to have as many axes")
+        raise ValueError(f"shape {tuple(shape)} for an array of shape {x.shape}; it must have as many axes")
     if method != "nearest" and method not in _KERNELS:
         raise ValueError(f"method {method!r}; use \"nearest\", {', '.join(repr(k) for k in _KERNELS)}")
     for axis, (old, new) in enumerate(zip(x.shape, shape)):

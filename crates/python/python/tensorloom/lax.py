@@ -62,7 +62,7 @@ def switch(index, branches, *operands):
     """The branch of an index, which is moved into their range."""
     branches = list(branches)
     if not branches:
-        raise ValueError("switch needs a branch")
+        raise ValueError("switch needs at least one branch")
     index = _n.clip(_n.asarray(index), 0, len(branches) - 1)
 
     def choose(low, high):
@@ -459,10 +459,10 @@ def reduce_window(operand, init_value, computation, window_dimensions, window_st
     names = {"add": "sum", "mul": "prod", "multiply": "prod", "max": "max", "maximum": "max", "min": "min", "minimum": "min"}
     kind = names.get(getattr(computation, "__name__", None))
     if kind is None:
-        raise NotImplementedError("windows are reduced by add, max, min or mul")
+        raise NotImplementedError("windows can only be reduced by add, max, min or mul")
     neutral = {"sum": 0, "prod": 1, "max": -_math.inf, "min": _math.inf}[kind]
     if not isinstance(init_value, _Tensor) and init_value != neutral:
-        raise NotImplementedError(f"windows are reduced from {neutral} on, not from {init_value}")
+        raise NotImplementedError(f"the initial value of a window reduction must be {neutral}, not {init_value}")
     pad = padding if isinstance(padding, str) else [tuple(p) for p in padding]
     return _core._reduce_window(operand, kind, list(window_dimensions), list(window_strides), pad)
 
@@ -596,7 +596,7 @@ def bitcast_convert_type(operand, new_dtype):
         parts = x.dtype.itemsize // new.itemsize
         return x.reshape((*x.shape, 1)).view(new).reshape((*x.shape, parts))
     if not x.ndim or x.shape[-1] * x.dtype.itemsize != new.itemsize:
-        raise ValueError(f"the last axis of {x.dtype}{list(x.shape)} has to be one {new}")
+        raise ValueError(f"the last axis of {x.dtype}{list(x.shape)} must be one {new}")
     return x.view(new).reshape(x.shape[:-1])
 
 

@@ -88,7 +88,7 @@ class Model:
         """How many ids it knows, if it looks ids up."""
 
 class ModelError(ValueError):
-    """A model, its files or its settings don't fit; the message says what to change."""
+    """A model, its files or its settings are invalid; the message says what to change."""
 
 def cross_entropy(logits: ArrayLike, labels: ArrayLike | None, ignore: int = -100) -> Tensor:
     """The mean loss of predicting each label from the logits before it; labels that are to be ignored don't count.
@@ -106,7 +106,7 @@ def settings() -> dict[str, str]:
     """The settings of a run by name, with a line about each."""
 
 def train(*, out: str | PathLike[str], resume: bool = False, callback: Callable[[dict[str, Any]], Any] | None = None, **settings: Any) -> dict[str, Any]:
-    """Trains a model as `loom train` does, with its settings as keywords (`model`, `data`, `out`, `steps`, `batch`, `seq`, `lr`, ..;
+    """Trains a model as `loom train` does, with its settings as keywords (`model`, `data`, `out`, `steps`, `micro_batch_size`, `seq_len`, `lr`, ..;
     `settings()` lists them). `resume` goes on from the newest checkpoint in `out`.
 
     `callback` is called with a dict for each `event`: `note`, `reading`, `begin`, `step`, `sample`. If it gives `False`, the run

@@ -42,7 +42,7 @@ def arange(start, stop=None, step=1, dtype=None):
         start, stop = 0, start
     numbers = (start, stop, step)
     if step == 0:
-        raise ValueError("a step of 0 goes nowhere")
+        raise ValueError("the step must not be 0")
     n = _builtins.max(0, _math.ceil((stop - start) / step))
     floats = _builtins.any(isinstance(x, float) for x in numbers)
     kind = _core.dtype(dtype if dtype is not None else ("float32" if floats else "int32"))
@@ -68,7 +68,7 @@ def concatenate(arrays, axis=0, dtype=None):
 
 def _promoted(xs):
     if not xs:
-        raise ValueError("no array is given where at least one is needed")
+        raise ValueError("no array is given, but at least one is needed")
     kind = result_type(*xs)
     return [x if x.dtype == kind else x.astype(kind) for x in xs]
 
@@ -94,7 +94,7 @@ def result_type(*xs):
     for k in kinds[1:]:
         found = _table["promote_types"](out, k)
         if found is None:
-            raise TypeError(f"{out} and {k} have no common type")
+            raise TypeError(f"{out} and {k} have no common dtype")
         out = found
     for n in numbers:
         if isinstance(n, float) and out.kind != "f":
@@ -116,7 +116,7 @@ def _tensordot(a, b, axes):
     left, right = ([x] if isinstance(x, int) else list(x) for x in axes)
     left, right = [i % a.ndim if a.ndim else i for i in left], [i % b.ndim if b.ndim else i for i in right]
     if len(left) != len(right) or [a.shape[i] for i in left] != [b.shape[i] for i in right]:
-        raise ValueError(f"axes {left} of {a.shape} and {right} of {b.shape} don't fit")
+        raise ValueError(f"axes {left} of {a.shape} and {right} of {b.shape} differ in size")
     letters = iter("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
     na, nb = [next(letters) for _ in range(a.ndim)], [next(letters) for _ in range(b.ndim)]
     for i, j in zip(left, right):

@@ -20,7 +20,7 @@ def _shape(shape, *arrays):
 def key(seed, *, impl=None):
     """The key of a seed. The generator is Threefry, JAX's own default."""
     if impl not in (None, "threefry2x32"):
-        raise ValueError(f"impl {impl!r}; keys are those of \"threefry2x32\"")
+        raise ValueError(f"impl {impl!r}; only \"threefry2x32\" is supported")
     return _table["key"](int(seed) % 2**64)
 
 
@@ -96,7 +96,7 @@ def categorical(key, logits, axis=-1, shape=None, replace=True, *, mode=None):
     batch = tuple(n for i, n in enumerate(logits.shape) if i != axis)
     shape = batch if shape is None else _shape(shape)
     if shape[len(shape) - len(batch):] != batch:
-        raise ValueError(f"shape {shape} doesn't end with that of the logits without their axis, {batch}")
+        raise ValueError(f"shape {shape} must end with the shape of the logits without their axis, {batch}")
     if not replace:
         from . import lax
         from . import numpy as tnp
@@ -120,7 +120,7 @@ def permutation(key, x, axis=0, independent=False):
     if isinstance(x, int):
         return _table["permutation"](key, x)
     if independent:
-        raise NotImplementedError("permutation takes entries of an axis together; use vmap for rows of their own")
+        raise NotImplementedError("permutation does not support independent=True; use vmap")
     return _table["shuffle"](key, x, axis)
 
 

@@ -156,7 +156,7 @@ def _below(treedef, x, what):
         return [x]
     node = _open(x)
     if node is None or node[0] is not treedef.kind or node[1] != treedef.aux or len(node[2]) != len(treedef.children):
-        raise ValueError(f"{what}: a tree is {treedef._text()} where another is {structure(x)._text()}")
+        raise ValueError(f"{what}: the trees have different structures, {treedef._text()} and {structure(x)._text()}")
     return [y for d, c in zip(treedef.children, node[2]) for y in _below(d, c, what)]
 
 
@@ -194,7 +194,7 @@ def _prefixed(prefix, full, is_leaf, out):
         return treedef
     below = _open(full)
     if below is None or below[:2] != node[:2] or len(below[2]) != len(node[2]):
-        raise ValueError(f"tree.broadcast: a tree is {structure(prefix)._text()} where another is {structure(full)._text()}")
+        raise ValueError(f"tree.broadcast: the trees have different structures, {structure(prefix)._text()} and {structure(full)._text()}")
     return TreeDef(node[0], node[1], [_prefixed(p, f, is_leaf, out) for p, f in zip(node[2], below[2])])
 
 
@@ -254,7 +254,7 @@ def map_with_path(f, tree, *rest, is_leaf=None):
 def register_node(kind, flatten_func, unflatten_func):
     """Makes objects of a class trees: `flatten_func(x)` gives children and a static part, `unflatten_func(static, children)` an object."""
     if kind in _classes:
-        raise ValueError(f"{kind.__name__} is registered already")
+        raise ValueError(f"{kind.__name__} is already registered")
     _classes[kind] = (flatten_func, unflatten_func)
 
 

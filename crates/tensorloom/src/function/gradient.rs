@@ -132,10 +132,10 @@ fn differentiate(graph: &ir::Graph, wrt: &[usize], op: &'static str, at: &Loc) -
     match graph.output_types().first() {
         Some(t) if scalar(t) => {}
         Some(t) => {
-            let text = format!("the function gives {t}, but a gradient is of a float of rank 0; sum it, or use vjp");
+            let text = format!("the function returns {t}, but grad needs a float of rank 0; sum it, or use vjp");
             return Err(call_error(op, text, at));
         }
-        None => return Err(call_error(op, "the function gives nothing", at)),
+        None => return Err(call_error(op, "the function returns nothing", at)),
     }
     Ok(transform::value_and_grad(graph, wrt)?)
 }

@@ -57,10 +57,10 @@ pub use vmap::{Axes, Vmap, vmap};
 /// f.call((ones(2), ones(2)));
 /// ```
 #[diagnostic::on_unimplemented(
-    message = "this is no function of `{A}`",
+    message = "this is not a function of `{A}`",
     label = "a function takes one argument",
     note = "several arguments are one tuple: `|(x, y): (Tensor, Tensor)| ..`, called with `.call((x, y))`",
-    note = "arguments are taken as they are, not by reference: `|x: Tensor| ..`"
+    note = "arguments are passed by value, not by reference: `|x: Tensor| ..`"
 )]
 pub trait Function<A> {
     /// What it gives.

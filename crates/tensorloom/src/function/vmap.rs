@@ -172,7 +172,7 @@ impl<F> Vmap<F> {
             let n = ty.shape.remove(k as usize);
             if size.is_some_and(|s| s != n) {
                 let text = format!(
-                    "argument {i} is {}, whose axis {a} has {n} elements, where others have {}",
+                    "argument {i} is {}, whose axis {a} has {n} elements, but the others have {}",
                     t.ty(),
                     size.unwrap_or(n)
                 );
@@ -185,7 +185,7 @@ impl<F> Vmap<F> {
         match size {
             Some(n) => Ok((types, places, n)),
             None => {
-                let text = "no argument is mapped over; give one an axis, or say axis_size";
+                let text = "no argument is mapped over; give one an axis, or give axis_size";
                 Err(call_error("vmap", text, at))
             }
         }

@@ -56,8 +56,11 @@ fn combine<T: Tree>(f: &impl Function<(T, T), Out = T>, a: T, b: T) -> Result<T,
         return Ok(out);
     }
     let text = |types: &[Type]| types.iter().map(|t| t.to_string()).collect::<Vec<_>>().join(", ");
-    let reason =
-        format!("the function takes two of ({}) and gives ({}); it must give one more", text(&want), text(&got));
+    let reason = format!(
+        "the function takes two of ({}) and returns ({}); it must return one of the same types",
+        text(&want),
+        text(&got)
+    );
     Err(record::error("associative_scan", reason))
 }
 

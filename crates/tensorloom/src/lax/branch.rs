@@ -93,7 +93,7 @@ fn emit<A: Tree, R: Tree>(
         let types = t.graph.output_types();
         if types != first {
             let show = |t: &[Type]| t.iter().map(Type::to_string).collect::<Vec<_>>().join(", ");
-            return Err(bad(format!("branch 0 gives ({}), branch {i} gives ({})", show(&first), show(&types))));
+            return Err(bad(format!("branch 0 returns ({}), but branch {i} returns ({})", show(&first), show(&types))));
         }
     }
     // Every branch sees the operands and what any of them captures.

@@ -189,8 +189,8 @@ impl Scan {
             return Err(bad(format!("the path is {path:?} ({why}), which is not among {paths:?}")));
         }
         if path != ScanPath::CompiledLoop && engine::extension::is_tracing() {
-            let text = "inside of a traced function a loop is part of the program: its path is CompiledLoop";
-            return Err(bad(format!("{text}, not {path:?}; run it outside, or don't ask for a path")));
+            let text = "inside a traced function a loop is part of the program: its path is CompiledLoop";
+            return Err(bad(format!("{text}, not {path:?}; run it outside, or do not request a path")));
         }
         let (carries, slices) = (init.leaves(), xs.leaves());
         if let Some(e) = carries.iter().chain(&slices).find_map(|t| t.error()) {
@@ -210,7 +210,7 @@ impl Scan {
         }
         match length {
             Some(n) => Ok((n, types)),
-            None => Err(bad("without xs, say how many iterations with length".into())),
+            None => Err(bad("without xs, give the number of iterations with length".into())),
         }
     }
 

@@ -18,7 +18,7 @@ pub fn dot_general(lhs: &Tensor, rhs: &Tensor, contract: (&[usize], &[usize]), b
     record::one(&[lhs, rhs], |b, v| {
         let (tx, ty) = (b.ty(v[0]), b.ty(v[1]));
         let Some(dtype) = tx.dtype.promote(ty.dtype) else {
-            return Err(record::misfit("dot_general", &[tx, ty], "the dtypes have no common one; cast one of them"));
+            return Err(record::misfit("dot_general", &[tx, ty], "the dtypes have no common dtype; cast one of them"));
         };
         let (x, y) = (b.cast(v[0], dtype)?, b.cast(v[1], dtype)?);
         let dot = Dot {
@@ -134,7 +134,7 @@ fn conv(b: &mut dyn GraphBuilder, x: Value, k: Value, o: &ConvOptions) -> ir::Re
         return Err(bad("input and kernel need equal ranks of 2 or more".into()));
     }
     let Some(dtype) = tx.dtype.promote(tk.dtype) else {
-        return Err(bad("the dtypes have no common one; cast one of them".into()));
+        return Err(bad("the dtypes have no common dtype; cast one of them".into()));
     };
     let (mut x, mut k) = (b.cast(x, dtype)?, b.cast(k, dtype)?);
     let mut out = None;

@@ -103,7 +103,7 @@ pub fn vector_norm(x: &Tensor, ord: impl Into<Norm>, axes: impl Into<ReduceAxes>
         Norm::P(0.0) => np::sum(&np::not_equal(&x, 0.0).cast(x.dtype()), axes),
         Norm::P(1.0) => np::sum(&x.abs(), axes),
         Norm::P(p) => np::power(np::sum(&np::power(x.abs(), p), axes), 1.0 / p),
-        Norm::Nuclear => record::invalid("vector_norm", "the nuclear norm is of matrices"),
+        Norm::Nuclear => record::invalid("vector_norm", "the nuclear norm needs matrices"),
     })
 }
 

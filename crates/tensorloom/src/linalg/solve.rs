@@ -192,7 +192,7 @@ pub fn lstsq(a: &Tensor, b: &Tensor, rcond: Option<f64>) -> (Tensor, Tensor, Ten
         return (bad.clone(), bad.clone(), bad.clone(), bad);
     }
     if a.rank() != 2 || b.rank() == 0 || b.rank() > 2 || b.size(0) != a.size(0) {
-        let bad = record::invalid("lstsq", format!("{} and {} are no equations", a.ty(), b.ty()));
+        let bad = record::invalid("lstsq", format!("the shapes {} and {} do not form a linear system", a.ty(), b.ty()));
         return (bad.clone(), bad.clone(), bad.clone(), bad);
     }
     let flat = b.rank() == 1;
@@ -248,7 +248,7 @@ pub fn multi_dot(xs: &[&Tensor]) -> Tensor {
         || inner.iter().any(|x| x.rank() != 2)
     {
         let types: Vec<String> = xs.iter().map(|x| x.ty().to_string()).collect();
-        return record::invalid("multi_dot", format!("{} are no chain of two matrices or more", types.join(", ")));
+        return record::invalid("multi_dot", format!("{} is not a chain of at least two matrices", types.join(", ")));
     }
     let mut sizes: Vec<f64> = vec![if first.rank() == 1 { 1.0 } else { first.size(0) as f64 }];
     sizes.extend(xs.iter().enumerate().map(|(i, x)| match (i + 1 == n, x.rank()) {
@@ -285,7 +285,7 @@ pub fn tensorinv(a: &Tensor, ind: usize) -> Tensor {
         return a.clone();
     }
     if ind == 0 || ind > a.rank() {
-        return record::invalid("tensorinv", format!("{} can't be cut at axis {ind}", a.ty()));
+        return record::invalid("tensorinv", format!("{} cannot be split at axis {ind}", a.ty()));
     }
     let (head, tail) = a.shape().split_at(ind);
     let (m, n): (usize, usize) = (head.iter().product(), tail.iter().product());
@@ -301,7 +301,10 @@ pub fn tensorsolve(a: &Tensor, b: &Tensor) -> Tensor {
         return Tensor::from_error(e);
     }
     if b.rank() > a.rank() {
-        return record::invalid("tensorsolve", format!("{} and {} are no equations", a.ty(), b.ty()));
+        return record::invalid(
+            "tensorsolve",
+            format!("the shapes {} and {} do not form a linear system", a.ty(), b.ty()),
+        );
     }
     let shape: Vec<isize> = a.shape()[b.rank()..].iter().map(|&n| n as isize).collect();
     solve(&a.reshape(&[b.numel() as isize, -1]), &np::ravel(b)).reshape(&shape)

@@ -91,7 +91,10 @@ impl BatchNorm {
             return Some(record::invalid("batch_norm", format!("{} is not [N, {features}, ..]", x.ty())));
         }
         if self.training.is_on() && x.numel() / features.max(1) < 2 {
-            let text = format!("{} has one value for each feature, whose variance is nothing to learn from", x.ty());
+            let text = format!(
+                "{} has one value per feature, which has no variance: use a larger batch, or evaluation mode",
+                x.ty()
+            );
             return Some(record::invalid("batch_norm", text));
         }
         None
@@ -134,7 +137,8 @@ impl Layer for BatchNorm {
             return y;
         }
         if engine::extension::is_pure() {
-            let text = "a pure function can't change the running statistics; call `apply`, which gives the layer with new ones";
+            let text = "a pure function cannot change the running statistics; call `apply`, which returns the layer with new \
+                 ones";
             return record::invalid("batch_norm", text);
         }
         let changes = [

@@ -29,7 +29,10 @@ pub fn clip_grad_norm_(params: &[Tensor], max_norm: f64) -> Tensor {
 pub fn clip_grad_norm_by_(params: &[Tensor], max_norm: f64, p: f64) -> Tensor {
     let _here = record::here();
     if !(p > 0.0 && max_norm >= 0.0) {
-        return record::invalid("clip_grad_norm_", format!("norm {p} with a limit of {max_norm}: both are positive"));
+        return record::invalid(
+            "clip_grad_norm_",
+            format!("norm {p} with a limit of {max_norm}: both must be positive"),
+        );
     }
     no_grad(|| {
         let grads = gradients(params);

@@ -137,7 +137,7 @@ fn probabilities(logits: &Tensor, target: &Tensor, o: &CrossEntropy) -> Tensor {
     if o.ignore_index.is_some() {
         return record::invalid(
             "cross_entropy",
-            "an ignored label has no meaning for probabilities; mask the rows instead",
+            "an ignored label is not supported for probabilities; mask the rows instead",
         );
     }
     let logits = wide(logits);

@@ -57,7 +57,7 @@ pub fn functional_call<M: Module + Tree>(module: &M, tensors: &BTreeMap<String, 
 pub fn dropout(x: &Tensor, rate: f64, key: &Tensor) -> Tensor {
     let _here = record::here();
     if !(0.0..1.0).contains(&rate) {
-        return record::invalid("dropout", format!("a rate of {rate} is not from 0 to below 1"));
+        return record::invalid("dropout", format!("the rate must be at least 0 and less than 1, got {rate}"));
     }
     let keep = random::bernoulli(key, x.shape(), 1.0 - rate);
     x.dropout_mask(&keep.cast(DType::Bool), rate)

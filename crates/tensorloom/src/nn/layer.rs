@@ -293,7 +293,8 @@ impl MultiheadAttention {
         let _here = record::here();
         let width = self.in_proj_weight.size(-1);
         if self.heads == 0 || width % self.heads != 0 || query.rank() != 3 {
-            let text = format!("{} is not [B, T, {width}], or {} heads don't divide the width", query.ty(), self.heads);
+            let text =
+                format!("{} is not [B, T, {width}], or the width is not divisible by {} heads", query.ty(), self.heads);
             return query.error().map_or_else(|| record::invalid("attention", text), Tensor::from_error);
         }
         let head = (width / self.heads) as isize;

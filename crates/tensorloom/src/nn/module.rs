@@ -239,7 +239,7 @@ pub trait Layer: Module + LayerTree {
 
 /// A layer behind a pointer, as a tree. Every layer that is a [`Tree`] is one.
 #[diagnostic::on_unimplemented(
-    message = "the layer `{Self}` is no tree",
+    message = "the layer `{Self}` is not a tree",
     note = "add `Tree` to its derives: `#[derive(Module, Tree)]`"
 )]
 pub trait LayerTree {

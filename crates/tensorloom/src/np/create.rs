@@ -70,7 +70,7 @@ pub fn arange(start: f64, stop: f64, step: f64) -> Tensor {
     let _here = crate::record::here();
     let n = ((stop - start) / step).ceil();
     if !(n.is_finite() && n < 1e12) {
-        return record::invalid("arange", format!("from {start} to {stop} by {step} never ends"));
+        return record::invalid("arange", format!("the range from {start} to {stop} by {step} is infinite"));
     }
     host(DType::F32, n.max(0.0) as usize, |i| start + i as f64 * step)
 }
@@ -347,6 +347,8 @@ pub fn frombuffer(bytes: &[u8], dtype: DType) -> Tensor {
     let _here = crate::record::here();
     match ir::Literal::from_bytes(Type::new(dtype, &[bytes.len() / dtype.size()]), bytes) {
         Some(l) => engine().literal(&l),
-        None => record::invalid("frombuffer", format!("{} bytes are no elements of {dtype}", bytes.len())),
+        None => {
+            write::invalid("frombuffer", format!("{} bytes are not a whole number of {dtype} elements", bytes.len()))
+        }
     }
 }

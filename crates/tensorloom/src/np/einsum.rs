@@ -44,7 +44,7 @@ fn parse(spec: &str, xs: &[&Tensor]) -> Result<(Vec<Labels>, Labels), String> {
     for (p, x) in parts.iter().zip(xs) {
         let letters = p.replace("...", "");
         if let Some(c) = letters.chars().find(|c| !c.is_ascii_alphabetic()) {
-            return Err(format!("{c:?} is no letter"));
+            return Err(format!("{c:?} is not a letter"));
         }
         let own = letters.len();
         let extra = x.rank().checked_sub(own).ok_or(format!("{p:?} has more letters than {} axes", x.ty()))?;
@@ -80,10 +80,10 @@ fn parse(spec: &str, xs: &[&Tensor]) -> Result<(Vec<Labels>, Labels), String> {
     };
     for (i, c) in out.iter().enumerate() {
         if out[..i].contains(c) {
-            return Err(format!("{c:?} stands twice in the result"));
+            return Err(format!("{c:?} occurs twice in the result"));
         }
         if !terms.iter().any(|t| t.contains(c)) {
-            return Err(format!("{c:?} stands only in the result"));
+            return Err(format!("{c:?} occurs only in the result"));
         }
     }
     for c in terms.iter().flatten() {

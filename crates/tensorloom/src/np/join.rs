@@ -125,7 +125,8 @@ pub fn split(x: &Tensor, parts: usize, axis: isize) -> Vec<Tensor> {
         return vec![e; parts.max(1)];
     }
     if parts == 0 || !n.is_multiple_of(parts) {
-        let bad = record::invalid("split", format!("{n} elements don't make {parts} equal parts; use array_split"));
+        let bad =
+            write::invalid("split", format!("{n} elements cannot be split into {parts} equal parts; use array_split"));
         return vec![bad; parts.max(1)];
     }
     array_split(x, parts, axis)

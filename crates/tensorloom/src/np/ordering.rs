@@ -48,7 +48,7 @@ pub fn searchsorted(sorted: &Tensor, values: &Tensor, right: bool) -> Tensor {
             return Err(record::misfit("searchsorted", &[ty, tv], "what is searched has to be a vector"));
         }
         let Some(dtype) = ty.dtype.promote(tv.dtype) else {
-            return Err(record::misfit("searchsorted", &[ty, tv], "they have no dtype in common"));
+            return Err(record::misfit("searchsorted", &[ty, tv], "the operands have no common dtype"));
         };
         let (sorted, values) = (b.cast(v[0], dtype)?, b.cast(v[1], dtype)?);
         let n = ty.shape[0];

@@ -40,7 +40,7 @@ pub fn polymul(p: &Tensor, q: &Tensor) -> Tensor {
 pub fn polyval(p: &Tensor, x: &Tensor) -> Tensor {
     let _here = crate::record::here();
     if p.rank() == 0 || p.error().is_some() {
-        let bad = || record::invalid("polyval", format!("{} is no list of coefficients", p.ty()));
+        let bad = || record::invalid("polyval", format!("{} is not a vector of coefficients", p.ty()));
         return p.error().map_or_else(bad, Tensor::from_error);
     }
     let zero = x * 0 + p.index(0, 0) * 0;
@@ -91,7 +91,7 @@ pub fn polydiv(u: &Tensor, v: &Tensor) -> (Tensor, Tensor) {
     let _here = crate::record::here();
     let (m, n) = (u.numel(), v.numel());
     if n == 0 || m == 0 || u.rank() != 1 || v.rank() != 1 {
-        let bad = record::invalid("polydiv", format!("{} and {} are no lists of coefficients", u.ty(), v.ty()));
+        let bad = record::invalid("polydiv", format!("{} and {} are not vectors of coefficients", u.ty(), v.ty()));
         return (bad.clone(), bad);
     }
     let (u, v) = (u.cast(record::float_of(u.dtype())), v.cast(record::float_of(v.dtype())));

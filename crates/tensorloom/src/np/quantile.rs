@@ -77,7 +77,7 @@ impl Method {
 fn method(op: &'static str, name: &str) -> Result<Method, Tensor> {
     METHODS.iter().find(|(n, _)| *n == name).map(|(_, m)| *m).ok_or_else(|| {
         let known: Vec<&str> = METHODS.iter().map(|(n, _)| *n).collect();
-        record::invalid(op, format!("the method {name:?} is none of {}", known.join(", ")))
+        record::invalid(op, format!("unknown method {name:?}: use one of {}", known.join(", ")))
     })
 }
 
@@ -90,7 +90,7 @@ fn lines(op: &'static str, x: &Tensor, along: &ReduceAxes) -> Result<(Tensor, Ve
     let (axes, kept) =
         super::resolve(along, op, x.ty()).map_err(|e| Tensor::from_error(e.at(&record::place()).into()))?;
     if (1..axes.len()).any(|i| axes[..i].contains(&axes[i])) {
-        return Err(record::invalid(op, format!("the axes {axes:?} name one twice")));
+        return Err(record::invalid(op, format!("the axes {axes:?} name an axis twice")));
     }
     let rest: Vec<usize> = (0..x.rank()).filter(|a| !axes.contains(a)).collect();
     let order: Vec<isize> = rest.iter().chain(&axes).map(|&a| a as isize).collect();
@@ -109,7 +109,7 @@ fn quantile_of(op: &'static str, x: &Tensor, q: f64, along: ReduceAxes, name: &s
         (Err(bad), _) | (_, Err(bad)) => return bad,
     };
     if !(0.0..=1.0).contains(&q) {
-        return record::invalid(op, format!("{q} is no part of all elements: it has to lie between 0 and 1"));
+        return record::invalid(op, format!("the quantile {q} must be from 0 to 1"));
     }
     let x = x.cast(record::float_of(x.dtype()));
     let n = x.size(-1);

@@ -27,7 +27,7 @@ fn slide(a: &Tensor, b: &Tensor, mode: &str) -> Tensor {
         "full" => (n - 1, n - 1),
         "same" => (n / 2, n - 1 - n / 2),
         "valid" => (0, 0),
-        other => return record::invalid("convolve", format!("the mode {other:?} is none of full, same, valid")),
+        other => return record::invalid("convolve", format!("unknown mode {other:?}: use full, same or valid")),
     };
     let options = ConvOptions { padding: Padding::Explicit(vec![pad]), ..ConvOptions::default() };
     let lines = |t: &Tensor| t.reshape(&[1, 1, -1]);
@@ -98,7 +98,7 @@ pub fn interp(x: &Tensor, xp: &Tensor, fp: &Tensor) -> Tensor {
     let _here = crate::record::here();
     let n = xp.numel() as isize;
     if n < 2 || xp.rank() != 1 || fp.shape() != xp.shape() {
-        return record::invalid("interp", format!("{} and {} are no two vectors of points", xp.ty(), fp.ty()));
+        return record::invalid("interp", format!("{} and {} are not two vectors of points", xp.ty(), fp.ty()));
     }
     record::rounded([x, xp, fp], |t| {
         // All digits of the widest; differences of integers may not fit their dtype.

@@ -90,7 +90,7 @@ impl GradientTransformation {
         if !fits || same.is_some() {
             let text = match same {
                 Some((g, p)) => format!("a gradient is {} for a parameter of {}", g.ty(), p.ty()),
-                None => "gradients, parameters and state are not of one optimiser and one tree".to_string(),
+                None => "gradients, parameters and state do not belong to one optimizer and one tree".to_string(),
             };
             let e = record::error("optim::update", text);
             return (fail_like(grads, e.clone()), fail_like(state, e));

@@ -26,7 +26,7 @@ fn orthogonal(x: &Tensor, steps: usize) -> Tensor {
 pub fn scale_by_muon(beta: f64) -> GradientTransformation {
     per_leaf(&[0.0], move |c, g, _, s| {
         if g.rank() != 2 {
-            return (crate::record::invalid("muon", format!("{} is no matrix", g.ty())), s.to_vec());
+            return (crate::record::invalid("muon", format!("{} is not a matrix", g.ty())), s.to_vec());
         }
         let mu = moment(&s[0], g, beta);
         let ahead = &mu * beta / c.correction(beta, 1.0, g) + g * (1.0 - beta) / c.correction(beta, 0.0, g);

@@ -213,7 +213,7 @@ pub trait Optimizer {
         let mut slots: Vec<ParamState> = params.iter().map(|_| ParamState::default()).collect();
         // Keys are in order, and moments of one parameter are few: `i.0`, `i.1`, .., then `i.step`.
         for (name, value) in saved {
-            let (i, part) = name.split_once('.').ok_or_else(|| fail(format!("{name} is no name of a moment")))?;
+            let (i, part) = name.split_once('.').ok_or_else(|| fail(format!("{name} is not the name of an optimizer state")))?;
             let i = i.parse::<usize>().ok().filter(|&i| i < params.len());
             let i = i.ok_or_else(|| fail(format!("there is no parameter for {name}")))?;
             if part == "step" {
@@ -224,7 +224,7 @@ pub trait Optimizer {
             } else if part.parse() == Ok(slots[i].tensors.len()) && value.ty() == params[i].ty() {
                 slots[i].tensors.push(engine_of(&params[i]).literal(value));
             } else {
-                return Err(fail(format!("{name} is {}, the parameter {}", value.ty(), params[i].ty())));
+                return Err(fail(format!("{name} is {}, but the parameter is {}", value.ty(), params[i].ty())));
             }
         }
         state.slots = slots;

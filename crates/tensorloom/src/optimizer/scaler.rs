@@ -108,7 +108,7 @@ impl GradScaler {
     pub fn step(&self, optimizer: &(impl Optimizer + ?Sized)) -> Result<bool> {
         let _here = record::here();
         if self.lock().stepped {
-            return Err(record::error("GradScaler", "a second step without update() between"));
+            return Err(record::error("GradScaler", "step() was called twice without update() in between"));
         }
         let finite = self.unscale_(optimizer)?;
         if finite {
@@ -155,7 +155,7 @@ impl GradScaler {
         };
         let (scale, good) = (number("scale")?, number("growth_tracker")?);
         if !(scale.is_finite() && scale > 0.0 && good >= 0.0) {
-            return Err(record::error("load_state_dict", format!("a scale of {scale} after {good} steps is none")));
+            return Err(record::error("load_state_dict", format!("a scale of {scale} after {good} steps is invalid")));
         }
         *self.lock() = State { scale, good: good as u64, finite: None, stepped: false };
         Ok(())

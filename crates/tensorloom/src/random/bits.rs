@@ -14,7 +14,7 @@ pub fn key(seed: u64) -> Tensor {
 pub(super) fn halves(b: &mut dyn GraphBuilder, key: Value) -> ir::Result<[Value; 2]> {
     let ty = b.ty(key);
     if ty != Type::new(DType::U32, &[2]) {
-        return Err(record::misfit("random", &[ty], "a key is u32[2]; map over several with vmap"));
+        return Err(record::misfit("random", &[ty], "a key must be u32[2]; map over several with vmap"));
     }
     let mut half = |i| {
         let h = b.slice_axis(key, 0, i, i + 1)?;
@@ -98,7 +98,7 @@ pub(super) fn draw(b: &mut dyn GraphBuilder, key: Value, shape: &[usize], dtype:
             let z = b.binary(Binary::Xor, x, y)?;
             b.cast(z, dtype)
         }
-        other => Err(record::misfit("bits", &[Type::scalar(other)], "bits have an unsigned dtype")),
+        other => Err(record::misfit("bits", &[Type::scalar(other)], "random bits need an unsigned dtype")),
     }
 }
 

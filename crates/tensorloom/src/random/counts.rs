@@ -79,7 +79,7 @@ fn many_events(key: &Tensor, rate: &Tensor) -> Tensor {
 pub fn poisson(key: &Tensor, shape: &[usize], dtype: DType, rate: impl Into<Operand>) -> Tensor {
     let _here = crate::record::here();
     if dtype.is_float() || dtype == DType::Bool {
-        return record::invalid("poisson", "counts are integers: ask for an integer dtype");
+        return record::invalid("poisson", "counts are integers: request an integer dtype");
     }
     let rate = spread(rate.into(), key, DType::F32, shape);
     let few = np::isnan(&rate).or(&rate.lt(&like(&rate, 10.0)));
@@ -178,7 +178,7 @@ fn many_successes(key: &Tensor, trials: &Tensor, p: &Tensor) -> Tensor {
 pub fn binomial(key: &Tensor, shape: &[usize], dtype: DType, n: impl Into<Operand>, p: impl Into<Operand>) -> Tensor {
     let _here = crate::record::here();
     if !dtype.is_float() {
-        return record::invalid("binomial", "counts are floats here, since some are NaN: ask for a float dtype");
+        return record::invalid("binomial", "counts are floats here, because some are NaN: request a float dtype");
     }
     let trials = spread(n.into(), key, dtype, shape);
     let p = spread(p.into(), key, dtype, shape);

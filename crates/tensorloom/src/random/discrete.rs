@@ -27,7 +27,7 @@ pub fn randint(key: &Tensor, shape: &[usize], dtype: DType, minval: i64, maxval:
     let keys = super::split(key, 2);
     record::one(&[&keys], |b, v| {
         if dtype.is_float() || dtype == DType::Bool {
-            return Err(record::misfit("randint", &[Type::scalar(dtype)], "samples are integers"));
+            return Err(record::misfit("randint", &[Type::scalar(dtype)], "samples need an integer dtype"));
         }
         let (least, most) = range(dtype);
         let (low, high) = (i128::from(minval).clamp(least, most), i128::from(maxval).clamp(least, most));

@@ -112,7 +112,7 @@ pub fn multivariate_normal(key: &Tensor, mean: &Tensor, cov: &Tensor, shape: &[u
             return Err(record::misfit(
                 "multivariate_normal",
                 &[tm, tc],
-                "the mean is [.., n] and the covariance [.., n, n]",
+                "the mean must be [.., n] and the covariance [.., n, n]",
             ));
         }
         let wide: Vec<usize> = shape.iter().copied().chain([n]).collect();

@@ -28,7 +28,7 @@ pub(super) fn tiny(dtype: DType) -> f64 {
 /// Floats in `[0, 1)`: a random mantissa under the exponent of 1, less 1.
 pub(super) fn unit(b: &mut dyn GraphBuilder, key: Value, shape: &[usize], dtype: DType) -> ir::Result<Value> {
     let Some(mantissa) = mantissa(dtype) else {
-        return Err(record::misfit("uniform", &[Type::scalar(dtype)], "samples are f16, bf16, f32 or f64"));
+        return Err(record::misfit("uniform", &[Type::scalar(dtype)], "samples must be f16, bf16, f32 or f64"));
     };
     let width = dtype.bits();
     // Few bits of mantissa are drawn from 8 bits.

@@ -31,7 +31,9 @@ pub(super) fn is_inside() -> bool {
 pub(super) fn axes(names: &[&str]) -> Result<Vec<MeshAxis>, String> {
     MESHES.with_borrow(|all| {
         let Some(mesh) = all.last() else {
-            return Err("there is no mesh here: ranks talk inside of a `shard_map` or a `pmap`".to_string());
+            return Err(
+                "there is no mesh here: collectives are only allowed inside a `shard_map` or a `pmap`".to_string()
+            );
         };
         let axis = |name: &&str| {
             let missing = || format!("the mesh {mesh} has no axis `{name}`");

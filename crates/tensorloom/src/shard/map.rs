@@ -93,7 +93,7 @@ impl<F> ShardMap<F> {
     /// Shardings and types of parts of the arguments.
     fn parts<A: Tree>(&self, args: &A, at: &Loc) -> Result<(Vec<Spec>, Vec<Type>)> {
         if context::is_inside() {
-            return Err(call_error("shard_map", "it is called inside of another; name all axes in one mesh", at));
+            return Err(call_error("shard_map", "shard_map cannot be nested; put all axes into one mesh", at));
         }
         let leaves = args.leaves();
         if let Some(e) = leaves.iter().find_map(|t| t.error()) {

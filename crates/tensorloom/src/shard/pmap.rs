@@ -46,7 +46,7 @@ impl<F> Pmap<F> {
             [Some(n), rest @ ..] if *n > 0 && rest.iter().all(|m| *m == Some(*n)) => *n,
             _ => {
                 let types: Vec<String> = leaves.iter().map(|t| t.ty().to_string()).collect();
-                let text = format!("({}) don't have one first axis, as long as there are ranks", types.join(", "));
+                let text = format!("({}) must have the same first axis, with one element per rank", types.join(", "));
                 let e = leaves.iter().find_map(|t| t.error()).unwrap_or_else(|| call_error("pmap", text, &at));
                 return fail_like(&self.f.apply(fail_like(&args, e.clone())), e);
             }

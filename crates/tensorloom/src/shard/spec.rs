@@ -17,7 +17,7 @@ fn read(text: &str) -> std::result::Result<Spec, String> {
     for entry in text.split(',').map(str::trim) {
         let names: Vec<&str> = entry.split('+').map(str::trim).filter(|n| !matches!(*n, "" | "_")).collect();
         if let Some(bad) = names.iter().find(|n| !n.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')) {
-            return Err(format!("`{bad}` in the sharding `{text}` names no axis; write `dp, _, tp` or `dp+tp`"));
+            return Err(format!("`{bad}` in the sharding `{text}` is not an axis name; write `dp, _, tp` or `dp+tp`"));
         }
         dims.push(names.into_iter().map(str::to_string).collect());
     }
@@ -111,6 +111,6 @@ mod tests {
         for (text, shown) in table {
             assert_eq!(read(text).unwrap().to_string(), shown, "{text}");
         }
-        assert!(read("dp;tp").unwrap_err().contains("names no axis"));
+        assert!(read("dp;tp").unwrap_err().contains("is not an axis name"));
     }
 }

@@ -88,7 +88,8 @@ pub(super) fn objective<M: Module + Tree, B: Tree>(
     }
     if let Some((name, t)) = params.iter().find(|(_, t)| !matches!(t.dtype(), DType::F32 | DType::F64)) {
         return Err(fail(format!(
-            "parameter `{name}` is {}, and small updates would be lost in it: keep it in f32, and compute under `autocast`",
+            "parameter `{name}` is {}, in which small updates would be lost: keep it in f32 and compute under \
+             `autocast`",
             t.ty()
         )));
     }
@@ -112,7 +113,7 @@ pub(super) fn objective<M: Module + Tree, B: Tree>(
         others.iter().enumerate().find(|(i, _)| graph.ty(graph.outputs()[1 + i]) != graph.ty(graph.inputs()[n + i]))
     {
         let (old, new) = (graph.ty(graph.inputs()[n + i]), graph.ty(graph.outputs()[1 + i]));
-        return Err(fail(format!("buffer `{name}` is {old} before a step and {new} behind it")));
+        return Err(fail(format!("buffer `{name}` is {old} before a step and {new} after it")));
     }
     let changes: Vec<bool> = (0..others.len()).map(|i| graph.outputs()[1 + i] != graph.inputs()[n + i]).collect();
     // What both only read: buffers that stay, then what either captured.

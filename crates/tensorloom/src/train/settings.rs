@@ -74,24 +74,24 @@ impl Settings {
             ("keep", self.keep),
         ];
         if let Some((name, _)) = counts.iter().find(|(_, n)| *n == 0) {
-            return fail(format!("`{name}` is 0: give at least 1"));
+            return fail(format!("`{name}` is 0, but it must be at least 1"));
         }
         let AdamW { beta1, beta2, eps, weight_decay: decay, max_grad_norm: clip } = self.optimizer;
         for (name, beta) in [("beta1", beta1), ("beta2", beta2)] {
             if !(0.0..1.0).contains(&beta) {
-                return fail(format!("`optimizer.{name}` is {beta}: give a number from 0 to below 1"));
+                return fail(format!("`optimizer.{name}` is {beta}, but it must be at least 0 and less than 1"));
             }
         }
         for (name, x) in [("eps", eps), ("decay", decay), ("clip", clip)] {
             if !(x.is_finite() && x >= 0.0) {
-                return fail(format!("`optimizer.{name}` is {x}: give a finite number that is not negative"));
+                return fail(format!("`optimizer.{name}` is {x}, but it must be finite and non-negative"));
             }
         }
         for step in [0, self.steps / 2, self.steps - 1] {
             let rate = self.rate.value_at(step);
             if !(rate.is_finite() && rate >= 0.0) {
                 return fail(format!(
-                    "the learning rate of step {step} is {rate}: give a finite one that is not negative"
+                    "the learning rate of step {step} is {rate}, but it must be finite and non-negative"
                 ));
             }
         }

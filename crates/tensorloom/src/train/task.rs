@@ -34,7 +34,8 @@ pub(super) fn bytes_of<B: Tree>(batch: &B, types: &[Type], which: u64) -> Result
         return Err(record::error(
             "Trainer",
             format!(
-                "batch {which} is ({}), the first one ({}): all have the same types; leave out a last one that is not full (`drop_last`)",
+                "batch {which} is ({}), but the first one is ({}): all batches need the same types; drop an \
+                 incomplete last batch (`drop_last`)",
                 found.join(", "),
                 wanted.join(", ")
             ),

@@ -89,7 +89,7 @@ impl<M: Module + Tree, B: Tree, F: Fn(&M, B) -> Tensor> Trainer<M, B, F> {
         let checkpoints = settings.out.join("checkpoints");
         if settings.resume && !settings.out.is_dir() {
             let out = settings.out.display();
-            return Err(record::error("Trainer", format!("{out}: no run to resume: there is no such folder")));
+            return Err(record::error("Trainer", format!("{out}: no run to resume: the folder does not exist")));
         }
         files::create_dir_all(&settings.out).map_err(fault)?;
         let _lock = DirLock::acquire(&settings.out).map_err(fault)?;
@@ -165,7 +165,7 @@ impl<M: Module + Tree, B: Tree, F: Fn(&M, B) -> Tensor> Trainer<M, B, F> {
             held_out,
         };
         let room = 3 * params.iter().map(|(_, t)| t.ty().bytes()).sum::<usize>();
-        run.check_can_save(&steps, room, resumed, "make room, or give another folder `out`").map_err(fault)?;
+        run.check_can_save(&steps, room, resumed, "free disk space, or give another folder `out`").map_err(fault)?;
         run.train(&mut steps, observer).map_err(|Fault(e)| e)?;
         let unsaved = run.save(&steps, observer);
         run.write_report(&steps, observer);
@@ -198,9 +198,9 @@ impl<M: Module + Tree, B: Tree, F: Fn(&M, B) -> Tensor> Trainer<M, B, F> {
         if !settings.resume {
             return match checkpoint::list_checkpoints(&folder).is_empty() {
                 true => Ok(None),
-                false => Err(fail(format!(
-                    "{out} already holds a run: set `resume` to go on with it, or give another `out`"
-                ))),
+                false => {
+                    Err(fail(format!("{out} already contains a run: set `resume` to resume it, or give another `out`")))
+                }
             };
         }
         let (found, faults) = checkpoint::latest(&folder);
@@ -209,10 +209,10 @@ impl<M: Module + Tree, B: Tree, F: Fn(&M, B) -> Tensor> Trainer<M, B, F> {
         }
         match (found, &faults[..]) {
             (Some(found), _) => Ok(Some(found)),
-            (None, []) => Err(fail(format!("{out}: no run to resume: there is no checkpoint; leave out `resume`"))),
+            (None, []) => Err(fail(format!("{out}: no run to resume: there is no checkpoint; remove `resume`"))),
             (None, faults) => {
                 let all: Vec<String> = faults.iter().map(|fault| fault.error().to_string()).collect();
-                Err(fail(format!("{out}: none of its checkpoints can be used ({})", all.join("; "))))
+                Err(fail(format!("{out}: none of its checkpoints is usable ({})", all.join("; "))))
             }
         }
     }
@@ -223,16 +223,20 @@ fn fits(saved: &CheckpointMeta, own: &CheckpointMeta) -> Result<()> {
     let fail = |reason: String| Err(record::error("Trainer", reason));
     if saved.base_fingerprint != own.base_fingerprint {
         return fail(
-            "the module or its loss is not the one that the run began with: put it back, or start anew with another `out`".into(),
+            "the module or its loss does not match the checkpoint: restore it, or start a new run with another `out`"
+                .into(),
         );
     }
     if saved.data_fingerprint != own.data_fingerprint {
-        return fail("the first batch is not the one that the run began with: put the data back, or start anew with another `out`".into());
+        return fail(
+            "the first batch does not match the checkpoint: restore the data, or start a new run with another `out`"
+                .into(),
+        );
     }
     for (name, value) in &own.settings {
         if let Some(before) = saved.settings.get(name).filter(|before| *before != value) {
             return fail(format!(
-                "`{name}` is {value}, and the run began with {before}: put it back, or give another `out`"
+                "`{name}` is {value}, but the run was started with {before}: restore it, or give another `out`"
             ));
         }
     }

@@ -42,9 +42,10 @@ pub fn write_rank_file(folder: &Path, step: usize, rank: usize, parts: &[TensorS
     let texts = HashMap::from([("state".to_string(), state), ("checksum".to_string(), sum.clone())]);
     safetensors_file::write_verified(&path, &tensors, texts, |written| match verify_file(written) {
         Ok(_) => Ok(()),
-        Err(fault) => {
-            Err(Error::file(&path, format!("not as it was written when it was read back: {}", fault.error())))
-        }
+        Err(fault) => Err(Error::file(
+            &path,
+            format!("the file differs from what was written when it is read back: {}", fault.error()),
+        )),
     })?;
     Ok(sum)
 }
@@ -90,9 +91,10 @@ fn write_with(
     let texts = HashMap::from([("state".to_string(), state), ("checksum".to_string(), sum)]);
     safetensors_file::write_verified(&path, tensors, texts, |written| match verify_file(written) {
         Ok(_) => Ok(()),
-        Err(fault) => {
-            Err(Error::file(&path, format!("not as it was written when it was read back: {}", fault.error())))
-        }
+        Err(fault) => Err(Error::file(
+            &path,
+            format!("the file differs from what was written when it is read back: {}", fault.error()),
+        )),
     })?;
     prune(folder, &path, keep);
     Ok(path)

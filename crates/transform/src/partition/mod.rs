@@ -81,7 +81,7 @@ pub fn partition(graph: &Graph, mesh: &Mesh, ins: &[Sharding], outs: &[Option<Sp
         if placement.spec.len() != ty.rank() || !placement.divides_evenly(mesh, ty) {
             let spec = to_spec(mesh, &placement.spec);
             return Err(Error::Invalid(format!(
-                "input {i}, {ty}, can't be cut into equal parts as {spec} over {mesh}"
+                "input {i}, {ty}, cannot be sharded evenly as {spec} over {mesh}"
             )));
         }
         let value = p.b.graph.input(placement.local_type(mesh, ty));

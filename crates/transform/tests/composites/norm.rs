@@ -103,7 +103,7 @@ fn misfits_name_what_was_found() {
         rmsnorm(&x, &w, EPS).unwrap_err().to_string(),
         "rmsnorm(f64[2,4], f64[3]): needs a weight of f64[4], got f64[3]"
     );
-    assert!(layernorm(&x, None, Some(&w), EPS).unwrap_err().to_string().contains("after a weight"));
+    assert!(layernorm(&x, None, Some(&w), EPS).unwrap_err().to_string().contains("together with a weight"));
     assert!(rmsnorm_plain(&Type::scalar(F), EPS).unwrap_err().to_string().contains("last axis"));
     assert!(rmsnorm_plain(&Type::new(DType::I32, &[2]), EPS).is_err());
     assert!(fused_residual_rmsnorm(&w, &x, &Type::new(F, &[4]), EPS).is_err());

@@ -101,7 +101,7 @@ fn random_operands_never_panic() {
 #[test]
 fn an_unknown_name_and_a_missing_parameter_are_errors() {
     let t = [Type::new(F, &[2])];
-    assert!(build("nothing", &[], &t).unwrap_err().to_string().contains("no composite `nothing`"));
+    assert!(build("nothing", &[], &t).unwrap_err().to_string().contains("unknown composite `nothing`"));
     assert!(build("rmsnorm", &[], &t).unwrap_err().to_string().contains("float parameter `eps`"));
     assert!(build("gelu", &[], &t).unwrap_err().to_string().contains("`form`"));
     for f in COMPOSITES {

@@ -93,7 +93,9 @@ fn claimable(steps: &[Step]) -> Vec<(&Op, Vec<Type>)> {
 }
 
 fn absent<T>() -> Result<T> {
-    Err(Error::Backend("this GPU is a description alone: programs are compiled for it, and run elsewhere".into()))
+    Err(Error::Backend(
+        "this is the description of a GPU, not a device: programs can be compiled for it, but not run".into(),
+    ))
 }
 
 impl Backend for AotTarget {

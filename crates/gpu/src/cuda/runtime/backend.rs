@@ -258,7 +258,7 @@ impl Backend for Cuda {
         let c = &self.inner.device.context;
         let blas = match self.inner.blas {
             Some(_) => format!("cuBLASLt {}", CublasLt::version()),
-            None => "no cuBLASLt, so matrix products are slow: install the CUDA toolkit's cublas".into(),
+            None => "cuBLASLt was not found, so matrix products are slow: install cuBLAS of the CUDA toolkit".into(),
         };
         let compiler = &self.inner.kernels.compiler;
         format!(
@@ -431,13 +431,16 @@ impl Executable for LoadedProgram {
         let at = own(device, arena)?.address();
         if arena.bytes() < self.arena_bytes {
             return Err(Error::Bindings(format!(
-                "an arena of {} bytes, a run needs {}",
+                "the arena has {} bytes, but a run needs {}",
                 arena.bytes(),
                 self.arena_bytes
             )));
         }
         let Some(steps) = self.steps.get(steps.clone()) else {
-            return Err(Error::Bindings(format!("steps {steps:?} of a program that has {}", self.steps.len())));
+            return Err(Error::Bindings(format!(
+                "steps {steps:?} are out of range for a program with {} steps",
+                self.steps.len()
+            )));
         };
         let bases = self.bases(bindings, at)?;
         self.give(&bases, at, steps, None)?;

@@ -206,7 +206,7 @@ impl CollectiveStep {
             DeviceCollective::ShardSlice(pieces, me) => pieces.copy(&stream, from, *me, to, false),
             DeviceCollective::Nccl { op, ty, before, behind, zeroed } => {
                 let Some(talk) = &inner.communicator else {
-                    return Err(Error::Internal("a collective without anyone to talk to".into()));
+                    return Err(Error::Internal("a collective without a communicator".into()));
                 };
                 let mut scratch = run.scratch;
                 let mut take = |p: &AxisPieces| {

@@ -73,7 +73,7 @@ impl Context {
         }
         if ordinal >= count as usize {
             return Err(Error::Backend(format!(
-                "there is no cuda:{ordinal}: {count} GPU{} found, counted from cuda:0",
+                "cuda:{ordinal} does not exist: {count} GPU{} found, numbered from cuda:0",
                 if count == 1 { " was" } else { "s were" }
             )));
         }

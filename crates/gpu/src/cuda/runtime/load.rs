@@ -154,7 +154,7 @@ impl LoadedProgram {
     pub(crate) fn new(inner: &Arc<CudaState>, program: Program) -> Result<LoadedProgram> {
         if program.max_loop_depth > MAX_LEVELS {
             return Err(Error::Backend(format!(
-                "loops nest {} deep, at most {MAX_LEVELS} are supported",
+                "loops are nested {} levels deep, but at most {MAX_LEVELS} are supported",
                 program.max_loop_depth
             )));
         }
@@ -271,7 +271,7 @@ pub(crate) struct LoweredKernel {
 pub(crate) fn lowered(program: &Program, kernel: &Kernel, args: &[KernelArg]) -> Result<LoweredKernel> {
     if args.len() != kernel.buffers.len() {
         return Err(Error::Internal(format!(
-            "kernel {} has {} buffers, the step gives {}",
+            "kernel {} has {} buffers, but the step gives {}",
             kernel.name,
             kernel.buffers.len(),
             args.len()
@@ -372,7 +372,7 @@ impl Loader<'_> {
             Step::Matmul { shape, a, b, c, epilogue } => {
                 let (MatmulOperand::Memory(a), MatmulOperand::Memory(b), Some(c), None) = (a, b, c, epilogue) else {
                     return Err(Error::Internal(
-                        "a product with a prologue or epilogue, which cuda has none of".into(),
+                        "matrix products with a prologue or epilogue are not supported by cuda".into(),
                     ));
                 };
                 LoadedStep::Product(Box::new(self.product(shape, a, b, c)?))
@@ -496,7 +496,7 @@ impl Loader<'_> {
     }
 
     fn narrow(&mut self, narrow: &Fp8Gemm, args: &[(BufferSlice, Type)], out: &BufferSlice) -> Result<LoadedFp8Gemm> {
-        let none = || Error::Internal(format!("cuBLASLt has nothing for {narrow:?}, which was claimed"));
+        let none = || Error::Internal(format!("cuBLASLt does not support {narrow:?}"));
         let blas = self.inner.blas.as_ref().ok_or_else(none)?;
         let places = [&args[0].0, &args[1].0, out];
         // Operands with strides that cuBLASLt does not support are copied to dense memory.

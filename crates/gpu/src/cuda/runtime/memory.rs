@@ -30,7 +30,10 @@ impl CudaBuffer {
     fn check(&self, offset: usize, bytes: usize) -> Result<u64> {
         match offset.checked_add(bytes) {
             Some(end) if end <= self.bytes => Ok(self.block.address + offset as u64),
-            _ => Err(Error::Bindings(format!("{bytes} bytes from {offset} on, of a buffer of {}", self.bytes))),
+            _ => Err(Error::Bindings(format!(
+                "{bytes} bytes at {offset} are out of range for a buffer of {} bytes",
+                self.bytes
+            ))),
         }
     }
 }

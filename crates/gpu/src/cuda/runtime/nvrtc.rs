@@ -26,7 +26,7 @@ impl Compiler {
             let (oldest, newest) = (known.iter().min().unwrap_or(&own), known.iter().max().unwrap_or(&own));
             let remedy = if own > *newest { "install a newer CUDA toolkit" } else { "install an older CUDA toolkit" };
             return Err(Error::Backend(format!(
-                "NVRTC {}.{} compiles for sm_{oldest} to sm_{newest}, this GPU is sm_{own}: {remedy}",
+                "NVRTC {}.{} compiles for sm_{oldest} to sm_{newest}, but this GPU is sm_{own}: {remedy}",
                 version.0, version.1
             )));
         }
@@ -66,7 +66,7 @@ impl Compiler {
         if code != Code::NVRTC_SUCCESS {
             let log = program.log();
             return Err(Error::Internal(format!(
-                "NVRTC {}.{} for {} refuses a kernel ({}):\n{log}{}",
+                "NVRTC {}.{} for {} failed to compile a kernel ({}):\n{log}{}",
                 self.version.0,
                 self.version.1,
                 self.arch,
@@ -81,7 +81,7 @@ impl Compiler {
         // SAFETY: the buffer has the size that was asked for.
         check("nvrtcGetCUBIN", unsafe { rtc::nvrtcGetCUBIN(program.0, cubin.as_mut_ptr().cast::<c_char>()) })?;
         if cubin.is_empty() {
-            return Err(Error::Backend(format!("NVRTC gave no machine code for {}", self.arch)));
+            return Err(Error::Backend(format!("NVRTC returned no machine code for {}", self.arch)));
         }
         Ok(cubin)
     }

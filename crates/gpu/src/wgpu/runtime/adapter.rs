@@ -70,9 +70,11 @@ pub(super) fn choose(choice: WgpuOptions) -> Result<Adapter> {
     let count = all.len();
     all.into_iter().nth(choice.index).ok_or_else(|| {
         Error::Backend(match count {
-            0 => "no GPU that WebGPU can use: install a driver for Vulkan (on Linux `mesa-vulkan-drivers` or the vendor's, and \
-                  `libvulkan1`)"
-                .into(),
+            0 => {
+                "no GPU with WebGPU support was found: install a Vulkan driver (on Linux `mesa-vulkan-drivers` or the \
+                 vendor's, and `libvulkan1`)"
+                    .into()
+            }
             n => format!("no adapter wgpu:{}; this machine has {n}, from wgpu:0 on", choice.index),
         })
     })

@@ -181,7 +181,7 @@ impl LoadedProgram {
         encoder.timer = timer;
         let mut run = ProgramRun { loaded: self, blocks, encoder };
         let ran = now(run.steps(steps, &mut LoopPosition::default()));
-        ran.unwrap_or_else(|| Err(Error::Internal("a run that has to be awaited".into())))?;
+        ran.unwrap_or_else(|| Err(Error::Internal("this run must be awaited".into())))?;
         let index = run.encoder.submit()?;
         drop(copies);
         Ok(Submission { index, timer: run.encoder.timer.take() })
@@ -254,14 +254,17 @@ impl Executable for LoadedProgram {
         let device = &self.inner.device;
         if arena.bytes() < self.arena_bytes {
             return Err(Error::Bindings(format!(
-                "an arena of {} bytes, a run needs {}",
+                "the arena has {} bytes, but a run needs {}",
                 arena.bytes(),
                 self.arena_bytes
             )));
         }
         let arena = own(device, arena)?.block().clone();
         let Some(steps) = self.steps.get(steps.clone()) else {
-            return Err(Error::Bindings(format!("steps {steps:?} of a program that has {}", self.steps.len())));
+            return Err(Error::Bindings(format!(
+                "steps {steps:?} are out of range for a program with {} steps",
+                self.steps.len()
+            )));
         };
         let given = self.give(bindings, Some(&arena), steps, None)?;
         device.fence(given.index).wait()

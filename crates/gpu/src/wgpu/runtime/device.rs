@@ -79,8 +79,8 @@ impl Device {
         let opened = now(adapter.request_device(&asked));
         let (raw, queue) = match opened {
             Some(Ok(pair)) => pair,
-            Some(Err(e)) => return Err(Error::Backend(format!("{} can't be opened: {e}", adapter::name(&adapter)))),
-            None => return Err(Error::Backend("this device can only be opened by awaiting it".into())),
+            Some(Err(e)) => return Err(Error::Backend(format!("cannot open {}: {e}", adapter::name(&adapter)))),
+            None => return Err(Error::Backend("this device can only be opened asynchronously: await it".into())),
         };
         let squares = adapter::squares(&adapter, features);
         Ok(Device::new(raw, queue, adapter.get_info(), limits, features, squares))

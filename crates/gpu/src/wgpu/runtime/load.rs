@@ -67,7 +67,7 @@ impl LoadedProgram {
     pub(super) fn new(inner: &Arc<Inner>, program: Program) -> Result<LoadedProgram> {
         if program.max_loop_depth > MAX_LEVELS {
             return Err(Error::Backend(format!(
-                "loops nest {} deep, at most {MAX_LEVELS} are supported",
+                "loops are nested {} levels deep, but at most {MAX_LEVELS} are supported",
                 program.max_loop_depth
             )));
         }
@@ -160,7 +160,7 @@ impl Loader<'_> {
             Step::Matmul { shape, a, b, c, epilogue } => {
                 let (MatmulOperand::Memory(a), MatmulOperand::Memory(b), Some(c), None) = (a, b, c, epilogue) else {
                     return Err(Error::Internal(
-                        "a product with a prologue or epilogue, which wgpu has none of".into(),
+                        "matrix products with a prologue or epilogue are not supported by wgpu".into(),
                     ));
                 };
                 LoadedStep::Launches(self.product(shape, [a, b, c])?)
@@ -241,7 +241,7 @@ impl Loader<'_> {
     fn kernel(&mut self, kernel: &Kernel, args: &[KernelArg]) -> Result<Option<Launch>> {
         if args.len() != kernel.buffers.len() {
             return Err(Error::Internal(format!(
-                "kernel {} has {} buffers, the step gives {}",
+                "kernel {} has {} buffers, but the step gives {}",
                 kernel.name,
                 kernel.buffers.len(),
                 args.len()

@@ -27,7 +27,10 @@ impl WgpuBuffer {
     fn check(&self, offset: usize, bytes: usize) -> Result<()> {
         match offset.checked_add(bytes) {
             Some(end) if end <= self.bytes => Ok(()),
-            _ => Err(Error::Bindings(format!("{bytes} bytes from {offset} on, of a buffer of {}", self.bytes))),
+            _ => Err(Error::Bindings(format!(
+                "{bytes} bytes at {offset} are out of range for a buffer of {} bytes",
+                self.bytes
+            ))),
         }
     }
 }

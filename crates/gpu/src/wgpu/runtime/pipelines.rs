@@ -153,7 +153,7 @@ impl Pipelines {
             cache: self.disk.as_ref().map(|d| &d.0),
         });
         match super::adapter::now(scope.pop()) {
-            Some(Some(e)) => Err(Error::Internal(format!("a kernel that the driver refuses: {e}\n{}", text.source))),
+            Some(Some(e)) => Err(Error::Internal(format!("the driver rejected a kernel: {e}\n{}", text.source))),
             _ => device.check().map(|()| Arc::new(Pipeline { raw, layout })),
         }
     }

@@ -147,7 +147,10 @@ pub(super) fn plan(
 ) -> Result<(Vec<MatmulDispatch>, usize)> {
     let known = |d: DType| matches!(d, DType::F32 | DType::F16 | DType::BF16);
     if !known(shape.dtype) || !known(shape.out) {
-        return Err(Error::Internal(format!("a product of {} to {}, which wgpu has none of", shape.dtype, shape.out)));
+        return Err(Error::Internal(format!(
+            "matrix products of {} to {} are not supported by wgpu",
+            shape.dtype, shape.out
+        )));
     }
     if shape.batch * shape.m * shape.n == 0 {
         return Ok((Vec::new(), 0));

@@ -45,7 +45,7 @@ impl<'a> AttentionDims<'a> {
         }
         let (heads, groups) = (q.shape[batch], k.shape[batch]);
         if groups == 0 || heads % groups != 0 {
-            return bad(format!("needs a number of query heads that {groups} key heads divide, got {heads}"));
+            return bad(format!("needs a number of query heads that is divisible by {groups} key heads, got {heads}"));
         }
         let (d, dk) = (q.shape[batch + 2], k.shape[batch + 2]);
         if d != dk {

@@ -165,7 +165,7 @@ impl QuantScheme {
         match (format.fixed_group(), group) {
             (Some(own), None) => Ok(QuantScheme { format, group: own }),
             (Some(own), Some(group)) if own == group => Ok(QuantScheme { format, group }),
-            (Some(own), Some(group)) => Err(format!("{format} has groups of {own}, not of {group}")),
+            (Some(own), Some(group)) => Err(format!("{format} has groups of {own}, not {group}")),
             (None, Some(0)) => Err("a group has at least one element".into()),
             (None, Some(group)) => Ok(QuantScheme { format, group }),
             (None, None) => Err(format!("{format} needs the size of its groups, `group`")),
@@ -176,13 +176,13 @@ impl QuantScheme {
     pub fn part_types(&self, shape: &[usize], scale: DType) -> Result<Vec<Type>, String> {
         let QuantScheme { format, group } = *self;
         let Some((&k, rows)) = shape.split_last() else {
-            return Err(format!("{format} packs rows; a number has none"));
+            return Err(format!("{format} packs rows; a scalar has none"));
         };
         if k % group != 0 {
-            return Err(format!("rows of {k} elements don't divide into groups of {group} ({format})"));
+            return Err(format!("rows of {k} elements are not divisible into groups of {group} ({format})"));
         }
         if format.is_4bit() && k % 2 != 0 {
-            return Err(format!("rows of {k} elements don't fill bytes with two codes each ({format})"));
+            return Err(format!("rows of {k} elements do not fill whole bytes of two codes ({format})"));
         }
         let with = |dtype: DType, last: usize| {
             let mut shape = rows.to_vec();
@@ -209,11 +209,16 @@ impl QuantScheme {
     pub fn unpacked_shape(&self, parts: &[Type]) -> Result<Vec<usize>, String> {
         let data = parts.first().ok_or("a packed weight has at least its codes")?;
         let Some((&last, rows)) = data.shape.split_last() else {
-            return Err(format!("{} packs rows; a number has none", self.format));
+            return Err(format!("{} packs rows; a scalar has none", self.format));
         };
         let k = match self.format.block_bytes() {
             Some(bytes) if last % bytes == 0 => last / bytes * self.group,
-            Some(bytes) => return Err(format!("rows of {last} bytes are no blocks of {bytes} ({})", self.format)),
+            Some(bytes) => {
+                return Err(format!(
+                    "rows of {last} bytes are not a multiple of blocks of {bytes} bytes ({})",
+                    self.format
+                ));
+            }
             None if self.format.is_4bit() => last.checked_mul(2).ok_or("too long")?,
             None => last,
         };
@@ -226,7 +231,7 @@ impl QuantScheme {
         let mut expected = self.part_types(&shape, scale)?;
         let free = self.format.fixed_group().is_none();
         if free && !scale.is_float() {
-            return Err(format!("scales are floats, not {scale}"));
+            return Err(format!("scales must be floats, not {scale}"));
         }
         if self.format == Nvfp4 {
             // The per-tensor scale is one number, or one for each of the first batch axes.

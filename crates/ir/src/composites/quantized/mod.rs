@@ -58,11 +58,11 @@ fn roles(p: &Params<'_>) -> Vec<BatchRole> {
 
 /// The quantization scheme in a composite's parameters.
 fn packing(name: &str, p: &Params<'_>) -> Result<QuantScheme> {
-    let word = p.word("format").ok_or_else(|| Error::Invalid(format!("{name} needs a word `format`")))?;
+    let word = p.word("format").ok_or_else(|| Error::Invalid(format!("{name} needs the attribute `format`")))?;
     let known = || QuantFormat::ALL.map(QuantFormat::name).join(", ");
     let format: QuantFormat = word
         .parse()
-        .map_err(|()| Error::Invalid(format!("{name}: there is no format `{word}`; there are {}", known())))?;
+        .map_err(|()| Error::Invalid(format!("{name}: unknown format `{word}`; use one of {}", known())))?;
     let group = p.int("group").map(|g| usize::try_from(g).unwrap_or(0));
     QuantScheme::new(format, group).map_err(|e| Error::Invalid(format!("{name}: {e}")))
 }
@@ -70,7 +70,7 @@ fn packing(name: &str, p: &Params<'_>) -> Result<QuantScheme> {
 fn dtype(name: &str, p: &Params<'_>, key: &str, usual: DType) -> Result<DType> {
     let Some(word) = p.word(key) else { return Ok(usual) };
     let found = word.parse().ok().filter(|d: &DType| d.is_float());
-    found.ok_or_else(|| Error::Invalid(format!("{name}: `{key}` is a float dtype, not `{word}`")))
+    found.ok_or_else(|| Error::Invalid(format!("{name}: `{key}` must be a float dtype, not `{word}`")))
 }
 
 impl QuantScheme {
@@ -122,7 +122,7 @@ fn check_operands(name: &str, packing: &QuantScheme, types: &[Type], scales: DTy
         return Err(wrong("needs a float operand".into()));
     }
     if !packing.format.has_quantizer() {
-        return Err(wrong(format!("{} is read, not written, by graphs", packing.format)));
+        return Err(wrong(format!("graphs can read {} but not write it", packing.format)));
     }
     let mut parts = packing.part_types(&x.shape, scales).map_err(wrong)?;
     match (packing.format, all) {

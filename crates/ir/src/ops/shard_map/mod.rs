@@ -76,8 +76,8 @@ impl ShardMap {
             if !left.is_empty() {
                 let names: Vec<String> = self.mesh.axes_in(left).iter().map(|a| format!("`{}`", a.name)).collect();
                 return Err(InferError::other(format!(
-                    "output {i} varies over {}, but its sharding {spec} says that all ranks along it have the same; sum or \
-                     gather it first (psum, all_gather), or let the sharding name the axis",
+                    "output {i} varies over {}, but its sharding {spec} is replicated along it; sum or gather it \
+                     first (psum, all_gather), or add the axis to the sharding",
                     names.join(", ")
                 )));
             }

@@ -22,7 +22,7 @@ fn attend(l: &mut Lowerer<'_>, p: &PrimitiveCall) -> LowerResult<Vec<Value>> {
     let chunk = p.int("chunk_size").map(|n| n as f64);
     for (name, size) in [("window_size", window), ("softcap", p.float("softcap")), ("chunk_size", chunk)] {
         if let Some(size) = size.filter(|size| *size < 0.0) {
-            return Err(PrimitiveError::InvalidArgument(format!("cannot take `{name}={size}`: 0 or None is none")));
+            return Err(PrimitiveError::InvalidArgument(format!("invalid `{name}={size}`: use 0 or None to disable it")));
         }
     }
     let mut options = AttentionOptions {
@@ -40,7 +40,9 @@ fn attend(l: &mut Lowerer<'_>, p: &PrimitiveCall) -> LowerResult<Vec<Value>> {
     } else if l.position.is_some() && added.is_some() {
         kind = Some(l.mixed("attention with a bias or a mask"));
     } else if let (Some(position), Some(capacity)) = (l.position, l.options.decode) {
-        kind = Some(l.all_rows(&[(q, 2), (k, 2), (v, 2)], "attention to what is not the past of its sequence"));
+        kind = Some(
+            l.all_rows(&[(q, 2), (k, 2), (v, 2)], "attention to positions that are not in the past of the sequence"),
+        );
         let steps = l.b.ty(k).shape[2];
         (k, v) = (append_to_cache(l, k, position, capacity)?, append_to_cache(l, v, position, capacity)?);
         let scalar = Type::new(DType::I32, &[]);
@@ -69,7 +71,7 @@ fn attend(l: &mut Lowerer<'_>, p: &PrimitiveCall) -> LowerResult<Vec<Value>> {
     if let Some(slopes) = p.named.get("alibi_slopes") {
         let slopes = slopes.tensor(p.span)?;
         if kind.is_some() && !matches!(l.kind(slopes), None | Some(SequenceDependence::Invariant(_))) {
-            kind = Some(l.mixed("slopes that depend on the sequence"));
+            kind = Some(l.mixed("slopes that depend on the sequence length"));
         }
         options.alibi_slopes = Some(l.b.ty(slopes));
         further.push(slopes);

@@ -16,7 +16,7 @@ pub(super) fn lower(l: &mut Lowerer<'_>, p: &PrimitiveCall) -> LowerResult<Vec<V
             let indices = p.tensor(0)?;
             let found = offsets(l, indices, experts)?;
             if let SequenceDependence::PerPosition(..) =
-                l.all_rows(&[(indices, 0)], "choices that are not those of a position")
+                l.all_rows(&[(indices, 0)], "expert indices that are not computed per position")
             {
                 l.set_dependence(found, SequenceDependence::Offsets(indices));
             }
@@ -39,7 +39,7 @@ pub(super) fn lower(l: &mut Lowerer<'_>, p: &PrimitiveCall) -> LowerResult<Vec<V
                 permuted = l.b.mul(permuted, each)?;
             }
             if let SequenceDependence::PerPosition(..) =
-                l.all_rows(&[(x, 0), (indices, 0)], "choices that are not those of a position")
+                l.all_rows(&[(x, 0), (indices, 0)], "expert indices that are not computed per position")
             {
                 l.set_dependence(order, SequenceDependence::PerPosition(0, Some(indices)));
                 l.set_dependence(permuted, SequenceDependence::PerPosition(0, Some(indices)));

@@ -99,7 +99,7 @@ pub(super) fn lower(l: &mut Lowerer<'_>, p: &PrimitiveCall) -> LowerResult<Vec<V
             match p.time_axis {
                 PositionAxis::None => {}
                 PositionAxis::At(axis) => l.set_dependence(filled, SequenceDependence::rows(axis)),
-                PositionAxis::Unknown => l.set_cross_position(&[filled], "a shape by the length of the sequence"),
+                PositionAxis::Unknown => l.set_cross_position(&[filled], "a shape that depends on the sequence length"),
             }
             Ok(vec![filled])
         }
@@ -114,7 +114,7 @@ fn view_shape(p: &PrimitiveCall, elements: usize) -> LowerResult<Vec<usize>> {
         .map(|&d| match (usize::try_from(d), d) {
             (Ok(d), _) => Ok(d),
             (_, -1) if known > 0 => Ok(elements / known as usize),
-            _ => Err(PrimitiveError::InvalidArgument(format!("cannot take the size {d}"))),
+            _ => Err(PrimitiveError::InvalidArgument(format!("got the invalid size {d}"))),
         })
         .collect()
 }
@@ -126,7 +126,7 @@ fn split(l: &mut Lowerer<'_>, p: &PrimitiveCall) -> LowerResult<Vec<Value>> {
     let sizes = p.ints("sizes").ok_or_else(|| PrimitiveError::InvalidArgument("needs sizes".into()))?;
     let total: i64 = sizes.iter().sum();
     if sizes.iter().any(|s| *s < 0) || total != ty.shape[axis] as i64 {
-        let words = format!("has sizes that add up to {total}, the axis has {}", ty.shape[axis]);
+        let words = format!("has sizes that add up to {total}, but the axis has {}", ty.shape[axis]);
         return Err(PrimitiveError::InvalidArgument(words));
     }
     let mut start = 0;

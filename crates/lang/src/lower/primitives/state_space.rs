@@ -75,15 +75,15 @@ fn state(l: &mut Lowerer<'_>, given: Option<Value>, ty: &Type) -> LowerResult<(V
 /// The dependence of a stateful primitive's result: per position if all operands are and the state is internal.
 fn state_dependence(l: &mut Lowerer<'_>, inputs: &[(Value, usize)], given: Option<Value>) -> SequenceDependence {
     match given {
-        Some(_) => l.mixed("a state that each call gives anew"),
-        None => l.all_rows(inputs, "a state that passes over what is no position"),
+        Some(_) => l.mixed("a state that is an input of each call"),
+        None => l.all_rows(inputs, "a state over an axis that is not the sequence"),
     }
 }
 
 /// Sets the dependence of the result; the state after the last position depends on all positions.
 fn mark_state(l: &mut Lowerer<'_>, y: Value, state: Value, kind: SequenceDependence) {
     l.set_dependence(y, kind);
-    l.set_cross_position(&[state], "the state behind the last position");
+    l.set_cross_position(&[state], "the state after the last position");
 }
 
 /// A depthwise causal convolution over the last K values of each channel. A sum of K shifted products fuses into one loop.
@@ -112,7 +112,7 @@ fn conv(l: &mut Lowerer<'_>, p: &PrimitiveCall) -> LowerResult<Vec<Value>> {
         let term = l.b.mul(shifted, wi)?;
         y = l.b.add_optional(y, Some(term))?;
     }
-    let mut y = y.ok_or_else(|| PrimitiveError::InvalidArgument("needs a kernel of at least one place".into()))?;
+    let mut y = y.ok_or_else(|| PrimitiveError::InvalidArgument("needs a kernel of at least one element".into()))?;
     if let Some(bias) = p.optional(2)? {
         let bias = l.b.broadcast(bias, &ty.shape, &[1])?;
         y = l.b.add(y, bias)?;

@@ -4,7 +4,7 @@ use std::io::Read;
 
 /// Decompresses a page; an error gives the reason.
 pub(super) fn decompress(codec: i64, bytes: &[u8], size: usize) -> Result<Vec<u8>, String> {
-    let damaged = |what: &str| format!("a page that is no {what}");
+    let damaged = |what: &str| format!("a page is not valid {what} data");
     let found = match codec {
         0 => bytes.to_vec(),
         1 => snappy(bytes, size).ok_or_else(|| damaged("Snappy"))?,
@@ -14,12 +14,12 @@ pub(super) fn decompress(codec: i64, bytes: &[u8], size: usize) -> Result<Vec<u8
             read(decoder, size).map_err(|e| e.to_string())?
         }
         7 => lz4(bytes, size).ok_or_else(|| damaged("LZ4"))?,
-        4 => return Err("packed with Brotli: write it with Snappy, gzip or Zstandard".into()),
-        other => return Err(format!("packed in a way of its own (codec {other}): write it with Snappy or Zstandard")),
+        4 => return Err("compressed with Brotli, which is not supported: use Snappy, gzip or Zstandard".into()),
+        other => return Err(format!("compressed with the unsupported codec {other}: use Snappy or Zstandard")),
     };
     match found.len() == size {
         true => Ok(found),
-        false => Err(format!("a page of {} bytes that should have {size}", found.len())),
+        false => Err(format!("a page has {} bytes, expected {size}", found.len())),
     }
 }
 

@@ -74,27 +74,27 @@ impl Parquet {
     pub(crate) fn open(path: &Path) -> Result<Parquet> {
         let file = files::open(path)?;
         let length = file.metadata().map_err(|e| Error::file(path, e))?.len();
-        let fault = |what: &str| Error::file(path, format!("not Parquet: {what}"));
+        let fault = |what: &str| Error::file(path, format!("not a valid Parquet file: {what}"));
         let mut tail = [0; 8];
         if length < 12 {
-            return Err(fault("too short"));
+            return Err(fault("the file is too short"));
         }
         files::read_at(&file, path, length - 8, &mut tail)?;
         if &tail[4..] != b"PAR1" {
-            return Err(fault(if &tail[4..] == b"PARE" { "encrypted" } else { "no mark at its end" }));
+            return Err(fault(if &tail[4..] == b"PARE" { "encrypted" } else { "the magic number at the end is missing" }));
         }
         let size = u64::from(u32::from_le_bytes([tail[0], tail[1], tail[2], tail[3]]));
         if size > MAX_FOOTER_BYTES || size + 12 > length {
-            return Err(fault("a description longer than the file"));
+            return Err(fault("the metadata is longer than the file"));
         }
         let mut footer = files::checked_with_capacity(path, size)?;
         footer.resize(size as usize, 0);
         files::read_at(&file, path, length - 8 - size, &mut footer)?;
-        let meta = ThriftReader::new(&footer).structure().ok_or_else(|| fault("its description is damaged"))?;
-        let schema = meta.list(2).ok_or_else(|| fault("no schema"))?;
+        let meta = ThriftReader::new(&footer).structure().ok_or_else(|| fault("the metadata is damaged"))?;
+        let schema = meta.list(2).ok_or_else(|| fault("the schema is missing"))?;
         let (mut at, mut leaves) = (0, 0);
         let root =
-            SchemaNode::read(schema, &mut at, &mut leaves, (0, 0), MAX_DEPTH).ok_or_else(|| fault("its schema"))?;
+            SchemaNode::read(schema, &mut at, &mut leaves, (0, 0), MAX_DEPTH).ok_or_else(|| fault("the schema is damaged"))?;
         let mut groups = Vec::new();
         for group in meta.list(4).unwrap_or_default() {
             groups.push(RowGroup::read(group, leaves).ok_or_else(|| fault("a row group is damaged"))?);
@@ -102,7 +102,7 @@ impl Parquet {
         for group in &groups {
             for chunk in &group.chunks {
                 if chunk.start.checked_add(chunk.bytes).is_none_or(|end| end as u64 > length) {
-                    return Err(fault("a column outside of the file"));
+                    return Err(fault("a column lies outside the file"));
                 }
             }
         }
@@ -121,7 +121,7 @@ impl Parquet {
             self.root.children.iter().filter(|n| wanted.is_empty() || wanted.contains(&&*n.name)).collect();
         if chosen.is_empty() {
             let names: Vec<&str> = self.root.children.iter().map(|node| &*node.name).collect();
-            return Err(self.fault(&wanted.join("`, `"), format!("not there; there are: {}", names.join(", "))));
+            return Err(self.fault(&wanted.join("`, `"), format!("not found; the columns are: {}", names.join(", "))));
         }
         let mut columns: Vec<Option<ColumnReader>> = Vec::new();
         columns.resize_with(group.chunks.len(), || None);
@@ -133,7 +133,7 @@ impl Parquet {
             let mut fields = Map::new();
             for node in &chosen {
                 let value = node.assemble(&mut columns);
-                let value = value.ok_or_else(|| self.fault(&node.name, "its levels don't fit together"))?;
+                let value = value.ok_or_else(|| self.fault(&node.name, "its repetition and definition levels do not match"))?;
                 fields.insert(node.name.clone(), value);
             }
             rows.push(Json::Object(fields));
@@ -178,11 +178,11 @@ impl Parquet {
         while column.levels.len() < chunk.values {
             let (head, after) = self.page_header(at, end)?;
             let number = |field: Option<&ThriftValue>, id: i16| {
-                field.and_then(|f| f.size(id)).ok_or_else(|| ParquetError::Page("a page's head is damaged".into()))
+                field.and_then(|f| f.size(id)).ok_or_else(|| ParquetError::Page("a page header is damaged".into()))
             };
             let (whole, packed) = (number(Some(&head), 2)?, number(Some(&head), 3)?);
             if whole > MAX_PAGE_BYTES || after.checked_add(packed).is_none_or(|to| to > end) {
-                return Err(ParquetError::Page("a page longer than its column".into()));
+                return Err(ParquetError::Page("a page is longer than its column".into()));
             }
             let mut bytes = vec![0; packed];
             files::read_at(&self.file, &self.path, after as u64, &mut bytes)
@@ -207,7 +207,7 @@ impl Parquet {
                         let n = rest.first_chunk::<4>().map(|b| u32::from_le_bytes(*b) as usize);
                         let n = n
                             .filter(|n| *n + 4 <= rest.len())
-                            .ok_or_else(|| ParquetError::Page("its levels".into()))?;
+                            .ok_or_else(|| ParquetError::Page("its levels are damaged".into()))?;
                         let found = page::decode_rle_bit_packed(&rest[4..4 + n], bit_width(most), count)?;
                         rest = &rest[4 + n..];
                         Ok(found)
@@ -220,7 +220,7 @@ impl Parquet {
                     let (count, encoding) = (checked_count(number(about, 1)?)?, number(about, 4)? as i64);
                     let (defs, reps) = (number(about, 5)?, number(about, 6)?);
                     if defs.checked_add(reps).is_none_or(|n| n > bytes.len() || n > whole) {
-                        return Err(ParquetError::Page("its levels".into()));
+                        return Err(ParquetError::Page("its levels are damaged".into()));
                     }
                     let is_packed = about.and_then(|a| a.number(7)) != Some(0);
                     let rest = &bytes[defs + reps..];
@@ -238,7 +238,7 @@ impl Parquet {
                 }
                 // Index pages and unknown page types are skipped.
                 Some(_) => {}
-                None => return Err(ParquetError::Page("a page of no kind".into())),
+                None => return Err(ParquetError::Page("a page without type".into())),
             }
         }
         Ok(column)
@@ -255,7 +255,7 @@ impl Parquet {
             match reader.structure() {
                 Some(head) => return Ok((head, at + reader.at)),
                 None if n < size || size > MAX_PAGE_HEADER_BYTES => {
-                    return Err(ParquetError::Page("a page's head is damaged".into()));
+                    return Err(ParquetError::Page("a page header is damaged".into()));
                 }
                 None => size *= 16,
             }
@@ -278,7 +278,7 @@ impl From<String> for ParquetError {
 fn checked_count(count: usize) -> std::result::Result<usize, ParquetError> {
     match count {
         1..=MAX_PAGE_VALUES => Ok(count),
-        _ => Err(ParquetError::Page(format!("a page of {count} values"))),
+        _ => Err(ParquetError::Page(format!("a page with {count} values"))),
     }
 }
 
@@ -302,7 +302,7 @@ impl ColumnReader {
         let count = def.iter().filter(|d| **d == full).count();
         let values = page::decode_values(bytes, encoding, kind, count, dictionary)?;
         if values.len() != count || count == 0 && def.is_empty() {
-            return Err(ParquetError::Page(format!("{} values where {count} are due", values.len())));
+            return Err(ParquetError::Page(format!("{} values, expected {count}", values.len())));
         }
         self.values.extend(values);
         self.levels.extend(rep.iter().copied().zip(def.iter().copied()));

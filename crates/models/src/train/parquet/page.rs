@@ -32,7 +32,7 @@ impl PageValue {
 type PageResult<T> = Result<T, String>;
 
 fn truncated_error() -> String {
-    "a page that ends too early".to_string()
+    "a page is truncated".to_string()
 }
 
 /// A bit reader, lowest bit first.
@@ -58,7 +58,7 @@ pub(super) fn decode_rle_bit_packed(bytes: &[u8], width: usize, count: usize) ->
     let mut out = Vec::with_capacity(count.min(1 << 20));
     let mut at = 0;
     if width > 32 {
-        return Err("numbers of more than 32 bits".into());
+        return Err("level values of more than 32 bits".into());
     }
     while out.len() < count {
         let head = varint(bytes, &mut at).ok_or_else(truncated_error)?;
@@ -68,7 +68,7 @@ pub(super) fn decode_rle_bit_packed(bytes: &[u8], width: usize, count: usize) ->
             let value = n.iter().rev().fold(0u32, |all, b| all << 8 | u32::from(*b));
             let run = usize::try_from(head >> 1).unwrap_or(usize::MAX).min(count - out.len());
             if run == 0 {
-                return Err("a run of nothing".into());
+                return Err("an empty run".into());
             }
             out.resize(out.len() + run, value);
         } else {
@@ -82,7 +82,7 @@ pub(super) fn decode_rle_bit_packed(bytes: &[u8], width: usize, count: usize) ->
                 out.push(bits.next(width).ok_or_else(truncated_error)? as u32);
             }
             if groups == 0 {
-                return Err("a run of nothing".into());
+                return Err("an empty run".into());
             }
         }
     }
@@ -114,7 +114,7 @@ fn decode_delta_binary_packed(bytes: &[u8]) -> PageResult<(Vec<i64>, usize)> {
     let (block, minis, count) = (head()?, head()?, head()?);
     let first = zigzag(bytes, &mut at).ok_or_else(truncated_error)?;
     if minis == 0 || block % minis != 0 || block / minis % 8 != 0 || block > 1 << 20 {
-        return Err("differences in blocks that can't be".into());
+        return Err("invalid block sizes in delta encoding".into());
     }
     let each = block / minis;
     let mut out = Vec::new();
@@ -131,7 +131,7 @@ fn decode_delta_binary_packed(bytes: &[u8]) -> PageResult<(Vec<i64>, usize)> {
                 break;
             }
             if width > 64 {
-                return Err("differences of more than 64 bits".into());
+                return Err("deltas of more than 64 bits".into());
             }
             let n = each / 8 * usize::from(width);
             let mut bits = BitReader { bytes: bytes.get(at..at + n).ok_or_else(truncated_error)?, at: 0 };
@@ -157,13 +157,13 @@ pub(super) fn decode_values(
     match encoding {
         0 => decode_plain(bytes, kind, count),
         2 | 8 => {
-            let dictionary = dictionary.ok_or("a dictionary is missing")?;
+            let dictionary = dictionary.ok_or("the dictionary page is missing")?;
             if count == 0 {
                 return Ok(Vec::new());
             }
             let (width, rest) = bytes.split_first().ok_or_else(truncated_error)?;
             let indices = decode_rle_bit_packed(rest, usize::from(*width), count)?;
-            let item = |i: u32| dictionary.get(i as usize).cloned().ok_or("a value outside of the dictionary");
+            let item = |i: u32| dictionary.get(i as usize).cloned().ok_or("a dictionary index is out of range");
             Ok(indices.into_iter().map(item).collect::<Result<_, _>>()?)
         }
         // Booleans in RLE, preceded by their length.
@@ -202,7 +202,7 @@ pub(super) fn decode_values(
                     usize::try_from(length).map_err(|_| truncated_error())?,
                 );
                 if p > last.len() {
-                    return Err("a beginning that was not there before".into());
+                    return Err("a prefix that is longer than the previous value".into());
                 }
                 last.truncate(p);
                 last.extend_from_slice(rest.get(at..at.saturating_add(n)).ok_or_else(truncated_error)?);
@@ -211,7 +211,7 @@ pub(super) fn decode_values(
             }
             Ok(out)
         }
-        other => Err(format!("values in an encoding that is not read (number {other}): write the file anew")),
+        other => Err(format!("the encoding number {other} is not supported: write the file with another encoding")),
     }
 }
 
@@ -253,6 +253,6 @@ fn decode_plain(bytes: &[u8], kind: ColumnType, count: usize) -> PageResult<Vec<
             Ok(out)
         }
         7 if kind.length > 0 => fixed(kind.length, &|_| Json::Null),
-        other => Err(format!("values of an unknown type ({other})")),
+        other => Err(format!("values of the unknown type {other}")),
     }
 }

@@ -37,14 +37,17 @@ impl LanguageModelTrainer {
         let started = Instant::now();
         if let Some(most) = model.max_sequence().filter(|most| sizes.seq_len > *most) {
             return Err(Error::Input(format!(
-                "sequences of {} ids: the model takes at most {most}; give a smaller `--seq`",
+                "the sequence length {} exceeds the model's maximum of {most}: give a smaller `--seq-len`",
                 sizes.seq_len
             )));
         }
         if how.aim != Objective::CausalLm
             && comm.as_ref().is_some_and(|comm| pipeline::pipeline_axis(comm.mesh()).is_some())
         {
-            return Err(Error::Input(format!("`{}` can't be trained as a pipeline: leave out `pp`", how.aim.kind())));
+            return Err(Error::Input(format!(
+                "`{}` does not support pipeline parallelism: remove `pp`",
+                how.aim.kind()
+            )));
         }
         // Ranks that don't share tokens sort their own tokens to experts.
         let how = &ObjectiveOptions { row_groups: comm.as_ref().map_or(1, |comm| num_row_groups(comm.mesh())), ..*how };
@@ -54,13 +57,13 @@ impl LanguageModelTrainer {
         let alone = comm.as_ref().is_none_or(|comm| comm.mesh().ranks() == 1);
         if !alone && !target.amax_histories.is_empty() {
             return Err(Error::Input(
-                "delayed scaling keeps its history in one process: leave out `--mesh`, or write `scaling_strategy: dynamic`"
+                "delayed scaling does not support several ranks: remove `--mesh`, or use `scaling_strategy: dynamic`"
                     .into(),
             ));
         }
         if !alone && how.eight_bit_moments {
             return Err(Error::Input(
-                "moments in 8 bits are kept in one process: leave out `--mesh`, or `--optimizer-bits 8`".into(),
+                "8-bit optimizer states do not support several ranks: remove `--mesh` or `--optimizer-bits 8`".into(),
             ));
         }
         let heads = own_heads.len();
@@ -81,7 +84,7 @@ impl LanguageModelTrainer {
             None => None,
             Some(comm) if pipeline::pipeline_axis(comm.mesh()).is_some() => {
                 if adapter.is_some() {
-                    return Err(Error::Input("an adapter can't be trained as a pipeline: leave out `pp`".into()));
+                    return Err(Error::Input("pipeline parallelism does not support adapters: remove `pp`".into()));
                 }
                 let paths: Vec<String> = model.params.iter().map(|param| param.path.clone()).collect();
                 let divided = pipeline::PipelinedLoss::of(&target, &about(), &paths, comm, how.chunks.max(1))?;
@@ -123,7 +126,7 @@ impl LanguageModelTrainer {
             (None, None) => step::step_graph(&target, &adam, sizes.gradient_accumulation_steps, sums, &moments)?,
         };
         let program = training::TrainStep::compile(&graph, &layout, backend)?;
-        budget::check_fits("a step of training", required_bytes(&program), "give a smaller `--batch` or `--seq`")?;
+        budget::check_fits("a training step", required_bytes(&program), "reduce `--micro-batch-size` or `--seq-len`")?;
         let all = model.params.iter().enumerate();
         let (masters, fixed): (Vec<_>, Vec<_>) = all.partition(|(_, param)| adapter.is_none() && param.trainable);
         let part = |at: usize, ty: &Type, whole: Buffer| -> Result<Buffer> {
@@ -176,9 +179,7 @@ impl LanguageModelTrainer {
         match &division {
             None => kept.extend(model.upload_some(&fixed, backend)?),
             Some(_) if packed => {
-                return Err(Error::Input(
-                    "weights of few bits can't be divided among ranks: train in one process".into(),
-                ));
+                return Err(Error::Input("quantized weights cannot be sharded: train in one process".into()));
             }
             Some(_) => {
                 for (at, i) in fixed.iter().enumerate() {

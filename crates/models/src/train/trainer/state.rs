@@ -97,7 +97,7 @@ impl LanguageModelTrainer {
             told.iter_mut().enumerate().skip(1).map(|(r, b)| (r, &mut b[..])).collect();
         division.comm.send_recv("saved", &[], &mut receives).map_err(failed)?;
         if let Some(rank) = told.iter().position(|said| *said == FAILED_MARK) {
-            return Err(Error::Input(format!("rank {rank} could not write its part")));
+            return Err(Error::Input(format!("rank {rank} could not write its part of the checkpoint")));
         }
         let sums = told.iter().enumerate().filter(|(_, said)| **said != EMPTY_MARK);
         let sums = sums.map(|(r, said)| (r, String::from_utf8_lossy(said).to_string())).collect();
@@ -131,7 +131,10 @@ impl LanguageModelTrainer {
             let found = state.iter().find(|tensor| tensor.name == name);
             let fits = |tensor: &&NamedTensor| tensor.shape[..] == ty.shape[..] && tensor.dtype == ty.dtype;
             found.filter(fits).ok_or_else(|| {
-                Error::Input(format!("the checkpoint has no `{name}` of shape {:?}: it is another model's", ty.shape))
+                Error::Input(format!(
+                    "the checkpoint has no `{name}` of shape {:?}: it does not belong to this model",
+                    ty.shape
+                ))
             })
         };
         for (name, ty, input) in self.extra_state() {

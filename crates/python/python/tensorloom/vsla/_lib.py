@@ -144,7 +144,7 @@ def version():
 
 _found = tuple(int(x) for x in version().split(".")[:2])
 if (_found if _found[0] == 0 else _found[:1]) != (COMPATIBLE if COMPATIBLE[0] == 0 else COMPATIBLE[:1]):
-    raise ImportError(f"the library has version {version()}, this package goes with {COMPATIBLE[0]}.{COMPATIBLE[1]}")
+    raise ImportError(f"the library has version {version()}, but this package needs {COMPATIBLE[0]}.{COMPATIBLE[1]}")
 
 for _name, _args in SIGNATURES.items():
     getattr(_lib, _name).argtypes = _args
@@ -184,7 +184,7 @@ def sizes(list_):
     """A list of sizes as C has it."""
     list_ = [int(x) for x in list_]
     if any(x < 0 for x in list_):
-        raise ValueError(f"sizes and indices are not negative: {list_}")
+        raise ValueError(f"sizes and indices must not be negative: {list_}")
     return (_U64 * len(list_))(*list_), len(list_)
 
 
@@ -203,7 +203,7 @@ def dtype_code(dtype):
     """The number of a dtype."""
     dtype = np.dtype(dtype)
     if dtype not in DTYPES:
-        raise TypeError(f"{dtype} is no type of these tensors; use float32, float64 or float16")
+        raise TypeError(f"{dtype} is not a supported dtype; use float32, float64 or float16")
     return DTYPES.index(dtype)
 
 

@@ -23,7 +23,7 @@ def to_array(t):
     call("vsla_tensor_shape", t.at, c.byref(rank), shape, rank.value)
     call("vsla_tensor_kind", t.at, c.byref(dtype), c.byref(model))
     if dtype.value >= len(DTYPES):
-        raise TypeError("the tensor is bf16, which NumPy has no type for")
+        raise TypeError("the tensor is bf16, which NumPy does not support")
     x = np.empty(tuple(shape), DTYPES[dtype.value])
     call("vsla_tensor_read", t.at, x.ctypes.data if x.size else None, x.nbytes)
     return x

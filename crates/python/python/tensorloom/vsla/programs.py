@@ -39,7 +39,7 @@ class Graph:
         Attributes are `axis value size stride list_ list2 form`, as the header says for each kind.
         """
         if kind not in KIND:
-            raise ValueError(f"{kind!r} is no operation; there are {', '.join(KIND)}")
+            raise ValueError(f"{kind!r} is not an operation; use one of {', '.join(KIND)}")
         ids = (c.c_uint32 * len(inputs))(*inputs)
         out = (c.c_uint32 * outputs)()
         a = attrs(**attributes)
@@ -90,7 +90,7 @@ class Program:
         dtype, model = c.c_uint32(), c.c_uint32()
         call("vsla_program_value_kind", self._handle.at, id_, c.byref(dtype), c.byref(model))
         if dtype.value >= len(DTYPES):
-            raise TypeError("the value is bf16, which NumPy has no type for")
+            raise TypeError("the value is bf16, which NumPy does not support")
         return DTYPES[dtype.value]
 
     def plan(self, threads=0):
@@ -133,19 +133,19 @@ class Plan:
         x = array(np.asarray(x, dtype=dtype))
         if x.shape != shape:
             name = self.program.name(id_) or str(id_)
-            raise ValueError(f"value {name} has shape {shape}, the array {x.shape}")
+            raise ValueError(f"value {name} has shape {shape}, but the array has {x.shape}")
         return x
 
     def _inputs(self, inputs):
         ids = self.program.inputs
         if len(inputs) != len(ids):
-            raise TypeError(f"{len(inputs)} inputs, the program has {len(ids)}")
+            raise TypeError(f"{len(inputs)} inputs were given, but the program has {len(ids)}")
         return {i: self._fitting(i, x) for i, x in zip(ids, inputs)}
 
     def set_param(self, id_, x):
         """Sets a parameter; it stays from run to run."""
         if id_ not in self.program.params:
-            raise ValueError(f"value {id_} is no parameter")
+            raise ValueError(f"value {id_} is not a parameter")
         x = self._fitting(id_, x)
         call("vsla_bindings_write", self._bound.at, id_, x.ctypes.data if x.size else None, x.nbytes)
 
@@ -166,7 +166,7 @@ class Plan:
             for i, x in zip(ids, outs):
                 good = isinstance(x, np.ndarray) and x.shape == self.program.shape(i) and x.dtype == self.program.dtype(i)
                 if not (good and x.flags.c_contiguous and x.flags.writeable):
-                    raise ValueError("arrays for outputs are contiguous, writeable, and of the output's shape and dtype")
+                    raise ValueError("arrays for outputs must be contiguous, writeable, and of the output's shape and dtype")
         given, taken = _Lists(self._inputs(inputs)), _Lists(dict(zip(ids, outs)))
         call("vsla_program_execute", self._plan.at, self._bound.at, given.at, taken.at, self._stream.at)
         return outs[0] if len(outs) == 1 else tuple(outs)

@@ -23,7 +23,7 @@ class Ragged:
         rows = [np.asarray(r) for r in rows]
         full = [r for r in rows if r.size or r.ndim > 1]
         if any(r.ndim == 0 for r in rows):
-            raise ValueError("a row is a list or an array, not a number")
+            raise ValueError("a row must be a list or an array, not a number")
         tails = {r.shape[1:] for r in full}
         if len(tails) > 1:
             raise ValueError(f"entries of several shapes: {sorted(tails)}")
@@ -91,13 +91,13 @@ class Ragged:
         """A function of all entries at once, which keeps their number: `r.map(vsla.tanh)`."""
         values = np.asarray(f(self.values))
         if values.shape[:1] != self.values.shape[:1]:
-            raise ValueError(f"the function made {values.shape} of {self.values.shape}; the number of entries has to stay")
+            raise ValueError(f"the function returned shape {values.shape} for {self.values.shape}; it must keep the number of entries")
         return Ragged.packed(values, self.lengths)
 
     def matmul(self, w):
         """Each entry, a vector, times a matrix."""
         if self.values.ndim != 2:
-            raise ValueError(f"entries of shape {self.values.shape[1:]} are no vectors")
+            raise ValueError(f"entries of shape {self.values.shape[1:]} are not vectors")
         w = array(w)
         if w.ndim != 2 or w.shape[0] != self.values.shape[1]:
             raise ValueError(f"a matrix of shape {w.shape} for vectors of {self.values.shape[1]}")
@@ -155,7 +155,7 @@ class Ragged:
         """Attention of each row's entries to those of its own row; `keys` and `values` have the same rows."""
         for other in (keys, values):
             if not isinstance(other, Ragged) or not np.array_equal(other.lengths, self.lengths):
-                raise ValueError("keys and values are ragged arrays with the same rows")
+                raise ValueError("keys and values must be ragged arrays with the same rows")
         lengths = [n for n in self.lengths.tolist() if n]
         return Ragged.packed(ops.attention(self.values, keys.values, values.values, heads, lengths), self.lengths)
 

@@ -106,7 +106,9 @@ impl<F: Fn() -> Result<()> + Send + Sync> Completion for Mark<F> {
 /// The error for a blocking wait, which is not possible in the browser.
 fn unawaited() -> Error {
     Error::Bindings(
-        "what is on webgpu can't be read at once in a page: await it (`await x.data()`), or move it first (`await x.to(\"wasm\")`)".into(),
+        "data on webgpu cannot be read synchronously in the browser: await it (`await x.data()`), or move it first \
+         (`await x.to(\"wasm\")`)"
+            .into(),
     )
 }
 
