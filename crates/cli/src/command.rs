@@ -22,7 +22,8 @@ Examples:
   loom generate mine --prompt \"Once upon a time\"      let it write
   loom serve mine --port 8080                         answer over HTTP, as OpenAI's interface does
 
-`loom COMMAND --help` says more about each.";
+`loom COMMAND --help` says more about each.
+LOOM_DEBUG=1 to 5 prints each program that is compiled: see docs/debugging.md.";
 
 /// Models as text, from a page to a running program.
 #[derive(Parser)]

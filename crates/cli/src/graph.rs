@@ -11,8 +11,6 @@ use crate::device::{self, cores};
 use crate::import::{self, Open, Source};
 use crate::output::{out, outln};
 use crate::run::usage;
-use compiler::loops::Kernel;
-use compiler::program::{Step, Trip};
 use compiler::{Backend, Bindings, Options};
 use cpu::Cpu;
 use ir::{Graph, Literal, Type};
@@ -267,7 +265,7 @@ fn emit(what: Emit, graph: &Graph, device: &dyn Backend) -> Result<(), Usage> {
         Emit::Program => out!("{program}"),
         _ => {
             let mut list = Vec::new();
-            kernels(&program.steps, &mut list);
+            program.steps.iter().for_each(|s| s.kernels(&mut |k| list.push(k)));
             // Machine code is the CPU's, whatever else there is.
             let cpu = Cpu::new(cores());
             for kernel in list {
@@ -275,7 +273,7 @@ fn emit(what: Emit, graph: &Graph, device: &dyn Backend) -> Result<(), Usage> {
                     outln!("{kernel}");
                 } else {
                     outln!("{}:", kernel.name);
-                    disassemble(&cpu.machine_code(kernel).map_err(fault)?);
+                    out!("{}", compiler::debug::machine_code(&cpu.machine_code(kernel).map_err(fault)?));
                 }
             }
         }
@@ -283,34 +281,19 @@ fn emit(what: Emit, graph: &Graph, device: &dyn Backend) -> Result<(), Usage> {
     Ok(())
 }
 
-fn kernels<'a>(steps: &'a [Step], list: &mut Vec<&'a Kernel>) {
-    for step in steps {
-        match step {
-            Step::Kernel { kernel, .. } => list.push(kernel),
-            Step::Matmul { epilogue: Some(e), .. } => list.push(&e.kernel),
-            Step::Loop(l) => {
-                if let Trip::While { test, .. } = &l.trip {
-                    kernels(test, list);
-                }
-                kernels(&l.body, list);
-            }
-            Step::Branch { branches, .. } => branches.iter().for_each(|b| kernels(b, list)),
-            _ => {}
-        }
-    }
-}
-
-/// Prints instructions up to the return; constants follow it.
-fn disassemble(code: &[u8]) {
+/// Instructions up to the return; constants follow it.
+#[cfg(target_arch = "x86_64")]
+pub(crate) fn disassembly(code: &[u8]) -> String {
     use iced_x86::{Decoder, DecoderOptions, Formatter, Mnemonic, NasmFormatter};
     let mut formatter = NasmFormatter::new();
     let mut text = String::new();
     for instruction in &mut Decoder::with_ip(64, code, 0, DecoderOptions::NONE) {
-        text.clear();
+        text += &format!("  {:5x}  ", instruction.ip());
         formatter.format(&instruction, &mut text);
-        outln!("  {:5x}  {text}", instruction.ip());
+        text.push('\n');
         if instruction.mnemonic() == Mnemonic::Ret {
             break;
         }
     }
+    text
 }

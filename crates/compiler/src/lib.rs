@@ -7,6 +7,7 @@ extern crate self as compiler;
 pub mod backend;
 pub mod clock;
 mod communicator;
+pub mod debug;
 mod donate;
 mod explain;
 mod fence;
@@ -124,12 +125,15 @@ fn compile_with(
     ir::verify::verify(graph)?;
     let claims = |c: &ir::ops::Composite, types: &[Type]| options.claims && backend.claims(c, types);
     let target = backend.target();
+    let mut report = debug::Report::compilation(graph, target.name);
     let mut g = std::borrow::Cow::Borrowed(graph);
     for pass in Pass::ORDER {
         g = std::borrow::Cow::Owned(pass.run(&g, &claims, target)?);
+        report.iter_mut().for_each(|r| r.pass(pass.name(), &g));
     }
     if !options.donate.is_empty() {
         g = std::borrow::Cow::Owned(passes::updates::updates(&g, &options.donate, &|op| backend.overwrites(op))?);
+        report.iter_mut().for_each(|r| r.pass("updates", &g));
     }
     target.check(&g)?;
     debug_assert!(ir::verify::verify(&g).is_ok());
@@ -144,7 +148,8 @@ fn compile_with(
         levels: 0,
         replaced,
         computed_operands: options.computed_operands,
-        explanation,
+        explanation: explanation
+            .or_else(|| report.as_ref().filter(|r| r.explains()).map(|_| Explanation::default())),
     };
     let (inputs, outputs) = (g.input_types(), g.output_types());
     let ins: Vec<Place> =
@@ -159,10 +164,12 @@ fn compile_with(
     made_there::join(&mut program, &options.donate, backend);
     plan::plan(&mut program);
     program.donated = donate::donations(&program, &options.donate, backend);
-    let program = Program::compiled(program);
+    let program = Program::compiled(program, report.as_ref().map_or(0, debug::Report::number));
+    let explanation = lowering.explanation.unwrap_or_default();
+    report.iter_mut().for_each(|r| r.program(&program, &explanation));
     // Tests can ask that whatever is compiled be proved.
     if cfg!(debug_assertions) && std::env::var_os("TENSORLOOM_VERIFY").is_some() {
         verify::verify(&program)?;
     }
-    Ok((program, lowering.explanation.unwrap_or_default()))
+    Ok((program, explanation))
 }

@@ -9,9 +9,10 @@ use crate::library::{self, Routine};
 use crate::memory::HostBuffer;
 use crate::pool::Pool;
 use crate::thresholds::Threshold;
+use compiler::debug::Report;
 use compiler::loops::Kernel;
 use compiler::program::{Class, Factor, KernelArg, LoopStep, Matmul, Place, Program, Slot, Step, Trip};
-use compiler::{ALIGN, Bindings, DeviceBuffer, Error, Executable, Fence, Result, Timing};
+use compiler::{ALIGN, Backend, Bindings, DeviceBuffer, Error, Executable, Fence, Result, Timing};
 use ir::{Literal, Type};
 use std::ops::Range;
 use std::sync::Arc;
@@ -120,7 +121,8 @@ impl Loaded {
                 program.levels
             )));
         }
-        let mut needs = Needs { general, ..Needs::default() };
+        let report = Report::code(&program, || cpu.name());
+        let mut needs = Needs { general, report, ..Needs::default() };
         let steps = load_steps(cpu, &program, &program.steps, &mut needs)?;
         let needed = crate::overlap::needed(&program);
         let mut constants = Vec::with_capacity(program.buffers.len());
@@ -421,6 +423,8 @@ struct Needs {
     kernel: usize,
     /// Not a need: kernels take sizes as arguments.
     general: bool,
+    /// Not a need: prints the code of the kernels.
+    report: Option<Report>,
 }
 
 fn load_steps(cpu: &Cpu, program: &Program, steps: &[Step], needs: &mut Needs) -> Result<Vec<Ready>> {
@@ -439,6 +443,7 @@ fn load_step(cpu: &Cpu, program: &Program, step: &Step, needs: &mut Needs) -> Re
                     KernelArg::Scratch(_) => None,
                 };
                 if let (Some(from), Some(to)) = (from.into_iter().map(place).collect(), place(to)) {
+                    needs.report.iter_mut().for_each(|r| r.kernel_code(&kernel.name, "a library routine"));
                     return Ok(Ready::Library { routine, args: from, outs: vec![to] });
                 }
             }
@@ -452,17 +457,17 @@ fn load_step(cpu: &Cpu, program: &Program, step: &Step, needs: &mut Needs) -> Re
             needs.kernel = needs.kernel.max(scratch);
             let (code, sizes) = if needs.general {
                 let (kernel, sizes) = crate::general::general(kernel);
-                (code(cpu, &Arc::new(kernel))?, sizes.into())
+                (code(cpu, &Arc::new(kernel), needs)?, sizes.into())
             } else {
-                (code(cpu, kernel)?, Box::default())
+                (code(cpu, kernel, needs)?, Box::default())
             };
             Ready::Kernel { code, sizes, args: args.clone(), parallel: *parallel, scratch }
         }
         Step::Matmul { shape, a, b, c, epilogue } => {
-            let side = |f: &Factor| -> Result<Side> {
+            let mut side = |f: &Factor| -> Result<Side> {
                 Ok(match f {
                     Factor::Memory(p) => Side::Memory(p.clone()),
-                    Factor::Computed(c) => Side::Blocks { code: code(cpu, &c.kernel)?, args: c.args.clone() },
+                    Factor::Computed(c) => Side::Blocks { code: code(cpu, &c.kernel, needs)?, args: c.args.clone() },
                 })
             };
             let constant = constant_matrix(program, shape, b);
@@ -474,7 +479,7 @@ fn load_step(cpu: &Cpu, program: &Program, step: &Step, needs: &mut Needs) -> Re
             let plan = plan(cpu, shape, [&a, &b], whole_rows)?;
             needs.gemm = needs.gemm.max(plan.scratch_bytes());
             let out = match (c, epilogue) {
-                (_, Some(e)) => Product::Tiles { code: code(cpu, &e.kernel)?, args: e.args.clone() },
+                (_, Some(e)) => Product::Tiles { code: code(cpu, &e.kernel, needs)?, args: e.args.clone() },
                 (Some(c), None) => Product::Memory(c.clone()),
                 (None, None) => return Err(Error::Internal("a product without a destination".into())),
             };
@@ -512,15 +517,24 @@ fn load_step(cpu: &Cpu, program: &Program, step: &Step, needs: &mut Needs) -> Re
     })
 }
 
-fn code(cpu: &Cpu, kernel: &Arc<Kernel>) -> Result<Code> {
-    match &cpu.kernels {
-        Some(cache) => match cache.get(kernel) {
-            Ok(code) => Ok(Code::Machine(code)),
-            Err(CodegenError::Refused(_)) => Ok(Code::Reference(kernel.clone())),
-            Err(e) => Err(Error::Backend(e.to_string())),
-        },
-        None => Ok(Code::Reference(kernel.clone())),
+fn code(cpu: &Cpu, kernel: &Arc<Kernel>, needs: &mut Needs) -> Result<Code> {
+    let compiled = match cpu.kernels.as_ref().map(|cache| cache.get(kernel)) {
+        Some(Err(e)) if !matches!(e, CodegenError::Refused(_)) => return Err(Error::Backend(e.to_string())),
+        compiled => compiled,
+    };
+    if let Some(report) = &mut needs.report {
+        let evaluator = "the reference evaluator runs the loops";
+        let text = match &compiled {
+            Some(Ok(code)) => code.text(),
+            Some(Err(why)) => format!("{evaluator}: {why}"),
+            None => evaluator.into(),
+        };
+        report.kernel_code(&kernel.name, &text);
     }
+    Ok(match compiled {
+        Some(Ok(code)) => Code::Machine(code),
+        _ => Code::Reference(kernel.clone()),
+    })
 }
 
 /// The data of a B that is a constant, the same for all matrices, of a product that packs it; and the offset of its first

@@ -188,7 +188,6 @@ impl Shared {
 
     /// Runs a node; gives the error of a NaN that it made, if asked to look.
     fn run_node(&self, node: &Arc<Node>, planned: &mut Planned, bindings: &mut Bindings) -> Result<Option<Error>> {
-        crate::debug::say(5, || format!("run {} -> {} at {}", node.name(), node.types()[0], node.at));
         // A plan that has written over what the tables refer to goes on to its end.
         let _undisturbed = planned.overwritten.then(interrupt::undisturbed);
         let mut args: SmallVec<[Stored; 4]> = SmallVec::new();

@@ -51,7 +51,7 @@ pub use compose::Program;
 pub use context::{
     Within, begin, default_device, enable_grad, is_grad_enabled, no_grad, place, set_default_device, user, with_device,
 };
-pub use debug::{Live, debug_level, say, set_debug, set_debug_nans, set_debug_output};
+pub use debug::{Live, set_debug_nans};
 pub use dims::{Dims, Size, Sizes, shape_of};
 pub use engine::{Engine, EngineOptions};
 pub use error::{Error, Result};

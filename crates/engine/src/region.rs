@@ -1,6 +1,7 @@
 //! Compiled regions (§8): staged at every call, compiled once per variant.
 
 use crate::autograd::Backward;
+use crate::context;
 use crate::engine::{Engine, Shared};
 use crate::error::{Error, Result};
 use crate::intern::Ty;
@@ -15,8 +16,6 @@ use crate::tensor::{Kind, Tensor};
 use crate::trace::{Input, Mode, Trace, TraceState};
 use crate::transfer::one_device;
 use crate::tree::Tree;
-use crate::{context, debug};
-use compiler::program::Step;
 use compiler::{Executable, Options};
 use ir::{DType, Graph, Literal, Loc, Type, Value};
 use rustc_hash::FxHashMap;
@@ -166,32 +165,11 @@ impl Shared {
     /// Compiles a graph; `donate` are pairs of an input and the output that may be written over it.
     pub(crate) fn compile(&self, graph: Graph, donate: Vec<(usize, usize)>, how: How) -> Result<Variant> {
         let backend = &self.devices[how.device].pool.backend;
-        let start = compiler::clock::Instant::now();
         let program =
             compiler::compile(&graph, &**backend, &Options { donate, claims: how.claims, ..Options::default() })?;
-        debug::say(4, || program.to_string());
         let types = graph.output_types().into_iter().map(Arc::new).collect();
-        let variant = Variant { exe: backend.load(program)?, graph: Arc::new(graph), types, device: how.device };
-        debug::say(1, || {
-            let (ops, p) = (variant.graph.nodes().len(), variant.exe.program());
-            let (steps, arena, ms) = (p.steps.len(), p.arena, start.elapsed().as_secs_f64() * 1e3);
-            format!("compiled {ops} ops into {steps} steps with {arena} bytes in {ms:.2} ms")
-        });
-        debug::say(2, || kernels(&variant.exe.program().steps));
-        debug::say(3, || variant.graph.to_string());
-        Ok(variant)
+        Ok(Variant { exe: backend.load(program)?, graph: Arc::new(graph), types, device: how.device })
     }
-}
-
-/// The kernels of a program as text.
-fn kernels(steps: &[Step]) -> String {
-    let text = |s: &Step| match s {
-        Step::Kernel { kernel, .. } => kernel.to_string(),
-        Step::Loop(l) => kernels(&l.body),
-        Step::Branch { branches, .. } => branches.iter().map(|b| kernels(b)).collect(),
-        _ => String::new(),
-    };
-    steps.iter().map(text).collect()
 }
 
 /// What a staged call gives.

@@ -95,10 +95,6 @@ fn check(graph: &Graph, limits: &Limits, seen: &mut Seen) -> std::result::Result
         if text.shared > limits.shared {
             return Err(format!("{} bytes of shared memory\n{g}", text.shared));
         }
-        // `TENSORLOOM_SHOW=1` shows every text.
-        if std::env::var_os("TENSORLOOM_SHOW").is_some() {
-            println!("{g}\n{}", text.source);
-        }
         seen.kernels += 1;
         seen.atomic += text.source.contains("atomic<u32>") as usize;
         seen.waiting += text.source.contains("workgroupBarrier()") as usize;

@@ -19,6 +19,7 @@ use crate::grid::places::aligned;
 use crate::grid::{self, Buf, Limits, Space};
 use crate::host::Host;
 use crate::library;
+use compiler::debug::Report;
 use compiler::loops::{self, Kernel, Reg, Stmt};
 use compiler::program::{Class, Factor, KernelArg, LoopStep, Matmul, Place, Program, Slot, Step, Trip};
 use compiler::{DeviceBuffer, Error, Result};
@@ -158,8 +159,9 @@ impl Loaded {
         }
         inner.device.context.enter()?;
         let capability = inner.device.context.capability;
+        let report = Report::code(&program, || "cuda".into());
         let program = library::expand(program, &means(), &|op, args| own(capability, op, args));
-        let mut loader = Loader { inner, program: &program, texts: Vec::new(), scratch: 0 };
+        let mut loader = Loader { inner, program: &program, texts: Vec::new(), scratch: 0, report };
         let steps = loader.steps(&program.steps)?;
         let (texts, scratch) = (loader.texts, loader.scratch);
         let functions = inner.kernels.get(&texts)?;
@@ -352,6 +354,8 @@ struct Loader<'a> {
     texts: Vec<Text>,
     /// Bytes of scratch that the neediest step wants: steps follow each other.
     scratch: usize,
+    /// Prints the code of the kernels.
+    report: Option<Report>,
 }
 
 impl Loader<'_> {
@@ -494,6 +498,13 @@ impl Loader<'_> {
     }
 
     fn function(&mut self, text: Text) -> usize {
+        let entry = text.entry.clone();
+        self.named(&entry, text)
+    }
+
+    /// The function of a text, printed with the name of its kernel.
+    fn named(&mut self, name: &str, text: Text) -> usize {
+        self.report.iter_mut().for_each(|r| r.kernel_code(name, &text.text));
         match self.texts.iter().position(|t| *t == text) {
             Some(i) => i,
             None => {
@@ -523,7 +534,7 @@ impl Loader<'_> {
             }
         }
         self.scratch = self.scratch.max(scratch);
-        let function = self.function(text);
+        let function = self.named(&kernel.name, text);
         let name = kernel.name.clone();
         let (threads, sizes) = (grid.threads, Vec::new());
         Ok(Launch { function, blocks, threads, shared: 0, args: arguments, sizes, over, name })

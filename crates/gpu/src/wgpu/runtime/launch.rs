@@ -109,6 +109,11 @@ pub(super) struct Reach {
 }
 
 impl Launch {
+    /// The numbers of its pipelines.
+    pub(super) fn pipelines(&self) -> impl Iterator<Item = usize> + '_ {
+        self.variants.iter().map(|v| v.pipeline)
+    }
+
     /// A dispatch of a kernel whose text follows from where its memory is; `pipeline` gives a text its number.
     pub(super) fn new(
         roots: &Roots,

@@ -15,6 +15,7 @@ use crate::grid::{self, Space};
 use crate::host::Host;
 use crate::library;
 use crate::wgpu::{Text, print};
+use compiler::debug::Report;
 use compiler::loops::Kernel;
 use compiler::program::{Class, Factor, KernelArg, LoopStep, Matmul, Place, Program, Step, Trip};
 use compiler::{DeviceBuffer, Error, Result};
@@ -69,6 +70,7 @@ impl Loaded {
                 program.levels
             )));
         }
+        let mut report = Report::code(&program, || "wgpu".into());
         let program = library::expand(program, &inner.means(), &|op, args| Rows::of(op, args).is_some());
         let mut constant_at = vec![0; program.buffers.len()];
         let mut data = Vec::new();
@@ -98,7 +100,12 @@ impl Loaded {
             loader = fresh(false);
             steps = loader.steps(&program.steps)?;
         }
-        let (texts, scratch) = (loader.texts.all, loader.scratch);
+        let (Texts { all: texts, names, .. }, scratch) = (loader.texts, loader.scratch);
+        if let Some(report) = &mut report {
+            for (i, text) in texts.iter().enumerate() {
+                report.kernel_code(&names.get(&i).cloned().unwrap_or_else(|| format!("shader {i}")), &text.source);
+            }
+        }
         let pipelines = inner.device.pipelines.get(&inner.device, &texts)?;
         // Even what has no elements has to be bound.
         let constants = match program.buffers.iter().any(|b| matches!(b.class, Class::Constant(_))) {
@@ -120,6 +127,8 @@ impl Loaded {
 struct Texts {
     all: Vec<Text>,
     known: FxHashMap<Text, usize>,
+    /// Names of those that are kernels of the program.
+    names: FxHashMap<usize, String>,
 }
 
 impl Texts {
@@ -278,7 +287,11 @@ impl Loader<'_> {
                 .collect();
             print(&nameless, &all)
         };
-        Ok(Some(self.launch(arguments, Vec::new(), [blocks, 1, 1], &text)?))
+        let launch = self.launch(arguments, Vec::new(), [blocks, 1, 1], &text)?;
+        for pipeline in launch.pipelines() {
+            self.texts.names.entry(pipeline).or_insert_with(|| kernel.name.clone());
+        }
+        Ok(Some(launch))
     }
 
     fn rows(&mut self, rows: &Rows, args: &[(Place, Type)], out: &Place) -> Result<Vec<Launch>> {
