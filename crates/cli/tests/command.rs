@@ -289,7 +289,7 @@ fn programs_are_printed_at_every_level() {
     };
     assert_eq!(run("0"), "");
     assert!(run("7").starts_with("warning: LOOM_DEBUG=7 is not a level"));
-    let parts = ["== program 1: 2 nodes, cpu\ngraph (", "", "-- schedule: 1 steps", "-- loops of ", "== program 1: code, cpu ("];
+    let parts = ["== program 1: 2 nodes, cpu\ngraph (", "", "-- schedule: 1 step, ", "-- loops of ", "== program 1: code, cpu ("];
     for level in 1..=5usize {
         let shown = run(&level.to_string());
         for (i, part) in parts.iter().enumerate().filter(|(_, part)| !part.is_empty()) {
@@ -298,7 +298,9 @@ fn programs_are_printed_at_every_level() {
     }
     // This program has a disassembler.
     assert!(!cfg!(target_arch = "x86_64") || run("5").lines().any(|line| line.ends_with("  ret")), "{}", run("5"));
-    [&ir, &input, &out].map(|p| drop(std::fs::remove_file(p)));
+    for file in [&ir, &input, &out] {
+        let _ = std::fs::remove_file(file);
+    }
 }
 
 /// Every `loom` command of the documents names a command that there is, and options that it has.

@@ -144,7 +144,7 @@ impl Report {
             return None;
         }
         let (number, nodes) = (next_number(), graph.nodes().len());
-        let mut report = Report::new(level, number, format!("program {number}: {nodes} nodes, {target}"));
+        let mut report = Report::new(level, number, format!("program {number}: {}, {target}", count(nodes, "node")));
         report.graph = (graph.to_string(), nodes);
         report.sections = report.graph.0.clone();
         Some(report)
@@ -177,7 +177,7 @@ impl Report {
         let (text, nodes) = (graph.to_string(), graph.nodes().len());
         if text != self.graph.0 {
             let before = self.graph.1;
-            self.section(format_args!("pass {name}: {before} -> {nodes} nodes"), &text);
+            self.section(format_args!("pass {name}: {before} -> {}", count(nodes, "node")), &text);
             self.graph = (text, nodes);
         }
     }
@@ -185,9 +185,9 @@ impl Report {
     /// Adds the compiled program.
     pub(crate) fn program(&mut self, program: &Program, explanation: &Explanation) {
         if self.level >= 3 {
-            self.section("fusion: what was fused into each step", &explanation.to_string());
-            let (steps, buffers) = (program.steps.len(), program.buffers.len());
-            self.section(format_args!("schedule: {steps} steps, {buffers} buffers"), &program.to_string());
+            self.section("steps and what is fused into them", &explanation.to_string());
+            let (steps, buffers) = (count(program.steps.len(), "step"), count(program.buffers.len(), "buffer"));
+            self.section(format_args!("schedule: {steps}, {buffers}"), &program.to_string());
         }
         if self.level >= 4 {
             for step in &program.steps {
@@ -218,6 +218,10 @@ impl Drop for Report {
             write(&format!("== {}\n{}", self.heading, self.sections));
         }
     }
+}
+
+fn count(n: usize, what: &str) -> String {
+    format!("{n} {what}{}", if n == 1 { "" } else { "s" })
 }
 
 fn next_number() -> u32 {

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 /// A graph of six nodes: `exp(%x) * 1` is `exp(%x)`, and the sum is fused with it.
 const GRAPH: &str = "graph (%x: f32[64,48]) {
   %e = exp(%x) : f32[64,48]
-  %o = const() {value=f32 1} : f32[]
+  %o = const() {value=f32[] [1]} : f32[]
   %b = broadcast(%o) {shape=[64,48], dims=[]} : f32[64,48]
   %m = mul(%e, %b) : f32[64,48]
   %s = reduce_sum(%m) {axes=[1]} : f32[64]
@@ -21,9 +21,9 @@ const SECTIONS: [(u8, &str); 10] = [
     (1, ": 6 nodes, cpu\ngraph (%0: f32[64,48])"),
     (1, "mul("),
     (2, "-- pass simplify: 6 -> 3 nodes\ngraph ("),
-    (3, "-- fusion: what was fused into each step\n0: kernel over [64], reduced over [48]"),
-    (3, "exp, reduce_sum, sqrt"),
-    (3, "-- schedule: 1 steps, 2 buffers\nprogram: arena 0 bytes"),
+    (3, "-- steps and what is fused into them\n0: kernel over [64, 48], reduced over [1]\n"),
+    (3, "= exp, reduce_sum\n"),
+    (3, "-- schedule: 1 step, 2 buffers\nprogram: arena 0 bytes\n"),
     (4, "-- loops of "),
     (4, "parallel v0 < 64"),
     (5, ": code, cpu ("),

@@ -63,7 +63,7 @@ fn each_debug_level_prints_more() {
         assert_eq!(has("path CompiledLoop") && has("diagnostics.rs"), level >= 1, "{text}");
         assert_eq!(has("== program ") && has("graph (") && has("scan("), level >= 1, "{text}");
         assert_eq!(has("-- pass "), level >= 2, "{text}");
-        assert_eq!(has("-- fusion") && has("program: arena"), level >= 3, "{text}");
+        assert_eq!(has("-- steps and what is fused") && has("program: arena"), level >= 3, "{text}");
         assert_eq!(has("-- loops of ") && has("serial v"), level >= 4, "{text}");
         assert_eq!(has(": code, cpu (") && has("-- code of "), level >= 5, "{text}");
         lengths.push(text.len());
