@@ -89,16 +89,16 @@ fn parse(text: &str) -> (u8, Option<String>) {
     match text.trim().parse() {
         Ok(level @ 0..=MAX_LEVEL) => (level, None),
         _ if text.trim().is_empty() => (0, None),
-        _ => (0, Some(format!("warning: LOOM_DEBUG={text} is not a level; nothing is printed. Set it to 0, 1, 2, 3, 4 or 5."))),
+        _ => (0, Some(format!("warning: LOOM_DEBUG={text} is not a level from 0 to 5; nothing is printed"))),
     }
 }
 
 fn write(text: &str) {
-    let output = OUTPUT.lock().unwrap_or_else(|e| e.into_inner()).clone();
+    let (text, output) = (text.trim_end(), OUTPUT.lock().unwrap_or_else(|e| e.into_inner()).clone());
     match output {
         Some(f) => f(text),
         // One call, so that texts of several threads and processes do not mix. There is nowhere to report a failure.
-        None => drop(std::io::stderr().lock().write_all(format!("{}\n", text.trim_end()).as_bytes())),
+        None => drop(std::io::stderr().lock().write_all(format!("{text}\n").as_bytes())),
     }
 }
 
@@ -134,7 +134,8 @@ pub struct Report {
 
 impl Report {
     fn new(level: u8, number: u32, heading: String) -> Report {
-        Report { level, number, heading, sections: String::new(), graph: Default::default(), printed: FxHashSet::default() }
+        let (sections, printed) = (String::new(), FxHashSet::default());
+        Report { level, number, heading, sections, graph: Default::default(), printed }
     }
 
     /// The report on the compilation of a graph, unless the level is 0.
@@ -153,10 +154,12 @@ impl Report {
     /// The report on the code of a program that a backend loads, from level 5 on.
     pub fn code(program: &Program, backend: impl FnOnce() -> String) -> Option<Report> {
         let level = level();
+        if level < 5 {
+            return None;
+        }
         // A program that was saved, or compiled at level 0, has no number.
-        let number = || if program.number == 0 { next_number() } else { program.number };
-        let heading = |number| Report::new(level, number, format!("program {number}: code, {}", backend()));
-        (level >= 5).then(|| heading(number()))
+        let number = if program.number == 0 { next_number() } else { program.number };
+        Some(Report::new(level, number, format!("program {number}: code, {}", backend())))
     }
 
     /// The number of the program.

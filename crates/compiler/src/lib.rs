@@ -148,8 +148,7 @@ fn compile_with(
         levels: 0,
         replaced,
         computed_operands: options.computed_operands,
-        explanation: explanation
-            .or_else(|| report.as_ref().filter(|r| r.explains()).map(|_| Explanation::default())),
+        explanation: explanation.or_else(|| report.as_ref()?.explains().then(Explanation::default)),
     };
     let (inputs, outputs) = (g.input_types(), g.output_types());
     let ins: Vec<Place> =

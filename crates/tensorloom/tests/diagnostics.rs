@@ -55,7 +55,7 @@ fn each_debug_level_prints_more() {
         // Another size each time, so that it is compiled each time.
         let xs = ones(&[5, 2 + level as usize]);
         let f = jit(|xs: Tensor| {
-            lax::scan(|(c, x): (Tensor, Tensor)| (c + x.exp(), ()), zeros(&[]), xs.sum_axes(&[1], false)).0
+            lax::scan(|(c, x): (Tensor, Tensor)| (c + x.exp(), ()), zeros(&[]), (xs * 1.0).sum_axes(&[1], false)).0
         });
         f.call(xs).item::<f32>().unwrap();
         let text = said.lock().unwrap().clone();
