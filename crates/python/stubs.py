@@ -76,7 +76,7 @@ NAMES = {
     "rhs_dilation": "Sequence[int] | None", "computation": "Callable[..., Any]", "window_dimensions": "Sequence[int]", "dimension": "int", "dimensions": "Sequence[int] | None",
     "new_sizes": "Sequence[int]", "permutation": "Sequence[int]", "ddof": "int", "is_stable": "bool", "num_keys": "int", "index_dtype": "DTypeLike", "new_dtype": "DTypeLike",
     "broadcast_dimensions": "Sequence[int]", "start_indices": "Sequence[Any]", "limit_indices": "Sequence[int]", "strides": "Sequence[int] | None", "slice_sizes": "Sequence[int]",
-    "padding_config": "Sequence[Any]", "excluded": "Sequence[int]", "condlist": "Sequence[ArrayLike]", "funclist": "Sequence[Any]", "choices": "Sequence[ArrayLike]", "minlength": "int",
+    "padding_config": "Sequence[Any]", "excluded": "Sequence[int]", "condlist": "Sequence[ArrayLike]", "funclist": "Sequence[Any]", "choices": "Sequence[ArrayLike]", "minlength": "int", "level": "int",
 }
 # Results of those, by module and name or by name.
 GIVES = {
@@ -108,7 +108,7 @@ GIVES = {
     "triu_indices": "tuple[Tensor, Tensor]", "indices": "Any", "mask_indices": "tuple[Tensor, ...]", "numpy.finfo": "Any", "numpy.iinfo": "Any", "unique_values": "Tensor", "tree.broadcast": "Any",
     "tree.register_static": "Any", "tree.register_node_with_keys": "None", "tree.register_node_with_keys_class": "Any", "keystr": "str", "ravel_pytree": "tuple[Tensor, Callable[[ArrayLike], Any]]",
     **{f"tree_util.{n}": "Any" for n in "tree_broadcast tree_leaves_with_path register_static register_pytree_with_keys register_pytree_with_keys_class treedef_children treedef_tuple".split()},
-    "treedef_is_leaf": "bool", "all_leaves": "bool", "disable_jit": "Any", "named_scope": "Any", "named_call": "Callable[..., Any]", "custom_gradient": "Callable[..., Any]", "clear_caches": "None",
+    "treedef_is_leaf": "bool", "all_leaves": "bool", "disable_jit": "Any", "named_scope": "Any", "named_call": "Callable[..., Any]", "custom_gradient": "Callable[..., Any]", "clear_caches": "None", "set_debug": "None",
     "linear_transpose": "Callable[..., Any]", "local_devices": "list[str]", "local_device_count": "int", "process_index": "int", "process_count": "int", "typeof": "ShapeDtypeStruct",
     "approx_max_k": "tuple[Tensor, Tensor]", "approx_min_k": "tuple[Tensor, Tensor]", "sort_key_val": "Any", "optimization_barrier": "Any", "lstsq": "tuple[Tensor, Tensor, Tensor, Tensor]",
     "cho_factor": "tuple[Tensor, bool]", "lu_factor": "tuple[Tensor, Tensor]", "scipy.linalg.lu": "Any", "allclose": "bool", "eigh": "Any", "qr": "Any", "slogdet": "Any", "svd": "Any",

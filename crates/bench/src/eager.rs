@@ -190,9 +190,6 @@ fn train(engine: &Engine, c: &LlamaConfig, reps: usize) -> tensorloom::Result<f6
         if i > 1 {
             times.push(start.elapsed().as_secs_f64());
         }
-        if std::env::var_os("LOOM_SHOW").is_some() {
-            eprintln!("step {i}: {:.3} ms, loss {}", start.elapsed().as_secs_f64() * 1e3, loss.item::<f32>()?);
-        }
     }
     if std::env::var_os("LOOM_TIMES").is_some() {
         let (done, profile) = engine.profile(step);

@@ -21,9 +21,6 @@ pub(crate) fn prepare(
 ) -> Result<PreparedProgram> {
     let start = Instant::now();
     let program = compiler::compile(graph, device, &compiler::Options { donate, ..Default::default() })?;
-    if std::env::var_os("LOOM_SHOW").is_some() {
-        eprintln!("{program}");
-    }
     let exe = device.load(program)?;
     let compile_s = start.elapsed().as_secs_f64();
     let bindings = Bindings::for_program(exe.program(), device)?;

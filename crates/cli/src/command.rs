@@ -22,7 +22,8 @@ Examples:
   loom generate mine --prompt \"Once upon a time\"       generate text
   loom serve mine --port 8080                          serve an OpenAI-compatible API
 
-Run `loom COMMAND --help` for the options of a command.";
+Run `loom COMMAND --help` for the options of a command.
+LOOM_DEBUG=1 to 5 prints each program that is compiled: see docs/debugging.md.";
 
 const TRAIN: &str = "\
 Examples:

@@ -10,9 +10,7 @@ use crate::command::{self, UsageError};
 use crate::device::{self, cores};
 use crate::import::{self, NamedGraph, OnnxArgs};
 use crate::output::{out, outln};
-use crate::run::usage_error;
-use compiler::loops::Kernel;
-use compiler::program::{Step, TripCount};
+use crate::run::usage;
 use compiler::{Backend, Bindings, Options};
 use cpu::Cpu;
 use ir::{Graph, Literal, Type};
@@ -284,7 +282,7 @@ fn emit(what: GraphEmit, graph: &Graph, device: &dyn Backend) -> Result<(), Usag
         GraphEmit::Program => out!("{program}"),
         _ => {
             let mut list = Vec::new();
-            kernels(&program.steps, &mut list);
+            program.steps.iter().for_each(|s| s.kernels(&mut |k| list.push(k)));
             // Machine code is the CPU's, whatever else there is.
             let cpu = Cpu::new(cores());
             for kernel in list {
@@ -292,7 +290,7 @@ fn emit(what: GraphEmit, graph: &Graph, device: &dyn Backend) -> Result<(), Usag
                     outln!("{kernel}");
                 } else {
                     outln!("{}:", kernel.name);
-                    disassemble(&cpu.machine_code(kernel).map_err(fault)?);
+                    out!("{}", compiler::debug::machine_code(&cpu.machine_code(kernel).map_err(fault)?));
                 }
             }
         }
@@ -300,34 +298,19 @@ fn emit(what: GraphEmit, graph: &Graph, device: &dyn Backend) -> Result<(), Usag
     Ok(())
 }
 
-fn kernels<'a>(steps: &'a [Step], list: &mut Vec<&'a Kernel>) {
-    for step in steps {
-        match step {
-            Step::Kernel { kernel, .. } => list.push(kernel),
-            Step::Matmul { epilogue: Some(e), .. } => list.push(&e.kernel),
-            Step::Loop(l) => {
-                if let TripCount::While { test, .. } = &l.trip_count {
-                    kernels(test, list);
-                }
-                kernels(&l.body, list);
-            }
-            Step::Branch { branches, .. } => branches.iter().for_each(|b| kernels(b, list)),
-            _ => {}
-        }
-    }
-}
-
-/// Prints instructions up to the return; constants follow it.
-fn disassemble(code: &[u8]) {
+/// Instructions up to the return; constants follow it.
+#[cfg(target_arch = "x86_64")]
+pub(crate) fn disassembly(code: &[u8]) -> String {
     use iced_x86::{Decoder, DecoderOptions, Formatter, Mnemonic, NasmFormatter};
     let mut formatter = NasmFormatter::new();
     let mut text = String::new();
     for instruction in &mut Decoder::with_ip(64, code, 0, DecoderOptions::NONE) {
-        text.clear();
+        text += &format!("  {:5x}  ", instruction.ip());
         formatter.format(&instruction, &mut text);
-        outln!("  {:5x}  {text}", instruction.ip());
+        text.push('\n');
         if instruction.mnemonic() == Mnemonic::Ret {
             break;
         }
     }
+    text
 }

@@ -57,6 +57,8 @@ enum ExitStatus {
 fn main() -> ExitCode {
     silence_gpu_drivers();
     crash::install_panic_hook();
+    #[cfg(target_arch = "x86_64")]
+    compiler::debug::set_disassembler(graph::disassembly);
     // Writing beyond a limit of the shell is an error like a full disk, not the end of the process.
     #[cfg(unix)]
     let _ = signal_hook::flag::register(

@@ -271,6 +271,45 @@ fn run_takes_a_graph_through_every_transform_on_both_devices() {
     refused(&["run", bad.to_str().unwrap(), "--in", file, "--out", out], &["mull", "2:"]);
 }
 
+#[test]
+fn programs_are_printed_at_every_level() {
+    let ir = temporary("debug.ir");
+    let graph = "graph (%x: f32[8]) {\n  %y = exp(%x) : f32[8]\n  %z = mul(%y, %y) : f32[8]\n  return %z\n}\n";
+    std::fs::write(&ir, graph).unwrap();
+    let (input, out) = (temporary("debug.safetensors"), temporary("debug-out.safetensors"));
+    write_inputs(&input, &[(&[8], &[0.5; 8])]);
+    let run = |level: &str| {
+        let [ir, input, out] = [&ir, &input, &out].map(|p| p.to_str().unwrap());
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        let mut command = Command::new(env!("CARGO_BIN_EXE_loom"));
+        command.current_dir(root).args(["run", ir, "--in", input, "--out", out, "--threads", "1"]);
+        let output = command.env("LOOM_DEBUG", level).output().expect("loom runs");
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        assert!(output.stdout.is_empty(), "{}", text(&output.stdout));
+        text(&output.stderr)
+    };
+    assert_eq!(run("0"), "");
+    assert!(run("7").starts_with("warning: LOOM_DEBUG=7 is not a level"));
+    // No pass changes this graph.
+    let parts = [
+        (1, "== program 1: 2 nodes, cpu\ngraph ("),
+        (3, "-- schedule: 1 step, "),
+        (4, "-- loops of "),
+        (5, ": code, cpu ("),
+    ];
+    for level in 1..=5 {
+        let shown = run(&level.to_string());
+        for (from, part) in parts {
+            assert_eq!(shown.contains(part), level >= from, "level {level}: `{part}`\n{shown}");
+        }
+    }
+    // This program has a disassembler.
+    assert!(!cfg!(target_arch = "x86_64") || run("5").lines().any(|line| line.ends_with("  ret")), "{}", run("5"));
+    for file in [&ir, &input, &out] {
+        let _ = std::fs::remove_file(file);
+    }
+}
+
 /// Every `loom` command of the documents names a command that there is, and options that it has.
 #[test]
 fn commands_of_the_documents_are_known() {

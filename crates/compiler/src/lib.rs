@@ -8,6 +8,7 @@ pub mod backend;
 pub mod clock;
 mod communicator;
 mod copy_elision;
+pub mod debug;
 mod donate;
 mod explain;
 mod fence;
@@ -126,14 +127,17 @@ fn compile_with(
     let claims =
         |c: &ir::ops::Composite, types: &[Type]| options.fuse_composites && backend.supports_composite(c, types);
     let target = backend.target();
+    let mut report = debug::Report::compilation(graph, target.name);
     let mut g = std::borrow::Cow::Borrowed(graph);
     for pass in Pass::PIPELINE {
         g = std::borrow::Cow::Owned(pass.run(&g, &claims, target)?);
+        report.iter_mut().for_each(|r| r.pass(pass.name(), &g));
     }
     if !options.donate.is_empty() {
         g = std::borrow::Cow::Owned(passes::update_to_scatter::updates_to_scatters(&g, &options.donate, &|op| {
             backend.supports_in_place(op)
         })?);
+        report.iter_mut().for_each(|r| r.pass("updates", &g));
     }
     target.check_dtypes(&g)?;
     debug_assert!(ir::verify::verify(&g).is_ok());
@@ -148,7 +152,7 @@ fn compile_with(
         levels: 0,
         donated_pairs: replaced,
         computed_operands: options.computed_operands,
-        explanation,
+        explanation: explanation.or_else(|| report.as_ref()?.explains().then(Explanation::default)),
     };
     let (inputs, outputs) = (g.input_types(), g.output_types());
     let ins: Vec<BufferSlice> = inputs
@@ -176,10 +180,12 @@ fn compile_with(
     copy_elision::elide_copies(&mut program, &options.donate, backend);
     plan::plan(&mut program);
     program.donated = donate::safe_donations(&program, &options.donate, backend);
-    let program = Program::from_compiler(program);
+    let program = Program::from_compiler(program, report.as_ref().map_or(0, debug::Report::number));
+    let explanation = lowering.explanation.unwrap_or_default();
+    report.iter_mut().for_each(|r| r.program(&program, &explanation));
     // Tests can request that every compiled program is verified.
     if cfg!(debug_assertions) && std::env::var_os("TENSORLOOM_VERIFY").is_some() {
         verify::verify(&program)?;
     }
-    Ok((program, lowering.explanation.unwrap_or_default()))
+    Ok((program, explanation))
 }

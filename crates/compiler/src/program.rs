@@ -281,28 +281,38 @@ pub struct ProgramParts {
     pub donated: Vec<(usize, usize)>,
 }
 
-/// Buffers and steps in which every access is inside its buffer: [`crate::compile`] produces such programs, and
-/// [`UncheckedProgram::verify`] proves it for others. The parts can be read but not changed.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Program(ProgramParts);
+/// Steps over buffers, each access of which is inside its buffer: [`crate::compile`] writes such programs, and
+/// [`UncheckedProgram::verify`] proves it of others. Its parts can be read and not changed.
+#[derive(Clone, Debug)]
+pub struct Program {
+    parts: Parts,
+    /// Its number in the text of [`crate::debug`]; 0 if it was not printed.
+    pub(crate) number: u32,
+}
+
+impl PartialEq for Program {
+    fn eq(&self, other: &Program) -> bool {
+        self.parts == other.parts
+    }
+}
 
 impl std::ops::Deref for Program {
     type Target = ProgramParts;
 
     fn deref(&self) -> &ProgramParts {
-        &self.0
+        &self.parts
     }
 }
 
 impl Program {
-    /// Wraps the output of [`crate::compile`].
-    pub(crate) fn from_compiler(parts: ProgramParts) -> Program {
-        Program(parts)
+    /// What [`crate::compile`] made.
+    pub(crate) fn compiled(parts: Parts, number: u32) -> Program {
+        Program { parts, number }
     }
 
     /// Returns the parts, to build another program from them.
     pub fn into_parts(self) -> ProgramParts {
-        self.0
+        self.parts
     }
 }
 
@@ -325,7 +335,7 @@ impl UncheckedProgram {
     /// names the step and the buffer.
     pub fn verify(self) -> crate::Result<Program> {
         crate::verify::verify(&self.0)?;
-        Ok(Program(self.0))
+        Ok(Program::compiled(self.0, 0))
     }
 
     /// Returns the program without verification.
@@ -334,13 +344,36 @@ impl UncheckedProgram {
     /// The parts come from [`crate::compile`], unchanged but for steps that access nothing outside of their buffers: a run trusts every offset,
     /// length and index in them.
     pub unsafe fn assume_verified(self) -> Program {
-        Program(self.0)
+        Program::compiled(self.0, 0)
     }
 }
 
 impl Step {
-    /// Calls `f` with every buffer slice that the step accesses, and whether it is written.
-    pub fn for_each_slice(&self, f: &mut dyn FnMut(&BufferSlice, bool)) {
+    /// Calls `f` with every kernel of the step, those of steps inside it too.
+    pub fn kernels<'a>(&'a self, f: &mut dyn FnMut(&'a Arc<Kernel>)) {
+        match self {
+            Step::Kernel { kernel, .. } => f(kernel),
+            Step::Matmul { a, b, epilogue, .. } => {
+                for factor in [a, b] {
+                    if let Factor::Computed(c) = factor {
+                        f(&c.kernel);
+                    }
+                }
+                epilogue.iter().for_each(|e| f(&e.kernel));
+            }
+            Step::Branch { branches, .. } => branches.iter().flatten().for_each(|s| s.kernels(f)),
+            Step::Loop(l) => {
+                if let Trip::While { test, .. } = &l.trip {
+                    test.iter().for_each(|s| s.kernels(f));
+                }
+                l.body.iter().for_each(|s| s.kernels(f));
+            }
+            Step::Library { .. } | Step::Copy { .. } | Step::Zero { .. } => {}
+        }
+    }
+
+    /// Calls `f` with every place the step touches, and whether it is written.
+    pub fn places(&self, f: &mut dyn FnMut(&Place, bool)) {
         match self {
             Step::Kernel { kernel, args, .. } => {
                 for (a, b) in args.iter().zip(&kernel.buffers) {

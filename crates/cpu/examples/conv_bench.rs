@@ -66,9 +66,6 @@ fn main() {
     for (name, n, size, pool, grad, features) in CASES.into_iter().filter(|c| c.0.contains(&wanted)) {
         let graph = graph(n, size, pool, grad, features).expect("fits");
         let program = compiler::compile(&graph, &cpu, &Options::default()).expect("compiles");
-        if std::env::var_os("SHOW").is_some() {
-            println!("{program}");
-        }
         let exe = cpu.load(program).expect("loads");
         let mut bindings = Bindings::for_program(exe.program(), &cpu).expect("memory");
         for (i, (b, t)) in bindings.inputs.iter().zip(&exe.program().inputs).enumerate() {

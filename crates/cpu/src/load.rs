@@ -9,11 +9,12 @@ use crate::library::{self, OpRoutine};
 use crate::memory::HostBuffer;
 use crate::pool::ThreadPool;
 use crate::thresholds::Threshold;
+use compiler::debug::Report;
 use compiler::loops::Kernel;
 use compiler::program::{
     BufferKind, BufferRef, BufferSlice, KernelArg, LoopStep, Matmul, MatmulOperand, Program, Step, TripCount,
 };
-use compiler::{ALIGN, Bindings, DeviceBuffer, Error, Executable, Fence, Result, Timing};
+use compiler::{ALIGN, Backend, Bindings, DeviceBuffer, Error, Executable, Fence, Result, Timing};
 use ir::{Literal, Type};
 use std::ops::Range;
 use std::sync::Arc;
@@ -154,7 +155,8 @@ impl LoadedProgram {
                 program.max_loop_depth
             )));
         }
-        let mut needs = Needs { general, ..Needs::default() };
+        let report = Report::code(&program, || cpu.name());
+        let mut needs = Needs { general, report, ..Needs::default() };
         let steps = load_steps(cpu, &program, &program.steps, &mut needs)?;
         let needed = crate::collective_overlap::collective_deadlines(&program);
         let mut constants = Vec::with_capacity(program.buffers.len());
@@ -461,6 +463,8 @@ struct Needs {
     kernel: usize,
     /// An input rather than a result: whether kernels take their sizes as arguments.
     general: bool,
+    /// Not a need: prints the code of the kernels.
+    report: Option<Report>,
 }
 
 fn load_steps(cpu: &Cpu, program: &Program, steps: &[Step], needs: &mut Needs) -> Result<Vec<LoadedStep>> {
@@ -479,6 +483,7 @@ fn load_step(cpu: &Cpu, program: &Program, step: &Step, needs: &mut Needs) -> Re
                     KernelArg::Scratch(_) => None,
                 };
                 if let (Some(from), Some(to)) = (from.into_iter().map(place).collect(), place(to)) {
+                    needs.report.iter_mut().for_each(|r| r.kernel_code(&kernel.name, "a library routine"));
                     return Ok(LoadedStep::Library { routine, args: from, outs: vec![to] });
                 }
             }
@@ -492,18 +497,18 @@ fn load_step(cpu: &Cpu, program: &Program, step: &Step, needs: &mut Needs) -> Re
             needs.kernel = needs.kernel.max(scratch);
             let (code, sizes) = if needs.general {
                 let (kernel, sizes) = crate::shape_generic::make_shape_generic(kernel);
-                (code(cpu, &Arc::new(kernel))?, sizes.into())
+                (code(cpu, &Arc::new(kernel), needs)?, sizes.into())
             } else {
-                (code(cpu, kernel)?, Box::default())
+                (code(cpu, kernel, needs)?, Box::default())
             };
             LoadedStep::Kernel { code, sizes, args: args.clone(), parallel: *parallel, scratch }
         }
         Step::Matmul { shape, a, b, c, epilogue } => {
-            let side = |f: &MatmulOperand| -> Result<LoadedOperand> {
+            let mut side = |f: &MatmulOperand| -> Result<LoadedOperand> {
                 Ok(match f {
                     MatmulOperand::Memory(p) => LoadedOperand::Memory(p.clone()),
                     MatmulOperand::Computed(c) => {
-                        LoadedOperand::Generated { code: code(cpu, &c.kernel)?, args: c.args.clone() }
+                        LoadedOperand::Generated { code: code(cpu, &c.kernel, needs)?, args: c.args.clone() }
                     }
                 })
             };
@@ -516,7 +521,7 @@ fn load_step(cpu: &Cpu, program: &Program, step: &Step, needs: &mut Needs) -> Re
             let plan = plan(cpu, shape, [&a, &b], whole_rows)?;
             needs.gemm = needs.gemm.max(plan.scratch_bytes());
             let out = match (c, epilogue) {
-                (_, Some(e)) => MatmulOutput::Tiles { code: code(cpu, &e.kernel)?, args: e.args.clone() },
+                (_, Some(e)) => MatmulOutput::Tiles { code: code(cpu, &e.kernel, needs)?, args: e.args.clone() },
                 (Some(c), None) => MatmulOutput::Memory(c.clone()),
                 (None, None) => return Err(Error::Internal("a product without a destination".into())),
             };
@@ -556,15 +561,24 @@ fn load_step(cpu: &Cpu, program: &Program, step: &Step, needs: &mut Needs) -> Re
     })
 }
 
-fn code(cpu: &Cpu, kernel: &Arc<Kernel>) -> Result<Code> {
-    match &cpu.kernels {
-        Some(cache) => match cache.get(kernel) {
-            Ok(code) => Ok(Code::Machine(code)),
-            Err(CodegenError::Refused(_)) => Ok(Code::Reference(kernel.clone())),
-            Err(e) => Err(Error::Backend(e.to_string())),
-        },
-        None => Ok(Code::Reference(kernel.clone())),
+fn code(cpu: &Cpu, kernel: &Arc<Kernel>, needs: &mut Needs) -> Result<Code> {
+    let compiled = match cpu.kernels.as_ref().map(|cache| cache.get(kernel)) {
+        Some(Err(e)) if !matches!(e, CodegenError::Refused(_)) => return Err(Error::Backend(e.to_string())),
+        compiled => compiled,
+    };
+    if let Some(report) = &mut needs.report {
+        let evaluator = "the reference evaluator runs the loops";
+        let text = match &compiled {
+            Some(Ok(code)) => code.text(),
+            Some(Err(why)) => format!("{evaluator}: {why}"),
+            None => evaluator.into(),
+        };
+        report.kernel_code(&kernel.name, &text);
     }
+    Ok(match compiled {
+        Some(Ok(code)) => Code::Machine(code),
+        _ => Code::Reference(kernel.clone()),
+    })
 }
 
 /// Returns the data of a constant B that is the same for all matrices, of a matmul that packs it, and the offset of its first

@@ -1,4 +1,4 @@
-//! What the engine says about its work, and checks of values, on demand.
+//! Checks of values, on demand, and what is alive.
 
 use crate::engine::{Engine, EngineDevice, download};
 use crate::error::Error;
@@ -9,49 +9,10 @@ use crate::storage::StoredValue;
 use crate::{BaseId, engine::EngineShared};
 use compiler::Bindings;
 use ir::{DType, Graph, Literal, Loc, Op, Type};
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-static LEVEL: AtomicU8 = AtomicU8::new(0);
 static NANS: AtomicBool = AtomicBool::new(false);
-static OUTPUT: Mutex<Option<Output>> = Mutex::new(None);
-
-type Output = Box<dyn Fn(&str) + Send>;
-
-/// How much is said, from nothing to everything:
-///
-/// | level | said |
-/// | --- | --- |
-/// | 0 | nothing |
-/// | 1 | what was compiled and how long it took, and on which path loops run |
-/// | 2 | the kernels of each program too |
-/// | 3 | the graph that was compiled too |
-/// | 4 | the steps, buffers and memory of each program too |
-/// | 5 | every op that runs, with its line |
-pub fn set_debug(level: u8) {
-    LEVEL.store(level, Ordering::Relaxed);
-}
-
-/// The level that [`set_debug`] set.
-pub fn debug_level() -> u8 {
-    LEVEL.load(Ordering::Relaxed)
-}
-
-/// Where it is said: by default on standard error.
-pub fn set_debug_output(f: impl Fn(&str) + Send + 'static) {
-    *OUTPUT.lock().unwrap_or_else(|e| e.into_inner()) = Some(Box::new(f));
-}
-
-/// Says something from a level on.
-pub fn log_debug(level: u8, text: impl FnOnce() -> String) {
-    if debug_level() < level {
-        return;
-    }
-    match &*OUTPUT.lock().unwrap_or_else(|e| e.into_inner()) {
-        Some(f) => f(&text()),
-        None => eprintln!("{}", text()),
-    }
-}
 
 /// Whether every computed float is checked. The first op that makes a NaN of numbers is an error that names its line;
 /// it is found inside compiled functions too. This costs time, so it is off by default.
@@ -59,9 +20,9 @@ pub fn set_debug_nans(on: bool) {
     NANS.store(on, Ordering::Relaxed);
 }
 
-/// Whether what runs is watched: it then takes the path that tells about it.
+/// Whether values are checked: what runs then takes the path that checks them.
 pub(crate) fn is_debug_active() -> bool {
-    NANS.load(Ordering::Relaxed) || debug_level() >= 5
+    NANS.load(Ordering::Relaxed)
 }
 
 fn has_nan(literal: &Literal) -> bool {

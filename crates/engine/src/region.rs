@@ -1,6 +1,7 @@
 //! Compiled regions (§8): staged at every call, compiled once per variant.
 
 use crate::autograd::BackwardOptions;
+use crate::context;
 use crate::engine::{Engine, EngineShared};
 use crate::error::{Error, Result};
 use crate::intern::Ty;
@@ -15,8 +16,6 @@ use crate::tensor::{Tensor, TensorKind};
 use crate::trace::{Trace, TraceInput, TraceMode, TraceState};
 use crate::transfer::common_device;
 use crate::tree::Tree;
-use crate::{context, debug};
-use compiler::program::Step;
 use compiler::{Executable, Options};
 use ir::{DType, Graph, Literal, Loc, Type, Value};
 use rustc_hash::FxHashMap;
@@ -171,35 +170,11 @@ impl EngineShared {
     /// Compiles a graph; `donate` are pairs of an input and the output that may be written over it.
     pub(crate) fn compile(&self, graph: Graph, donate: Vec<(usize, usize)>, how: CompileMode) -> Result<CompiledGraph> {
         let backend = &self.devices[how.device].pool.backend;
-        let start = compiler::clock::Instant::now();
-        let program = compiler::compile(
-            &graph,
-            &**backend,
-            &Options { donate, fuse_composites: how.fuse_composites, ..Options::default() },
-        )?;
-        debug::log_debug(4, || program.to_string());
+        let program =
+            compiler::compile(&graph, &**backend, &Options { donate, claims: how.claims, ..Options::default() })?;
         let types = graph.output_types().into_iter().map(Arc::new).collect();
-        let variant = CompiledGraph { exe: backend.load(program)?, graph: Arc::new(graph), types, device: how.device };
-        debug::log_debug(1, || {
-            let (ops, p) = (variant.graph.nodes().len(), variant.exe.program());
-            let (steps, arena, ms) = (p.steps.len(), p.arena_bytes, start.elapsed().as_secs_f64() * 1e3);
-            format!("compiled {ops} ops into {steps} steps with {arena} bytes in {ms:.2} ms")
-        });
-        debug::log_debug(2, || kernels(&variant.exe.program().steps));
-        debug::log_debug(3, || variant.graph.to_string());
-        Ok(variant)
+        Ok(Variant { exe: backend.load(program)?, graph: Arc::new(graph), types, device: how.device })
     }
-}
-
-/// The kernels of a program as text.
-fn kernels(steps: &[Step]) -> String {
-    let text = |s: &Step| match s {
-        Step::Kernel { kernel, .. } => kernel.to_string(),
-        Step::Loop(l) => kernels(&l.body),
-        Step::Branch { branches, .. } => branches.iter().map(|b| kernels(b)).collect(),
-        _ => String::new(),
-    };
-    steps.iter().map(text).collect()
 }
 
 /// What a staged call gives.

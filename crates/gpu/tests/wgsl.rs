@@ -95,10 +95,6 @@ fn check(graph: &Graph, limits: &GridLimits, seen: &mut Seen) -> std::result::Re
         if text.shared > limits.max_shared_bytes {
             return Err(format!("{} bytes of shared memory\n{g}", text.shared));
         }
-        // `TENSORLOOM_SHOW=1` prints every source.
-        if std::env::var_os("TENSORLOOM_SHOW").is_some() {
-            println!("{g}\n{}", text.source);
-        }
         seen.kernels += 1;
         seen.atomic += text.source.contains("atomic<u32>") as usize;
         seen.waiting += text.source.contains("workgroupBarrier()") as usize;

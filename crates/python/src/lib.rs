@@ -77,12 +77,22 @@ fn strip_source_locations(text: &str) -> String {
     out
 }
 
+/// Sets how much is printed of each program that is compiled, from 0 to 5.
+#[pyfunction]
+fn set_debug(level: i64) -> PyResult<()> {
+    let wrong = || pyo3::exceptions::PyValueError::new_err(format!("set_debug takes a level from 0 to 5, not {level}"));
+    let level = u8::try_from(level).ok().filter(|level| *level <= tensorloom::debug::MAX_LEVEL).ok_or_else(wrong)?;
+    tensorloom::debug::set_level(level);
+    Ok(())
+}
+
 #[pymodule]
 fn _tensorloom(m: &Bound<'_, PyModule>) -> PyResult<()> {
     interrupt::register();
     m.add("__version__", env!("CARGO_PKG_VERSION"))?;
     m.add("TensorError", m.py().get_type::<TensorError>())?;
     m.add("TracerError", m.py().get_type::<TracerError>())?;
+    m.add_function(wrap_pyfunction!(set_debug, m)?)?;
     m.add_class::<tensor::PyTensor>()?;
     m.add_class::<dtype::PyDType>()?;
     m.add_class::<transform::Jitted>()?;

@@ -58,6 +58,24 @@ pub use data_loader::{Batches, DataLoader};
 pub use derive::Tree;
 pub use device::{Device, block_until_ready, device_put, devices};
 pub use engine::trace;
+/// Printing every program that is compiled, as the environment variable `LOOM_DEBUG` does.
+///
+/// ```
+/// use std::sync::{Arc, Mutex};
+/// use tensorloom::{Tensor, debug, jit, ones};
+///
+/// let printed = Arc::new(Mutex::new(String::new()));
+/// let text = printed.clone();
+/// debug::set_output(move |more| text.lock().unwrap().push_str(more)); // else standard error
+/// debug::set_level(1);
+/// jit(|x: Tensor| x.exp().sum()).call(ones(5)).item::<f32>()?;
+/// debug::set_level(0);
+/// assert!(printed.lock().unwrap().contains("exp(%0)"));
+/// # Ok::<(), tensorloom::Error>(())
+/// ```
+pub mod debug {
+    pub use compiler::debug::{MAX_LEVEL, level, set_level, set_output};
+}
 /// Where time and memory go; see [`Engine::profile`].
 pub mod profile {
     pub use engine::{OpRecord, Phase, Profile, ProfileSums, Unfused, module, phase};
@@ -130,17 +148,6 @@ pub use engine::is_grad_enabled;
 /// # Ok::<(), tensorloom::Error>(())
 /// ```
 pub use engine::no_grad;
-/// How much is said about what is compiled and run.
-///
-/// ```
-/// use tensorloom::{ones, set_debug};
-///
-/// set_debug(1); // says what is compiled, on standard error
-/// assert_eq!((ones(2) * 3.0).sum().item::<f32>()?, 6.0);
-/// set_debug(0);
-/// # Ok::<(), tensorloom::Error>(())
-/// ```
-pub use engine::set_debug;
 /// Finds the op that makes the first NaN.
 ///
 /// ```
@@ -152,22 +159,6 @@ pub use engine::set_debug;
 /// set_debug_nans(false);
 /// ```
 pub use engine::set_debug_nans;
-/// Where that is said.
-///
-/// ```
-/// use std::sync::{Arc, Mutex};
-/// use tensorloom::{Tensor, jit, ones, set_debug, set_debug_output};
-///
-/// let said = Arc::new(Mutex::new(Vec::new()));
-/// let lines = said.clone();
-/// set_debug_output(move |text| lines.lock().unwrap().push(text.to_string()));
-/// set_debug(2);
-/// jit(|x: Tensor| x.exp().sum()).call(ones(5)).item::<f32>()?;
-/// set_debug(0);
-/// assert!(!said.lock().unwrap().is_empty());
-/// # Ok::<(), tensorloom::Error>(())
-/// ```
-pub use engine::set_debug_output;
 /// Where all threads make new tensors.
 ///
 /// ```

@@ -1,4 +1,4 @@
-//! NaN checks, what is said at each debug level, leaks with creation places, devices.
+//! NaN checks, what is printed at each debug level, leaks with creation places, devices.
 
 use std::sync::{Arc, Mutex, MutexGuard};
 use tensorloom::*;
@@ -43,33 +43,38 @@ fn nan_checks_name_the_line() {
 }
 
 #[test]
-fn levels_say_more_and_more() {
+fn each_debug_level_prints_more() {
     let _one = alone();
     let said: Arc<Mutex<String>> = Arc::default();
     let into = said.clone();
-    set_debug_output(move |text| into.lock().unwrap().push_str(&format!("{text}\n")));
+    debug::set_output(move |text| into.lock().unwrap().push_str(&format!("{text}\n")));
     let mut lengths = Vec::new();
     for level in 0..=5u8 {
-        set_debug(level);
+        debug::set_level(level);
         said.lock().unwrap().clear();
         // Another size each time, so that it is compiled each time.
         let xs = ones(&[5, 2 + level as usize]);
         let f = jit(|xs: Tensor| {
-            lax::scan(|(c, x): (Tensor, Tensor)| (c + x.exp(), ()), zeros(&[]), xs.sum_axes(&[1], false)).0
+            lax::scan(|(c, x): (Tensor, Tensor)| (c + x.exp(), ()), zeros(&[]), (xs * 1.0).sum_axes(&[1], false)).0
         });
         f.call(xs).item::<f32>().unwrap();
         let text = said.lock().unwrap().clone();
         let has = |part: &str| text.contains(part);
-        assert_eq!(has("path CompiledLoop"), level >= 1, "{text}");
-        assert_eq!(has("compiled "), level >= 1, "{text}");
-        assert_eq!(has("kernel"), level >= 2, "{text}");
-        assert_eq!(has("graph"), level >= 3, "{text}");
-        assert_eq!(has("program: arena"), level >= 4, "{text}");
-        assert_eq!(has("run ") && has("diagnostics.rs"), level >= 5, "{text}");
+        assert_eq!(has("path CompiledLoop") && has("diagnostics.rs"), level >= 1, "{text}");
+        assert_eq!(has("== program ") && has("graph (") && has("scan("), level >= 1, "{text}");
+        assert_eq!(has("-- pass "), level >= 2, "{text}");
+        assert_eq!(has("-- steps and what is fused") && has("program: arena"), level >= 3, "{text}");
+        assert_eq!(has("-- loops of ") && has("serial v"), level >= 4, "{text}");
+        assert_eq!(has(": code, cpu (") && has("-- code of "), level >= 5, "{text}");
         lengths.push(text.len());
     }
-    set_debug(0);
-    set_debug_output(|text| eprintln!("{text}"));
+    // A single op is a program too.
+    debug::set_level(1);
+    said.lock().unwrap().clear();
+    ones(&[3, 37]).atan().to_vec::<f32>().unwrap();
+    assert!(said.lock().unwrap().contains("atan("), "{said:?}");
+    debug::set_level(0);
+    debug::set_output(|text| eprintln!("{text}"));
     assert!(lengths[0] == 0 && lengths.windows(2).all(|w| w[0] < w[1]), "{lengths:?}");
 }
 

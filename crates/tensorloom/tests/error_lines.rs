@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 use tensorloom::nn::StateDict;
 use tensorloom::prelude::*;
-use tensorloom::{Result, load, save, set_debug_output};
+use tensorloom::{Result, debug, load, save};
 
 /// The error is one of this file's line `line`, and says all of these.
 #[track_caller]
@@ -92,7 +92,7 @@ fn remedies_are_named() -> Result<()> {
 fn an_invalid_tensor_answers_with_its_error() {
     let told = Arc::new(Mutex::new(Vec::new()));
     let into = told.clone();
-    set_debug_output(move |text| into.lock().unwrap().push(text.to_string()));
+    debug::set_output(move |text| into.lock().unwrap().push(text.to_string()));
     let made = line!() + 1;
     let bad = ones((2, 3)).matmul(&ones((2, 3))).relu();
     at(made, bad.try_shape().unwrap_err(), &["matmul"]);

@@ -45,6 +45,7 @@ export function disk(files, memory, print = () => {}) {
     if (!numbers.has(node)) numbers.set(node, BigInt(numbers.size + 1));
     return numbers.get(node);
   };
+  const environment = globalThis.LOOM_DEBUG === undefined ? null : new TextEncoder().encode(`LOOM_DEBUG=${globalThis.LOOM_DEBUG}\0`);
   const view = () => new DataView(memory().buffer);
   const bytes = (at, n) => new Uint8Array(memory().buffer, at, n);
   const decode = (at, n) => new TextDecoder().decode(bytes(at, n).slice());
@@ -191,11 +192,16 @@ export function disk(files, memory, print = () => {}) {
       return OK;
     },
     environ_sizes_get(count, size) {
-      view().setUint32(count, 0, true);
-      view().setUint32(size, 0, true);
+      view().setUint32(count, environment ? 1 : 0, true);
+      view().setUint32(size, environment?.byteLength ?? 0, true);
       return OK;
     },
-    environ_get: () => OK,
+    environ_get(places, at) {
+      if (!environment) return OK;
+      view().setUint32(places, at, true);
+      bytes(at, environment.byteLength).set(environment);
+      return OK;
+    },
     args_sizes_get(count, size) {
       view().setUint32(count, 0, true);
       view().setUint32(size, 0, true);

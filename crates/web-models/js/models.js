@@ -76,7 +76,7 @@ export async function openModel(files, { source, path, module, dtype, context, p
     },
   };
   const compiled = source instanceof WebAssembly.Module ? source : await WebAssembly.compile(source);
-  const instance = await WebAssembly.instantiate(compiled, { loom, wasi_snapshot_preview1: disk(files, memory, print) });
+  const instance = await WebAssembly.instantiate(compiled, { loom, wasi_snapshot_preview1: disk(files, memory, print ?? (globalThis.LOOM_DEBUG ? (line) => console.error(line) : undefined)) });
   wasm = instance.exports;
   wasm._initialize?.();
   wasm.start();

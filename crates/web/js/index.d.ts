@@ -260,6 +260,10 @@ export function gpuIsSoftware(): boolean;
 export function getBackend(): { type: Device; slotCount(): number };
 /** Bytes of the program's memory, or those in use on the GPU. */
 export function memoryBytes(device?: Device): number;
+/**
+ * Prints every program that is compiled from now on: 0 nothing, 1 graphs, 2 graphs after each pass, 3 steps and buffers, 4 loops, 5 code. At
+ * the start it is the environment variable `LOOM_DEBUG` (Node.js), or the global variable `LOOM_DEBUG`.
+ */
 export function setDebug(level: number): void;
 export const checkLeaks: {
   start(): void;

@@ -14,7 +14,7 @@ let wasm; // exports of the program
 let memory;
 let table;
 let thrown; // an exception on its way through the program
-let debugLevel = 0;
+let debugLevel; // as it was set before the program was loaded
 
 const decoder = new TextDecoder();
 const decode = (at, n) => decoder.decode(new Uint8Array(memory.buffer, at >>> 0, n >>> 0).slice());
@@ -50,10 +50,8 @@ const loom = {
       const { exports } = new WebAssembly.Instance(new WebAssembly.Module(bytes), { env: { memory, table } });
       const place = free.pop() ?? table.grow(1);
       table.set(place, exports.kernel);
-      if (debugLevel >= 2) console.log(`tensorloom: a kernel of ${length} bytes`);
       return place;
-    } catch (e) {
-      if (debugLevel >= 1) console.warn(`tensorloom: a kernel was refused: ${e.message}`);
+    } catch {
       return 0;
     }
   },
@@ -64,6 +62,9 @@ const loom = {
   now: () => performance.now(),
   panicked(at, n) {
     thrown = new LoomError(`internal error, please report it: ${decode(at, n)}`);
+  },
+  print(at, n) {
+    console.error(decode(at, n).trimEnd());
   },
   apply(id, n) {
     try {
@@ -181,6 +182,8 @@ async function start(source) {
   dtypeNames.push(...lastText().split(" "));
   wasm.functions();
   surface(JSON.parse(lastText()));
+  const level = debugLevel ?? globalThis.process?.env?.LOOM_DEBUG ?? globalThis.LOOM_DEBUG;
+  if (level !== undefined) special("debug", String(level)); // a wrong value is a warning
 }
 
 function ready() {
@@ -1690,9 +1693,14 @@ export const getBackend = () => ({ type: defaultDevice(), slotCount: () => wasm.
 /** Bytes that the program's memory has, or those in use on the GPU (`"webgpu"`). */
 export const memoryBytes = (device = "wasm") => (deviceNumber(device) === 0 ? memory.buffer.byteLength : wasm.gpu_bytes());
 
-/** 1: refused kernels; 2: kernels that are made. */
+/**
+ * Prints every program that is compiled from now on: 0 nothing, 1 graphs, 2 graphs after each pass, 3 steps and buffers, 4 loops, 5 code. At
+ * the start it is the environment variable `LOOM_DEBUG` (Node.js), or the global variable `LOOM_DEBUG`.
+ */
 export function setDebug(level) {
+  if (!Number.isInteger(level) || level < 0 || level > 5) throw new LoomError(`setDebug takes a level from 0 to 5, not ${level}`);
   debugLevel = level;
+  if (wasm) special("debug", String(level));
 }
 
 /** Tensors that are made and not disposed of, with the place of each. */

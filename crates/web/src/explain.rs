@@ -3,10 +3,8 @@
 use crate::function::Leaves;
 use crate::value::fault;
 use compiler::clock::Instant;
-use compiler::loops::Kernel;
 use compiler::program::{Step, library_name};
 use compiler::{Backend, Bindings, OpPlacement, Options};
-use std::sync::Arc;
 
 /// Graph, program, kernels and timings, each as a text. Kernels of WebGPU are in WGSL; JavaScript has to measure those.
 pub(crate) fn explain(f: impl Fn(Leaves) -> Leaves + Copy, args: Leaves, on_gpu: bool) -> Result<Vec<String>, String> {
@@ -27,9 +25,8 @@ pub(crate) fn explain(f: impl Fn(Leaves) -> Leaves + Copy, args: Leaves, on_gpu:
     }
     let backend = tensorloom::devices::open("cpu").map_err(fault)?;
     let program = compiler::compile(&graph, &*backend, &Options::default()).map_err(fault)?;
-    let mut kernels = Vec::new();
-    program.steps.iter().for_each(|s| collect(s, &mut kernels));
-    let shown: Vec<String> = kernels.iter().map(|k| k.to_string()).collect();
+    let mut shown = Vec::new();
+    program.steps.iter().for_each(|s| s.kernels(&mut |k| shown.push(k.to_string())));
     let text = program.to_string();
     let exe = backend.load(program).map_err(fault)?;
     let mut b = Bindings::for_program(exe.program(), &*backend).map_err(fault)?;
@@ -75,16 +72,6 @@ fn hosted(step: &Step, backend: &dyn Backend, out: &mut Vec<String>) {
         }
         Step::Loop(l) => l.body.iter().for_each(|s| hosted(s, backend, out)),
         Step::Branch { branches, .. } => branches.iter().flatten().for_each(|s| hosted(s, backend, out)),
-        _ => {}
-    }
-}
-
-fn collect(step: &Step, out: &mut Vec<Arc<Kernel>>) {
-    match step {
-        Step::Kernel { kernel, .. } => out.push(kernel.clone()),
-        Step::Matmul { epilogue: Some(e), .. } => out.push(e.kernel.clone()),
-        Step::Loop(l) => l.body.iter().for_each(|s| collect(s, out)),
-        Step::Branch { branches, .. } => branches.iter().flatten().for_each(|s| collect(s, out)),
         _ => {}
     }
 }

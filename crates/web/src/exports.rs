@@ -14,6 +14,8 @@ unsafe extern "C" {
     safe fn now() -> f64;
     /// This program is about to stop for good; the text says why.
     safe fn panicked(text: *const u8, bytes: usize);
+    /// Prints a text of `tensorloom::debug`.
+    safe fn print(text: *const u8, bytes: usize);
 }
 
 thread_local! {
@@ -45,6 +47,7 @@ pub(crate) fn give_bytes(bytes: Vec<u8>) {
 #[unsafe(no_mangle)]
 pub extern "C" fn start() {
     compiler::clock::set(|| now());
+    compiler::debug::set_output(|text| print(text.as_ptr(), text.len()));
     std::panic::set_hook(Box::new(|e| {
         let text = e.to_string();
         panicked(text.as_ptr(), text.len());

@@ -7,7 +7,7 @@
 //! and a value each). Handles are tensors and other objects of this program that JavaScript owns until `release`. A call
 //! gives the number of words of its result, or -1, and then `text` says why.
 //!
-//! Imports (`loom`): `instantiate`, `forget` (kernels, see `cpu/codegen/page.rs`), `now`, `panicked`, `apply`, which calls
+//! Imports (`loom`): `instantiate`, `forget` (kernels, see `cpu/codegen/page.rs`), `now`, `panicked`, `print`, `apply`, which calls
 //! a function of JavaScript with tensors, and `results`, how many of what it gave are its results. The device of WebGPU is JavaScript's too (`gpu_..`, see `gpu/wgpu/runtime/page`); what it has read
 //! comes back by `gpu::poll_reads` and `arrived`.
 

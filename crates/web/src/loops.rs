@@ -214,7 +214,7 @@ pub(crate) fn special(a: &[Value], out: &mut Vec<f64>) -> Done {
         }
         "explain" => give(explain::explain(function(a, 1)?, leaves(a, 2)?, take::<bool>(a, 3)?)?, out),
         "debug" => {
-            tensorloom::set_debug(take::<usize>(a, 1)? as u8);
+            compiler::debug::set_level_from(&take::<String>(a, 1)?);
             out.push(0.0);
         }
         other => return Err(format!("there is no `{other}`")),

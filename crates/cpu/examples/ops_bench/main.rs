@@ -102,9 +102,6 @@ fn prepare(cpu: &Cpu, line: &str) -> Result<Ready, String> {
     let graph = graph::build(&case).map_err(|e| e.to_string())?;
     let start = Instant::now();
     let program = compiler::compile(&graph, cpu, &Options::default()).map_err(|e| e.to_string())?;
-    if std::env::var_os("LOOM_SHOW").is_some() {
-        eprintln!("{program}");
-    }
     let exe = cpu.load(program).map_err(|e| e.to_string())?;
     let compile_s = start.elapsed().as_secs_f64();
     let mut bindings = Bindings::for_program(exe.program(), cpu).map_err(|e| e.to_string())?;

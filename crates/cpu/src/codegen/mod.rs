@@ -183,6 +183,16 @@ impl CompiledKernel {
         }
     }
 
+    /// The code as text for people: the size, then machine code, or in the browser the bytes of a WebAssembly module.
+    pub(crate) fn text(&self) -> String {
+        let bytes = self.bytes();
+        let text = match cfg!(target_arch = "wasm32") {
+            true => compiler::debug::hexadecimal(bytes),
+            false => compiler::debug::machine_code(bytes),
+        };
+        format!("{} bytes\n{text}", bytes.len())
+    }
+
     #[cfg(any(feature = "cranelift", target_arch = "aarch64", all(windows, target_arch = "x86_64")))]
     fn portable(code: portable::Code, entry: Entry, size: usize) -> CompiledKernel {
         CompiledKernel { code: Mapping::Portable(code), entry, size }

@@ -53,7 +53,7 @@ impl Invalid {
     fn report_once(&self, what: &str, at: &'static std::panic::Location<'static>) {
         if context::is_user_code(at) && !self.reported.swap(true, Ordering::Relaxed) {
             let (file, line) = (at.file(), at.line());
-            crate::debug::log_debug(0, || format!("{file}:{line}: the {what} of an invalid tensor: {}", self.error));
+            compiler::debug::log_debug(0, || format!("{file}:{line}: the {what} of an invalid tensor: {}", self.error));
         }
     }
 
@@ -283,7 +283,7 @@ impl Tensor {
     }
 
     /// The shape. An invalid tensor has none: its error goes to the debug output, the standard error unless
-    /// [`set_debug_output`](crate::set_debug_output) says otherwise, and `[]` is given. [`Tensor::try_shape`] and
+    /// [`set_output`](compiler::debug::set_output) says otherwise, and `[]` is given. [`Tensor::try_shape`] and
     /// [`Tensor::dims`] give the error itself.
     #[track_caller]
     pub fn shape(&self) -> &[usize] {

@@ -119,6 +119,15 @@ def disable_jit(disable=True):
         _core._disable_jit(before)
 
 
+def set_debug(level):
+    """Prints every program that is compiled from now on to standard error, in place of the environment variable `LOOM_DEBUG`.
+
+    Level 0 prints nothing, 1 the graph, 2 also the graph after each compiler pass, 3 also the steps and buffers, 4 also the loops of each
+    kernel, 5 also the code of each kernel.
+    """
+    _core.set_debug(level)
+
+
 _core.Jitted.lower = lambda self, *args, **kwargs: _Lowered(self, args, kwargs)
 
 

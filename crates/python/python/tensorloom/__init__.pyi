@@ -1270,6 +1270,12 @@ def process_index(backend: ArrayLike = None) -> int:
 def remat(f: Callable[..., Any], *, prevent_cse: bool = True, policy: None = None, static_argnums: int | Sequence[int] = ()) -> Callable[..., Any]:
     """Keeps only the arguments of a function for backward, where the rest is computed again."""
 
+def set_debug(level: int) -> None:
+    """Prints every program that is compiled from now on to standard error, in place of the environment variable `LOOM_DEBUG`.
+
+    Level 0 prints nothing, 1 the graph, 2 also the graph after each compiler pass, 3 also the steps and buffers, 4 also the loops of each
+    kernel, 5 also the code of each kernel."""
+
 def typeof(x: ArrayLike) -> ShapeDtypeStruct:
     """The shape and type of an array."""
 

@@ -247,9 +247,9 @@ impl Scan {
             },
             ..ScanOp::over(consts, carries.len(), length, graph)
         };
-        engine::log_debug(1, || {
+        compiler::debug::log_debug(1, || {
             let (c, x) = (carries.len(), slices.len());
-            format!("scan at {at}: path CompiledLoop, {length} iterations, {c} carries, {x} inputs")
+            format!("== scan at {at}: path CompiledLoop, {length} iterations, {c} carries, {x} inputs")
         });
         let count = self.count.as_ref().map(|c| c.cast(DType::I32));
         let operands: Vec<&Tensor> = (count.iter().chain(&body.captures).chain(carries).chain(&slices)).collect();

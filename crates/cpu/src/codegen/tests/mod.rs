@@ -72,14 +72,6 @@ fn check(k: &Kernel, bufs: &[Vec<u8>], sizes: &[i64], how: Match) {
     let parallel = matches!(&k.body[..], [Stmt::Loop(l)] if l.kind == LoopKind::Parallel);
     for target in Target::available() {
         let code = compile(k, target).unwrap();
-        #[cfg(target_arch = "x86_64")]
-        if target != Target::Portable && std::env::var("LOOM_DUMP").is_ok() {
-            eprintln!("{target:?}\n{k}");
-            let bytes = super::assemble(k, target).unwrap();
-            for line in encodings::text(&bytes) {
-                eprintln!("{line}");
-            }
-        }
         for split in [false, true] {
             if split && !parallel {
                 continue;

@@ -19,6 +19,7 @@ use crate::grid::alignment::aligned;
 use crate::grid::{self, AddressSpace, Buf, GridLimits};
 use crate::host::HostFallback;
 use crate::library;
+use compiler::debug::Report;
 use compiler::loops::{self, Kernel, Reg, Stmt};
 use compiler::program::{
     BufferKind, BufferRef, BufferSlice, KernelArg, LoopStep, Matmul, MatmulOperand, Program, Step, TripCount,
@@ -160,8 +161,9 @@ impl LoadedProgram {
         }
         inner.device.context.enter()?;
         let capability = inner.device.context.capability;
+        let report = Report::code(&program, || "cuda".into());
         let program = library::expand(program, &device_caps(), &|op, args| has_custom_kernel(capability, op, args));
-        let mut loader = Loader { inner, program: &program, texts: Vec::new(), scratch: 0 };
+        let mut loader = Loader { inner, program: &program, texts: Vec::new(), scratch: 0, report };
         let steps = loader.steps(&program.steps)?;
         let (texts, scratch) = (loader.texts, loader.scratch);
         let functions = inner.kernels.get(&texts)?;
@@ -359,6 +361,8 @@ struct Loader<'a> {
     texts: Vec<KernelSource>,
     /// The maximum scratch bytes of a step; steps reuse the same scratch.
     scratch: usize,
+    /// Prints the code of the kernels.
+    report: Option<Report>,
 }
 
 impl Loader<'_> {
@@ -526,6 +530,13 @@ impl Loader<'_> {
     }
 
     fn function(&mut self, text: KernelSource) -> usize {
+        let entry = text.entry.clone();
+        self.named(&entry, text)
+    }
+
+    /// The function of a text, printed with the name of its kernel.
+    fn named(&mut self, name: &str, text: Text) -> usize {
+        self.report.iter_mut().for_each(|r| r.kernel_code(name, &text.text));
         match self.texts.iter().position(|t| *t == text) {
             Some(i) => i,
             None => {
@@ -555,7 +566,7 @@ impl Loader<'_> {
             }
         }
         self.scratch = self.scratch.max(scratch);
-        let function = self.function(text);
+        let function = self.named(&kernel.name, text);
         let name = kernel.name.clone();
         let (threads, sizes) = (grid.threads, Vec::new());
         Ok(Launch { function, blocks, threads, shared: 0, args: arguments, sizes, in_place_pairs: over, name })

@@ -109,6 +109,11 @@ pub(super) struct BindingLimits {
 }
 
 impl Launch {
+    /// The numbers of its pipelines.
+    pub(super) fn pipelines(&self) -> impl Iterator<Item = usize> + '_ {
+        self.variants.iter().map(|v| v.pipeline)
+    }
+
     /// A dispatch of a kernel whose source depends on its memory locations; `pipeline` returns the index for a source.
     pub(super) fn new(
         roots: &Allocations,

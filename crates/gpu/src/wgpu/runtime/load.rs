@@ -15,6 +15,7 @@ use crate::grid::{self, AddressSpace};
 use crate::host::HostFallback;
 use crate::library;
 use crate::wgpu::{ShaderSource, print};
+use compiler::debug::Report;
 use compiler::loops::Kernel;
 use compiler::program::{
     BufferKind, BufferSlice, KernelArg, LoopStep, Matmul, MatmulOperand, Program, Step, TripCount,
@@ -71,6 +72,7 @@ impl LoadedProgram {
                 program.max_loop_depth
             )));
         }
+        let mut report = Report::code(&program, || "wgpu".into());
         let program = library::expand(program, &inner.means(), &|op, args| RowScatter::of(op, args).is_some());
         let mut constant_at = vec![0; program.buffers.len()];
         let mut data = Vec::new();
@@ -100,7 +102,12 @@ impl LoadedProgram {
             loader = fresh(false);
             steps = loader.steps(&program.steps)?;
         }
-        let (texts, scratch) = (loader.texts.all, loader.scratch);
+        let (Texts { all: texts, names, .. }, scratch) = (loader.texts, loader.scratch);
+        if let Some(report) = &mut report {
+            for (i, text) in texts.iter().enumerate() {
+                report.kernel_code(&names.get(&i).cloned().unwrap_or_else(|| format!("shader {i}")), &text.source);
+            }
+        }
         let pipelines = inner.device.pipelines.get(&inner.device, &texts)?;
         // A buffer without elements also needs a binding.
         let constants = match program.buffers.iter().any(|b| matches!(b.kind, BufferKind::Constant(_))) {
@@ -122,6 +129,8 @@ impl LoadedProgram {
 struct Texts {
     all: Vec<ShaderSource>,
     known: FxHashMap<ShaderSource, usize>,
+    /// Names of those that are kernels of the program.
+    names: FxHashMap<usize, String>,
 }
 
 impl Texts {
@@ -288,7 +297,11 @@ impl Loader<'_> {
                 .collect();
             print(&nameless, &all)
         };
-        Ok(Some(self.launch(arguments, Vec::new(), [blocks, 1, 1], &text)?))
+        let launch = self.launch(arguments, Vec::new(), [blocks, 1, 1], &text)?;
+        for pipeline in launch.pipelines() {
+            self.texts.names.entry(pipeline).or_insert_with(|| kernel.name.clone());
+        }
+        Ok(Some(launch))
     }
 
     fn rows(&mut self, rows: &RowScatter, args: &[(BufferSlice, Type)], out: &BufferSlice) -> Result<Vec<Launch>> {
