@@ -33,8 +33,8 @@ pub(crate) fn doctor(args: &Doctor) -> Result<Outcome, Usage> {
     );
     line("writing here", writable());
     for (name, device) in [("gpu", "cuda"), ("webgpu", "wgpu")] {
-        let opened = tensorloom::devices::open(device);
-        line(name, opened.map_or_else(|e| format!("none: {}", device::reason(&e)), |gpu| gpu.name()));
+        let opened = ::device::open(device);
+        line(name, opened.map_or_else(|e| format!("none: {e}"), |gpu| gpu.name()));
     }
     Ok(Outcome::Clean)
 }
