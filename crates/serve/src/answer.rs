@@ -1,6 +1,7 @@
 //! From a checked request to its answer, whole or in pieces.
 
 use crate::api::{self, Ask, Encoding, Fault, Format, Parsed, Prompt};
+use crate::body::{Answer, Response};
 use crate::chunks::{self, Lost, Writer};
 use crate::connections::Working;
 use crate::engine::{Embedding, Event, Finish, Job, Task, Told};
@@ -11,9 +12,7 @@ use crate::queue::Refused;
 use crate::served::{Engine, Entry};
 use crate::shares::Client;
 use crate::text::Stops;
-use axum::body::Body;
-use axum::http::{StatusCode, header};
-use axum::response::Response;
+use hyper::{StatusCode, header};
 use models::{Constraint, Sampling};
 use serde_json::{Value as Json, json};
 use std::sync::Arc;
@@ -35,7 +34,7 @@ impl Kind {
 }
 
 pub(crate) fn json_response(status: u16, body: &Json) -> Response {
-    let mut response = Response::new(Body::from(body.to_string()));
+    let mut response = Response::new(Answer::from(body.to_string()));
     *response.status_mut() = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     response.headers_mut().insert(header::CONTENT_TYPE, header::HeaderValue::from_static("application/json"));
     response
@@ -642,7 +641,7 @@ fn streamed(app: &Arc<App>, about: About, ask: &Ask, choices: Vec<Choice>, worki
             count(&app.served.metrics.slow, 1);
         }
     });
-    let mut response = Response::new(Body::new(body));
+    let mut response = Response::new(Answer::Streamed(body));
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, header::HeaderValue::from_static("text/event-stream"));
     headers.insert(header::CACHE_CONTROL, header::HeaderValue::from_static("no-cache"));

@@ -1,7 +1,7 @@
 //! The body of an answer that is written while it comes into being.
 
-use axum::body::Bytes;
 use http_body::{Body, Frame};
+use hyper::body::Bytes;
 use serde_json::Value as Json;
 use std::convert::Infallible;
 use std::pin::Pin;

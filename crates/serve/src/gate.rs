@@ -1,10 +1,10 @@
 //! Which requests come in: by the host that they name, the page that sends them, and their key.
 
 use crate::api::{Fault, Parsed};
+use crate::body::{Answer, Response};
 use crate::http::Limits;
-use axum::body::Body;
-use axum::http::{HeaderMap, HeaderValue, Method, Request, StatusCode, header};
-use axum::response::Response;
+use hyper::header::{self, HeaderMap, HeaderValue};
+use hyper::{Method, Request, StatusCode};
 use std::net::IpAddr;
 
 /// What is done with a request.
@@ -44,7 +44,7 @@ pub(crate) fn check<B>(limits: &Limits, local: bool, request: &Request<B>) -> Pa
     if !asks {
         return Ok(Passed::On(Some(origin.clone())));
     }
-    let mut response = Response::new(Body::empty());
+    let mut response = Response::new(Answer::empty());
     *response.status_mut() = StatusCode::NO_CONTENT;
     mark(&mut response, Some(origin.clone()));
     let to = response.headers_mut();

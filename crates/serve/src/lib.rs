@@ -13,6 +13,7 @@
 
 mod answer;
 mod api;
+mod body;
 mod chunks;
 mod connections;
 mod engine;
