@@ -1,10 +1,8 @@
 //! The command line: what may be said, and what is wrong with what was.
 
-#[cfg(feature = "serve")]
-use crate::serve;
 use crate::{
     bench, chat, check, classify, compile, doctor, graph, import, launch, perplexity, plan, profiling, report, run,
-    shell, train, verify,
+    serve, shell, train, verify,
 };
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
@@ -49,7 +47,7 @@ pub(crate) enum Command {
     /// Talk with a trained model
     Chat(chat::Chat),
     /// Serve models over HTTP, as OpenAI's interface does
-    #[cfg(feature = "serve")]
+    #[cfg_attr(not(feature = "serve"), command(hide = true))]
     Serve(serve::Serve),
     /// Logits, loss and gradients of a trained model
     Eval(run::Eval),
@@ -88,9 +86,27 @@ pub(crate) enum Command {
     /// What this machine can do
     Doctor(doctor::Doctor),
     /// Completions of commands and options for a shell
+    #[cfg_attr(not(feature = "completions"), command(hide = true))]
     Completions(shell::Completions),
     /// The manual page of loom, or of one of its commands
+    #[cfg_attr(not(feature = "man"), command(hide = true))]
     Man(shell::Man),
+}
+
+/// The words of a command that this program was built without.
+#[cfg(not(all(feature = "serve", feature = "completions", feature = "man")))]
+#[derive(clap::Args)]
+pub(crate) struct NotBuilt {
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, hide = true)]
+    _words: Vec<String>,
+}
+
+/// What is missing from this program, and how to build a program that has it.
+#[cfg(not(all(feature = "serve", feature = "completions", feature = "man", feature = "disassembler")))]
+pub(crate) fn not_built(what: &str, feature: &str) -> Usage {
+    Usage(format!(
+        "this loom was built without `{what}`; build it with `--features {feature}`, or with `--features full`"
+    ))
 }
 
 /// The whole command line. The last value of an option counts, and values may begin with a dash: `--labels -100,5`.

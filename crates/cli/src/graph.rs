@@ -274,8 +274,7 @@ fn emit(what: Emit, graph: &Graph, device: &dyn Backend) -> Result<(), Usage> {
                 if what == Emit::Loops {
                     outln!("{kernel}");
                 } else {
-                    outln!("{}:", kernel.name);
-                    disassemble(&cpu.machine_code(kernel).map_err(fault)?);
+                    disassemble(&kernel.name, &cpu.machine_code(kernel).map_err(fault)?)?;
                 }
             }
         }
@@ -301,8 +300,10 @@ fn kernels<'a>(steps: &'a [Step], list: &mut Vec<&'a Kernel>) {
 }
 
 /// Prints instructions up to the return; constants follow it.
-fn disassemble(code: &[u8]) {
+#[cfg(feature = "disassembler")]
+fn disassemble(name: &str, code: &[u8]) -> Result<(), Usage> {
     use iced_x86::{Decoder, DecoderOptions, Formatter, Mnemonic, NasmFormatter};
+    outln!("{name}:");
     let mut formatter = NasmFormatter::new();
     let mut text = String::new();
     for instruction in &mut Decoder::with_ip(64, code, 0, DecoderOptions::NONE) {
@@ -313,4 +314,10 @@ fn disassemble(code: &[u8]) {
             break;
         }
     }
+    Ok(())
+}
+
+#[cfg(not(feature = "disassembler"))]
+fn disassemble(_: &str, _: &[u8]) -> Result<(), Usage> {
+    Err(crate::command::not_built("--emit asm", "disassembler"))
 }

@@ -31,7 +31,7 @@ mod ranks;
 mod report;
 mod run;
 mod schedule;
-#[cfg(feature = "serve")]
+#[cfg_attr(not(feature = "serve"), path = "serve_not_built.rs")]
 mod serve;
 mod shell;
 mod train;
@@ -102,7 +102,6 @@ fn dispatch(asked: Asked) -> Result<Outcome, Usage> {
         Command::Plan(args) => plan::plan(args),
         Command::Generate(args) => run::generate(args),
         Command::Chat(args) => chat::chat(args),
-        #[cfg(feature = "serve")]
         Command::Serve(args) => serve::serve(args),
         Command::Eval(args) => run::eval(args),
         Command::Classify(args) => classify::classify(args),
