@@ -1,10 +1,8 @@
 //! The command line: what may be said, and what is wrong with what was.
 
-#[cfg(feature = "serve")]
-use crate::serve;
 use crate::{
-    bench, chat, check, classify, compile, doctor, graph, import, launch, perplexity, plan, report, run, shell,
-    trace_profiler, train, verify,
+    bench, chat, check, classify, compile, doctor, graph, import, launch, perplexity, plan, profiling, report, run,
+    serve, shell, train, verify,
 };
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
@@ -113,7 +111,7 @@ pub(crate) enum Command {
     #[command(after_help = CHAT)]
     Chat(chat::Chat),
     /// Serve models over HTTP with an OpenAI-compatible API
-    #[cfg(feature = "serve")]
+    #[cfg_attr(not(feature = "serve"), command(hide = true))]
     #[command(after_help = SERVE)]
     Serve(serve::Serve),
     /// Write a model's logits, and with labels its loss and gradients
@@ -158,9 +156,26 @@ pub(crate) enum Command {
     /// Show what this machine supports: CPU features, memory and GPUs
     Doctor(doctor::Doctor),
     /// Print shell completions
+    #[cfg_attr(not(feature = "completions"), command(hide = true))]
     Completions(shell::Completions),
     /// Print the manual page of loom or of a command
+    #[cfg_attr(not(feature = "man"), command(hide = true))]
     Man(shell::Man),
+}
+
+/// The words of a command that this program was built without.
+#[cfg(not(all(feature = "serve", feature = "completions", feature = "man")))]
+#[derive(clap::Args)]
+pub(crate) struct NotBuilt {
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, hide = true)]
+    _words: Vec<String>,
+}
+
+/// What is missing from this program, and how to build a program that has it.
+pub(crate) fn not_built(what: &str, feature: &str) -> Usage {
+    Usage(format!(
+        "this loom was built without `{what}`; build it with `--features {feature}`, or with `--features full`"
+    ))
 }
 
 /// The whole command line. The last value of an option counts, and values may begin with a dash: `--labels -100,5`.

@@ -43,19 +43,11 @@ fn open_as(device: &str, threads: Option<usize>, cpu: fn(usize) -> Cpu) -> Resul
         "cpu" => Ok(Arc::new(cpu(threads.unwrap_or_else(cores)))),
         // Who asks for threads asks for the CPU.
         "auto" if threads.is_some() => open_as("cpu", threads, cpu),
-        "auto" => match tensorloom::devices::gpu() {
+        "auto" => match ::device::best_gpu() {
             Some(gpu) => Ok(gpu),
             None => open_as("cpu", threads, cpu),
         },
-        other => tensorloom::devices::open(other).map_err(|e| UsageError(error_message(&e))),
-    }
-}
-
-/// What an error says, without the line of this program.
-pub(crate) fn error_message(error: &tensorloom::Error) -> String {
-    match error {
-        tensorloom::Error::Call { reason, .. } => reason.clone(),
-        other => other.to_string(),
+        other => ::device::open(other).map_err(|e| Usage(e.to_string())),
     }
 }
 

@@ -33,8 +33,8 @@ pub(crate) fn doctor(args: &Doctor) -> Result<ExitStatus, UsageError> {
     );
     line("writable folder", writable());
     for (name, device) in [("gpu", "cuda"), ("webgpu", "wgpu")] {
-        let opened = tensorloom::devices::open(device);
-        line(name, opened.map_or_else(|e| format!("none: {}", device::error_message(&e)), |gpu| gpu.name()));
+        let opened = ::device::open(device);
+        line(name, opened.map_or_else(|e| format!("none: {e}"), |gpu| gpu.name()));
     }
     Ok(ExitStatus::Success)
 }

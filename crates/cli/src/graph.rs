@@ -10,7 +10,8 @@ use crate::command::{self, UsageError};
 use crate::device::{self, cores};
 use crate::import::{self, NamedGraph, OnnxArgs};
 use crate::output::{out, outln};
-use crate::run::usage;
+use crate::command::not_built;
+use crate::run::usage_error;
 use compiler::{Backend, Bindings, Options};
 use cpu::Cpu;
 use ir::{Graph, Literal, Type};
@@ -280,6 +281,9 @@ fn emit(what: GraphEmit, graph: &Graph, device: &dyn Backend) -> Result<(), Usag
     match what {
         GraphEmit::Explain => out!("{explanation}"),
         GraphEmit::Program => out!("{program}"),
+        GraphEmit::Asm if cfg!(not(feature = "disassembler")) => {
+            return Err(not_built("--emit asm", "disassembler"));
+        }
         _ => {
             let mut list = Vec::new();
             program.steps.iter().for_each(|s| s.kernels(&mut |k| list.push(k)));
@@ -298,8 +302,25 @@ fn emit(what: GraphEmit, graph: &Graph, device: &dyn Backend) -> Result<(), Usag
     Ok(())
 }
 
-/// Instructions up to the return; constants follow it.
-#[cfg(target_arch = "x86_64")]
+fn kernels<'a>(steps: &'a [Step], list: &mut Vec<&'a Kernel>) {
+    for step in steps {
+        match step {
+            Step::Kernel { kernel, .. } => list.push(kernel),
+            Step::Matmul { epilogue: Some(e), .. } => list.push(&e.kernel),
+            Step::Loop(l) => {
+                if let Trip::While { test, .. } = &l.trip {
+                    kernels(test, list);
+                }
+                kernels(&l.body, list);
+            }
+            Step::Branch { branches, .. } => branches.iter().for_each(|b| kernels(b, list)),
+            _ => {}
+        }
+    }
+}
+
+/// Returns the instructions up to the return; constants follow it.
+#[cfg(all(target_arch = "x86_64", feature = "disassembler"))]
 pub(crate) fn disassembly(code: &[u8]) -> String {
     use iced_x86::{Decoder, DecoderOptions, Formatter, Mnemonic, NasmFormatter};
     let mut formatter = NasmFormatter::new();

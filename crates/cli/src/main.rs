@@ -30,7 +30,7 @@ mod ranks;
 mod report;
 mod run;
 mod schedule;
-#[cfg(feature = "serve")]
+#[cfg_attr(not(feature = "serve"), path = "serve_not_built.rs")]
 mod serve;
 mod shell;
 mod trace_profiler;
@@ -57,7 +57,7 @@ enum ExitStatus {
 fn main() -> ExitCode {
     silence_gpu_drivers();
     crash::install_panic_hook();
-    #[cfg(target_arch = "x86_64")]
+    #[cfg(all(target_arch = "x86_64", feature = "disassembler"))]
     compiler::debug::set_disassembler(graph::disassembly);
     // Writing beyond a limit of the shell is an error like a full disk, not the end of the process.
     #[cfg(unix)]
@@ -105,7 +105,6 @@ fn dispatch(asked: ParsedCommand) -> Result<ExitStatus, UsageError> {
         Command::Plan(args) => plan::plan(args),
         Command::Generate(args) => run::generate(args),
         Command::Chat(args) => chat::chat(args),
-        #[cfg(feature = "serve")]
         Command::Serve(args) => serve::serve(args),
         Command::Eval(args) => run::eval(args),
         Command::Classify(args) => classify::classify(args),

@@ -1,23 +1,34 @@
 //! `loom completions` and `loom man`: what a shell and `man` want to know.
 
-use crate::ExitStatus;
-use crate::command::{UsageError, command_line};
-use crate::output::out;
+#[cfg(not(all(feature = "completions", feature = "man")))]
+use crate::command::{NotBuilt, not_built};
+use crate::{Outcome, command::Usage};
+#[cfg(any(feature = "completions", feature = "man"))]
+use crate::{command::definition, output::out};
 
 /// Options of `loom completions`.
+#[cfg(feature = "completions")]
 #[derive(clap::Args)]
 pub(crate) struct Completions {
     /// Shell: `loom completions bash > ~/.local/share/bash-completion/completions/loom`
     shell: clap_complete::Shell,
 }
 
+#[cfg(not(feature = "completions"))]
+pub(crate) type Completions = NotBuilt;
+
 /// Options of `loom man`.
+#[cfg(feature = "man")]
 #[derive(clap::Args)]
 pub(crate) struct Man {
     /// A command; default: loom itself: `loom man > loom.1`
     command: Option<String>,
 }
 
+#[cfg(not(feature = "man"))]
+pub(crate) type Man = NotBuilt;
+
+#[cfg(feature = "completions")]
 pub(crate) fn completions(args: &Completions) -> Result<ExitStatus, UsageError> {
     let mut text = Vec::new();
     clap_complete::generate(args.shell, &mut command_line(), "loom", &mut text);
@@ -25,6 +36,12 @@ pub(crate) fn completions(args: &Completions) -> Result<ExitStatus, UsageError> 
     Ok(ExitStatus::Success)
 }
 
+#[cfg(not(feature = "completions"))]
+pub(crate) fn completions(_: &Completions) -> Result<Outcome, Usage> {
+    Err(not_built("loom completions", "completions"))
+}
+
+#[cfg(feature = "man")]
 pub(crate) fn man(args: &Man) -> Result<ExitStatus, UsageError> {
     let mut all = command_line();
     all.build();
@@ -39,4 +56,9 @@ pub(crate) fn man(args: &Man) -> Result<ExitStatus, UsageError> {
     clap_mangen::Man::new(page).render(&mut text).map_err(|e| UsageError(e.to_string()))?;
     out!("{}", String::from_utf8_lossy(&text));
     Ok(ExitStatus::Success)
+}
+
+#[cfg(not(feature = "man"))]
+pub(crate) fn man(_: &Man) -> Result<Outcome, Usage> {
+    Err(not_built("loom man", "man"))
 }

@@ -253,11 +253,15 @@ fn run_takes_a_graph_through_every_transform_on_both_devices() {
         let times: serde_json::Value = serde_json::from_slice(&timed.stdout).expect("JSON");
         assert!(times["median_s"].as_f64().is_some_and(|s| s > 0.0) && times["compile_s"].is_number());
     }
-    for (what, word) in
-        [("graph", "mul("), ("program", "arena"), ("loops", "vector"), ("explain", "kernel over"), ("asm", "ret")]
-    {
+    for (what, word) in [("graph", "mul("), ("program", "arena"), ("loops", "vector"), ("explain", "kernel over")] {
         let output = loom(&["run", plain, "--emit", what]);
         assert!(output.status.success() && text(&output.stdout).contains(word), "{what}: {}", text(&output.stderr));
+    }
+    let asm = ["run", plain, "--emit", "asm"];
+    if cfg!(feature = "disassembler") {
+        assert!(text(&loom(&asm).stdout).contains("ret"));
+    } else {
+        refused(&asm, &["--features disassembler"]);
     }
     let file = input.to_str().unwrap();
     refused(&["run", plain], &["--in"]);
@@ -389,17 +393,25 @@ fn help_is_short_and_shells_are_served() {
     for group in ["Model:", "Data:", "Steps:", "Files and reports:", "Machine:"] {
         assert_eq!(train.matches(group).count(), 1, "{group}: {train}");
     }
-    for shell in ["bash", "zsh", "fish"] {
-        let script = good(&["completions", shell]);
-        for word in ["verify-backward", "checkpoint-every", "top-p"] {
-            assert!(script.contains(word), "{shell}: {word}");
+    if cfg!(feature = "completions") {
+        for shell in ["bash", "zsh", "fish"] {
+            let script = good(&["completions", shell]);
+            for word in ["verify-backward", "checkpoint-every", "top-p"] {
+                assert!(script.contains(word), "{shell}: {word}");
+            }
         }
+        refused(&["completions", "csh"], &["bash", "zsh"]);
+    } else {
+        refused(&["completions", "bash"], &["--features completions"]);
     }
-    refused(&["completions", "csh"], &["bash", "zsh"]);
-    assert!(good(&["man"]).contains("generate"));
-    let page = good(&["man", "generate"]);
-    assert!(page.contains(".TH") && page.contains("temperature"), "{page}");
-    refused(&["man", "nothing"], &["nothing"]);
+    if cfg!(feature = "man") {
+        assert!(good(&["man"]).contains("generate"));
+        let page = good(&["man", "generate"]);
+        assert!(page.contains(".TH") && page.contains("temperature"), "{page}");
+        refused(&["man", "nothing"], &["nothing"]);
+    } else {
+        refused(&["man"], &["--features man"]);
+    }
 }
 
 /// The last value counts, values may begin with a dash, and what is misspelt is named with what was meant.

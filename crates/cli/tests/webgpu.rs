@@ -28,7 +28,7 @@ fn adapter() -> bool {
 }
 
 fn gpu_name() -> Option<String> {
-    tensorloom::devices::open("wgpu").ok().map(|d| d.name())
+    device::open("wgpu").ok().map(|d| d.name())
 }
 
 /// A folder of a test's own, gone when the test is over.

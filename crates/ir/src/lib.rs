@@ -17,6 +17,7 @@ pub mod attr;
 pub mod build;
 pub mod composites;
 pub mod dtype;
+pub mod elements;
 pub mod error;
 pub mod expr;
 pub mod graph;

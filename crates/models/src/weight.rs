@@ -11,9 +11,9 @@ use crate::session::Buffer;
 use compiler::Backend;
 use cpu::HostBuffer;
 use ir::DType;
+use ir::elements::{all_finite, convert, from_bytes, to_bytes};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use training::named_tensor::{from_bytes, to_bytes};
 
 /// The storage of a parameter's elements.
 #[derive(Clone, Debug)]
@@ -336,32 +336,4 @@ enum FillSource<'a> {
     /// Convert runs of a piece: their starts in the parameter, the start of the first in the piece, the number of elements of
     /// each to skip and to take, and the length of each.
     Runs(&'a CheckpointSlice, Vec<usize>, usize, usize, usize, usize),
-}
-
-/// Whether no exponent is that of infinity or NaN.
-fn all_finite(bytes: &[u8], dtype: DType) -> bool {
-    let halves = |ones: u16| {
-        // Without early exit, so that the loop is vectorized.
-        let bad = |b: &[u8]| u16::from_le_bytes([b[0], b[1]]) & ones == ones;
-        !bytes.chunks_exact(2).fold(false, |found, b| found | bad(b))
-    };
-    match dtype {
-        DType::F32 => {
-            let bad = |b: &[u8]| u32::from_le_bytes([b[0], b[1], b[2], b[3]]) & 0x7F80_0000 == 0x7F80_0000;
-            !bytes.chunks_exact(4).fold(false, |found, b| found | bad(b))
-        }
-        DType::BF16 => halves(0x7F80),
-        DType::F16 => halves(0x7C00),
-        _ if !dtype.is_float() => true,
-        _ => from_bytes(bytes, dtype).iter().all(|x| x.is_finite()),
-    }
-}
-
-fn convert(bytes: &[u8], from: DType, to: DType, out: &mut Vec<u8>) {
-    match (from, to) {
-        (DType::BF16, DType::F32) => {
-            out.extend(bytes.chunks_exact(2).flat_map(|b| [0, 0, b[0], b[1]]));
-        }
-        _ => out.extend(to_bytes(&from_bytes(bytes, from), to)),
-    }
 }

@@ -1,10 +1,10 @@
 //! Admission of requests: by the `Host` header, the origin of the page that sends them, and the API key.
 
-use crate::api::{ApiError, ApiResult};
-use crate::http::ServerLimits;
-use axum::body::Body;
-use axum::http::{HeaderMap, HeaderValue, Method, Request, StatusCode, header};
-use axum::response::Response;
+use crate::api::{Fault, Parsed};
+use crate::body::{Answer, Response};
+use crate::http::Limits;
+use hyper::header::{self, HeaderMap, HeaderValue};
+use hyper::{Method, Request, StatusCode};
 use std::net::IpAddr;
 
 /// The result of the checks.
@@ -49,7 +49,7 @@ pub(crate) fn check<B>(limits: &ServerLimits, local: bool, request: &Request<B>)
     if !asks {
         return Ok(AccessDecision::Allow(Some(origin.clone())));
     }
-    let mut response = Response::new(Body::empty());
+    let mut response = Response::new(Answer::empty());
     *response.status_mut() = StatusCode::NO_CONTENT;
     add_cors_headers(&mut response, Some(origin.clone()));
     let to = response.headers_mut();

@@ -1,8 +1,10 @@
 //! Turns a checked request into its response, as a whole or streamed.
 
-use crate::api::{self, ApiError, ApiResult, CompletionRequest, Prompt, PromptEncoding, ResponseFormat};
-use crate::batch_scheduler::{EmbeddingTask, EngineTask, FinishReason, SequenceEvent, SequenceRequest, TokenLogprobs};
-use crate::connections::ActiveRequest;
+use crate::api::{self, Ask, Encoding, Fault, Format, Parsed, Prompt};
+use crate::body::{Answer, Response};
+use crate::chunks::{self, Lost, Writer};
+use crate::connections::Working;
+use crate::engine::{Embedding, Event, Finish, Job, Task, Told};
 use crate::fields::{self, Endpoint};
 use crate::http::{AppState, RequestContext};
 use crate::metrics::increment;
@@ -11,9 +13,7 @@ use crate::queue::Rejected;
 use crate::quota::ClientId;
 use crate::sse::{self, SseWriter, WriteError};
 use crate::stop_matcher::StopMatcher;
-use axum::body::Body;
-use axum::http::{StatusCode, header};
-use axum::response::Response;
+use hyper::{StatusCode, header};
 use models::{Constraint, SamplingOptions};
 use serde_json::{Value as Json, json};
 use std::sync::Arc;
@@ -35,7 +35,7 @@ impl CompletionKind {
 }
 
 pub(crate) fn json_response(status: u16, body: &Json) -> Response {
-    let mut response = Response::new(Body::from(body.to_string()));
+    let mut response = Response::new(Answer::from(body.to_string()));
     *response.status_mut() = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     response.headers_mut().insert(header::CONTENT_TYPE, header::HeaderValue::from_static("application/json"));
     response
@@ -673,7 +673,7 @@ fn stream_response(
             increment(&app.served.metrics.slow_clients, 1);
         }
     });
-    let mut response = Response::new(Body::new(body));
+    let mut response = Response::new(Answer::Streamed(body));
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, header::HeaderValue::from_static("text/event-stream"));
     headers.insert(header::CACHE_CONTROL, header::HeaderValue::from_static("no-cache"));

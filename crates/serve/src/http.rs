@@ -2,6 +2,7 @@
 
 use crate::access_control::{self, AccessDecision};
 use crate::api::{ApiError, ApiResult};
+use crate::body::{self, Answer, Response, Unread};
 use crate::connections::{Connection, Connections};
 use crate::handlers::{self, CompletionKind, error_response, json_response};
 use crate::idle;
@@ -10,16 +11,11 @@ use crate::model_registry::{ModelEngine, ModelRegistry, ServedModel};
 use crate::quota::{ClientId, ClientQuota, QuotaGuard};
 use crate::workers::WorkerPool;
 use crate::{Error, Result};
-use axum::Router;
-use axum::body::{Body, Bytes};
-use axum::extract::{Request, State};
-use axum::http::{HeaderValue, Method, StatusCode, header};
-use axum::response::Response;
-use axum::routing::{any, get};
-use hyper::service::Service;
+use hyper::body::{Bytes, Incoming};
+use hyper::header::{self, HeaderValue};
+use hyper::{Method, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
-use hyper_util::service::TowerToHyperService;
 use serde_json::{Value as Json, json};
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -200,23 +196,59 @@ impl Drop for RunningServer {
     }
 }
 
-fn router(app: Arc<AppState>) -> Router {
-    Router::new()
-        .route("/", get(page))
-        .route("/health", get(async || json_response(200, &json!({ "status": "ok" }))))
-        .route("/metrics", get(metrics))
-        .route("/v1/models", get(models))
-        .route("/v1/models/{name}", get(model))
-        .route("/v1/completions", any(completions))
-        .route("/v1/chat/completions", any(chat))
-        .route("/v1/embeddings", any(embeddings))
-        .fallback(not_found)
-        .method_not_allowed_fallback(method_not_allowed)
-        .with_state(app)
+/// A request as it comes in.
+type Request = hyper::Request<Incoming>;
+
+/// The answer to a request, by its path.
+async fn route(app: &Arc<App>, connection: Arc<Connection>, request: Request) -> Response {
+    match request.uri().path() {
+        "/v1/completions" => return answered(app, complete(app, connection, request, Kind::Text).await),
+        "/v1/chat/completions" => return answered(app, complete(app, connection, request, Kind::Chat).await),
+        "/v1/embeddings" => return answered(app, embed(app, connection, request).await),
+        _ => {}
+    }
+    let get: fn(&App, &Request) -> Response = match request.uri().path() {
+        "/" => page,
+        "/health" => |_, _| json_response(200, &json!({ "status": "ok" })),
+        "/metrics" => metrics,
+        "/v1/models" => models,
+        path if model_name(path).is_some() => model,
+        _ => return nothing(app, &request),
+    };
+    // For HEAD, hyper writes the headers alone.
+    match *request.method() {
+        Method::GET | Method::HEAD => get(app, &request),
+        _ => other_method(app, &request),
+    }
+}
+
+/// The name of a model in a path `/v1/models/NAME`, as it is written there.
+fn model_name(path: &str) -> Option<&str> {
+    path.strip_prefix("/v1/models/").filter(|name| !name.is_empty() && !name.contains('/'))
+}
+
+/// Text with each `%XX` replaced by its byte; `None` where that is not UTF-8.
+fn percent_decoded(text: &str) -> Option<String> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let [first, after @ ..] = rest {
+        let digit = |i: usize| after.get(i).and_then(|d| (*d as char).to_digit(16));
+        match (first, digit(0), digit(1)) {
+            (b'%', Some(high), Some(low)) => {
+                bytes.push((high * 16 + low) as u8);
+                rest = &after[2..];
+            }
+            _ => {
+                bytes.push(*first);
+                rest = after;
+            }
+        }
+    }
+    String::from_utf8(bytes).ok()
 }
 
 async fn serve(listener: TcpListener, app: Arc<AppState>, mut stopped: watch::Receiver<bool>) {
-    let (routes, graceful) = (router(app.clone()), GracefulShutdown::new());
+    let graceful = GracefulShutdown::new();
     let waiting = ClientQuota::new(app.limits.max_connections.max(1).saturating_mul(2));
     let mut builder = hyper::server::conn::http1::Builder::new();
     tokio::spawn(idle::trim_memory_when_idle(app.served.metrics.clone()));
@@ -246,23 +278,22 @@ async fn serve(listener: TcpListener, app: Arc<AppState>, mut stopped: watch::Re
             continue;
         }
         let _ = stream.set_nodelay(true);
-        let (routes, app, builder, watcher) = (routes.clone(), app.clone(), builder.clone(), graceful.watcher());
+        let (app, builder, watcher) = (app.clone(), builder.clone(), graceful.watcher());
         tokio::spawn(async move {
             let place = if place.is_some() { place } else { acquire_connection(&app, client).await };
             drop(waits);
             let Some(connection) = place else { return };
             let close = connection.close.clone();
-            let (inner, own) = (TowerToHyperService::new(routes), app.clone());
-            let service = hyper::service::service_fn(move |mut request: hyper::Request<hyper::body::Incoming>| {
-                request.extensions_mut().insert(connection.clone());
-                let (inner, app) = (inner.clone(), own.clone());
+            let own = app.clone();
+            let service = hyper::service::service_fn(move |request: Request| {
+                let (connection, app) = (connection.clone(), own.clone());
                 async move {
                     let origin = match access_control::check(&app.limits, app.local, &request) {
                         Ok(AccessDecision::Allow(origin)) => origin,
                         Ok(AccessDecision::Preflight(response)) => return Ok::<Response, Infallible>(*response),
                         Err(fault) => return Ok(finish_response(&app, Err(fault))),
                     };
-                    let mut response = inner.call(request).await?;
+                    let mut response = route(&app, connection, request).await;
                     access_control::add_cors_headers(&mut response, origin);
                     Ok(response)
                 }
@@ -298,20 +329,20 @@ async fn acquire_connection(app: &AppState, client: ClientId) -> Option<Arc<Conn
     }
 }
 
-async fn page(State(app): State<Arc<AppState>>) -> Response {
-    app.served.metrics.count_response(200);
-    let mut response = Response::new(Body::from(include_str!("page.html")));
+fn page(app: &App, _: &Request) -> Response {
+    app.served.metrics.answered(200);
+    let mut response = Response::new(Answer::from(include_str!("page.html")));
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8"));
     response
 }
 
-async fn metrics(State(app): State<Arc<AppState>>, request: Request) -> Response {
+fn metrics(app: &App, request: &Request) -> Response {
     if app.limits.key_for_metrics
         && let Err(fault) = access_control::authenticate(&app.limits.api_keys, request.headers())
     {
-        return finish_response(&app, Err(fault));
+        return finish_response(app, Err(fault));
     }
-    let mut response = Response::new(Body::from(app.served.metrics.render_prometheus()));
+    let mut response = Response::new(Answer::from(app.served.metrics.render_prometheus()));
     let kind = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
     response.headers_mut().insert(header::CONTENT_TYPE, kind);
     response
@@ -322,40 +353,27 @@ fn model_json(app: &AppState, entry: &ServedModel) -> Json {
     json!({ "id": entry.name, "object": "model", "created": app.started, "owned_by": "loom", "max_model_len": context })
 }
 
-async fn models(State(app): State<Arc<AppState>>, request: Request) -> Response {
-    finish_response(
-        &app,
-        access_control::authenticate(&app.limits.api_keys, request.headers()).map(|_| {
-            let data: Vec<Json> = app.served.entries.iter().map(|entry| model_json(&app, entry)).collect();
+fn models(app: &App, request: &Request) -> Response {
+    answered(
+        app,
+        gate::key(&app.limits.keys, request.headers()).map(|_| {
+            let data: Vec<Json> = app.served.entries.iter().map(|entry| described(&app, entry)).collect();
             json_response(200, &json!({ "object": "list", "data": data }))
         }),
     )
 }
 
-async fn model(
-    State(app): State<Arc<AppState>>,
-    axum::extract::Path(name): axum::extract::Path<String>,
-    request: Request,
-) -> Response {
-    let found =
-        access_control::authenticate(&app.limits.api_keys, request.headers()).and_then(|_| app.find_model(&name));
-    finish_response(&app, found.map(|(entry, _)| json_response(200, &model_json(&app, entry))))
+fn model(app: &App, request: &Request) -> Response {
+    let name = model_name(request.uri().path()).and_then(percent_decoded);
+    let name = name.ok_or_else(|| Fault::new(400, "the name of the model is not UTF-8"));
+    let found = gate::key(&app.limits.keys, request.headers()).and_then(|_| app.find(&name?));
+    answered(app, found.map(|(entry, _)| json_response(200, &described(app, entry))))
 }
 
-async fn completions(State(app): State<Arc<AppState>>, request: Request) -> Response {
-    let found = complete(&app, request, CompletionKind::Text).await;
-    finish_response(&app, found)
-}
-
-async fn chat(State(app): State<Arc<AppState>>, request: Request) -> Response {
-    let found = complete(&app, request, CompletionKind::Chat).await;
-    finish_response(&app, found)
-}
-
-async fn complete(app: &Arc<AppState>, request: Request, kind: CompletionKind) -> ApiResult<Response> {
-    let (caller, bytes, share) = read_body(app, request).await?;
-    let _working = caller.connection.begin_request();
-    let workers = if bytes.len() <= SMALL_BODY_BYTES { &app.small_request_workers } else { &app.workers };
+async fn complete(app: &Arc<App>, connection: Arc<Connection>, request: Request, kind: Kind) -> Parsed<Response> {
+    let (caller, bytes, share) = read(app, connection, request).await?;
+    let _working = caller.connection.work();
+    let workers = if bytes.len() <= SMALL { &app.light } else { &app.workers };
     let own = app.clone();
     let work = move || {
         let asked = handlers::parse_request(&own, &bytes, kind);
@@ -370,15 +388,10 @@ async fn complete(app: &Arc<AppState>, request: Request, kind: CompletionKind) -
     handlers::complete(app, asked, kind, &caller).await
 }
 
-async fn embeddings(State(app): State<Arc<AppState>>, request: Request) -> Response {
-    let found = embed(&app, request).await;
-    finish_response(&app, found)
-}
-
-async fn embed(app: &Arc<AppState>, request: Request) -> ApiResult<Response> {
-    let (caller, bytes, share) = read_body(app, request).await?;
-    let _working = caller.connection.begin_request();
-    let workers = if bytes.len() <= SMALL_BODY_BYTES { &app.small_request_workers } else { &app.workers };
+async fn embed(app: &Arc<App>, connection: Arc<Connection>, request: Request) -> Parsed<Response> {
+    let (caller, bytes, share) = read(app, connection, request).await?;
+    let _working = caller.connection.work();
+    let workers = if bytes.len() <= SMALL { &app.light } else { &app.workers };
     let own = app.clone();
     let work = move || {
         let asked = handlers::parse_embedding_request(&own, &bytes);
@@ -389,14 +402,20 @@ async fn embed(app: &Arc<AppState>, request: Request) -> ApiResult<Response> {
     handlers::embed(app, asked, &caller).await
 }
 
-async fn not_found(State(app): State<Arc<AppState>>, request: Request) -> Response {
-    let what = format!("{} {}: not found; `/v1/models` lists the models", request.method(), request.uri().path());
-    finish_response(&app, Err(ApiError::new(404, what)))
+fn nothing(app: &App, request: &Request) -> Response {
+    let what = format!(
+        "{} {} not found; `/v1/models` lists the models",
+        request.method(),
+        request.uri().path()
+    );
+    answered(app, Err(Fault::new(404, what)))
 }
 
-async fn method_not_allowed(State(app): State<Arc<AppState>>, request: Request) -> Response {
-    let what = format!("{} {}: method not allowed, use GET", request.method(), request.uri().path());
-    finish_response(&app, Err(ApiError::new(405, what)))
+fn other_method(app: &App, request: &Request) -> Response {
+    let what = format!("{} {}: only GET is answered here", request.method(), request.uri().path());
+    let mut response = answered(app, Err(Fault::new(405, what)));
+    response.headers_mut().insert(header::ALLOW, HeaderValue::from_static("GET,HEAD"));
+    response
 }
 
 fn finish_response(app: &AppState, found: ApiResult<Response>) -> Response {
@@ -405,15 +424,13 @@ fn finish_response(app: &AppState, found: ApiResult<Response>) -> Response {
     response
 }
 
-/// Reads the body of a request within the size limit and the timeout, and identifies its client. The share is held as long as the body.
-async fn read_body(app: &AppState, request: Request) -> ApiResult<(RequestContext, Bytes, QuotaGuard)> {
+/// The body of a request, as long as it is small enough and comes in time, and who sends it. The share is kept as long as the body.
+async fn read(app: &App, connection: Arc<Connection>, request: Request) -> Parsed<(Caller, Bytes, Share)> {
     if request.method() != Method::POST {
         return Err(ApiError::new(405, format!("method {} not allowed: use POST", request.method())));
     }
-    let key = access_control::authenticate(&app.limits.api_keys, request.headers())?;
-    let connection = request.extensions().get::<Arc<Connection>>().cloned();
-    let connection = connection.ok_or_else(|| ApiError::new(500, "the connection of the request is missing"))?;
-    let caller = RequestContext { client: key.map_or(connection.client, ClientId::Key), connection };
+    let key = gate::key(&app.limits.keys, request.headers())?;
+    let caller = Caller { client: key.map_or(connection.client, Client::Key), connection };
     let announced =
         request.headers().get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
     let large = || ApiError::new(413, format!("the request body is larger than {} bytes", app.limits.max_body_bytes));
@@ -428,10 +445,11 @@ async fn read_body(app: &AppState, request: Request) -> ApiResult<(RequestContex
             ..ApiError::new(429, "too many of your requests are being received: try again later")
         });
     };
-    let read = axum::body::to_bytes(request.into_body(), app.limits.max_body_bytes);
+    let read = body::read(request.into_body(), app.limits.max_body_bytes);
     match tokio::time::timeout(app.limits.read_timeout, read).await {
         Ok(Ok(bytes)) => Ok((caller, bytes, share)),
-        Ok(Err(_)) => Err(large()),
+        Ok(Err(Unread::Large)) => Err(large()),
+        Ok(Err(Unread::Broken)) => Err(Fault::new(400, "the body could not be read")),
         Err(_) => {
             increment(&app.served.metrics.slow_clients, 1);
             let seconds = app.limits.read_timeout.as_secs_f64();

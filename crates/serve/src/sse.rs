@@ -1,7 +1,7 @@
 //! The body of a response that is streamed while it is generated.
 
-use axum::body::Bytes;
 use http_body::{Body, Frame};
+use hyper::body::Bytes;
 use serde_json::Value as Json;
 use std::convert::Infallible;
 use std::pin::Pin;

@@ -56,7 +56,7 @@ pub use configure::{Config, configure, engine, reset};
 pub use data::Data;
 pub use data_loader::{Batches, DataLoader};
 pub use derive::Tree;
-pub use device::{Device, block_until_ready, device_put, devices};
+pub use self::device::{Device, block_until_ready, device_put, devices};
 pub use engine::trace;
 /// Printing every program that is compiled, as the environment variable `LOOM_DEBUG` does.
 ///

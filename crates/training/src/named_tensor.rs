@@ -1,7 +1,7 @@
 //! Named tensors, as files store them.
 
-use half::{bf16, f16};
-use ir::{DType, Scalar};
+use ir::DType;
+pub use ir::elements::{from_bytes, to_bytes};
 use safetensors::Dtype;
 
 /// A tensor with a name.
@@ -42,36 +42,5 @@ pub fn to_safetensors_dtype(dtype: DType) -> Dtype {
         DType::BF16 => Dtype::BF16,
         DType::F32 => Dtype::F32,
         DType::F64 => Dtype::F64,
-    }
-}
-
-/// Encodes floats as bytes of a dtype.
-pub fn to_bytes(values: &[f32], dtype: DType) -> Vec<u8> {
-    match dtype {
-        DType::BF16 => values.iter().flat_map(|x| bf16::from_f32(*x).to_le_bytes()).collect(),
-        DType::F16 => values.iter().flat_map(|x| f16::from_f32(*x).to_le_bytes()).collect(),
-        DType::F32 => values.iter().flat_map(|x| x.to_le_bytes()).collect(),
-        _ => {
-            let bits = values.iter().map(|x| Scalar::from_f64(dtype, f64::from(*x)).bits().to_le_bytes());
-            bits.flat_map(|bytes| bytes.into_iter().take(dtype.size())).collect()
-        }
-    }
-}
-
-/// Decodes bytes of a dtype to floats.
-pub fn from_bytes(bytes: &[u8], dtype: DType) -> Vec<f32> {
-    let pairs = || bytes.chunks_exact(2).map(|b| u16::from_le_bytes([b[0], b[1]]));
-    match dtype {
-        DType::BF16 => pairs().map(|bits| bf16::from_bits(bits).to_f32()).collect(),
-        DType::F16 => pairs().map(|bits| f16::from_bits(bits).to_f32()).collect(),
-        DType::F32 => {
-            let words = bytes.chunks_exact(4);
-            words.map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect()
-        }
-        _ => {
-            let words = bytes.chunks_exact(dtype.size());
-            let bits = words.map(|b| b.iter().rev().fold(0u64, |all, byte| all << 8 | u64::from(*byte)));
-            bits.map(|bits| Scalar::from_bits(dtype, bits).to_f64() as f32).collect()
-        }
     }
 }

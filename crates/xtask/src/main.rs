@@ -92,8 +92,9 @@ fn root() -> PathBuf {
 fn test() -> Result<(), String> {
     run("cargo", &["fmt", "--all", "--check"])?;
     tidy::tidy(&root())?;
-    // With WebGPU, which the default build leaves out.
-    run("cargo", &["test", "--workspace", "--features", "tensorloom-cli/wgpu", "--no-fail-fast"])
+    // With WebGPU and all commands, some of which the default build leaves out.
+    let features = "tensorloom-cli/full,tensorloom-cli/wgpu";
+    run("cargo", &["test", "--workspace", "--features", features, "--no-fail-fast"])
 }
 
 /// Runs the tests of the unsafe parts under a checker: memory accesses of the CPU backend and its generated code's
