@@ -404,7 +404,7 @@ async fn embed(app: &Arc<App>, connection: Arc<Connection>, request: Request) ->
 
 fn nothing(app: &App, request: &Request) -> Response {
     let what = format!(
-        "{} {} not found; `/v1/models` lists the models",
+        "{} {}: not found; `/v1/models` lists the models",
         request.method(),
         request.uri().path()
     );
@@ -412,7 +412,7 @@ fn nothing(app: &App, request: &Request) -> Response {
 }
 
 fn other_method(app: &App, request: &Request) -> Response {
-    let what = format!("{} {}: only GET is answered here", request.method(), request.uri().path());
+    let what = format!("{} {}: method not allowed, use GET", request.method(), request.uri().path());
     let mut response = answered(app, Err(Fault::new(405, what)));
     response.headers_mut().insert(header::ALLOW, HeaderValue::from_static("GET,HEAD"));
     response
