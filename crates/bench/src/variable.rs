@@ -4,7 +4,9 @@ use crate::ragged::{self, MEASURED};
 use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::Instant;
-use vsla::{Backend, Bindings, DType, Error, Numerics, Path, Plan, Program, ProgramBuilder, Result, Stream, conv_path};
+use tensorloom_vsla::{
+    Backend, Bindings, DType, Error, Numerics, Path, Plan, Program, ProgramBuilder, Result, Stream, conv_path,
+};
 
 /// Lengths of the operands of a convolution.
 const LENGTHS: &[(usize, usize)] = &[

@@ -20,7 +20,7 @@ static WAIT: OnceLock<Wait> = OnceLock::new();
 /// Until the guard goes, runs of this thread ask, now and then, whether they shall stop.
 ///
 /// ```
-/// use compiler::interrupt;
+/// use tensorloom_compiler::interrupt;
 ///
 /// let _asking = interrupt::asking(|| false);
 /// assert!(interrupt::ask().is_some());

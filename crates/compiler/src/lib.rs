@@ -2,7 +2,7 @@
 
 // The tests' backend is a file of the integration tests.
 #[cfg(test)]
-extern crate self as compiler;
+extern crate self as tensorloom_compiler;
 
 pub mod backend;
 pub mod clock;

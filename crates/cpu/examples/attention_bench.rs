@@ -4,12 +4,12 @@
 //! our times alone.
 
 use compiler::{Backend, Bindings, Options};
-use cpu::Cpu;
 use ir::composites::attention::{Attention, attention, attention_backward};
 use ir::{Build, Builder, DType, Graph, Type};
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
 use std::time::Instant;
+use tensorloom_cpu::Cpu;
 
 /// batch, query heads, key heads, queries, keys, features, causal, with gradients.
 const CASES: [(&str, [usize; 6], bool, bool); 7] = [

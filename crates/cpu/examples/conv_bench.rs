@@ -5,12 +5,12 @@
 //! times alone.
 
 use compiler::{Backend, Bindings, Options};
-use cpu::Cpu;
 use ir::ops::{Conv, ReduceKind, ReduceWindow, Windows};
 use ir::{Binary, Build, Builder, DType, Graph, Value};
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
 use std::time::Instant;
+use tensorloom_cpu::Cpu;
 
 /// Name, batch, size, pooling, with gradients, features.
 const CASES: [(&str, usize, usize, bool, bool, &[usize]); 6] = [

@@ -8,10 +8,10 @@
 use std::time::Instant;
 
 use compiler::DeviceBuffer;
-use cpu::HostBuffer;
-use cpu::gemm::{Layout, Operand, Output, Plan, Problem, Source, Target};
-use cpu::pool::Pool;
 use ir::DType;
+use tensorloom_cpu::HostBuffer;
+use tensorloom_cpu::gemm::{Layout, Operand, Output, Plan, Problem, Source, Target};
+use tensorloom_cpu::pool::Pool;
 
 struct Case {
     name: String,

@@ -5,10 +5,10 @@
 //! and all threads in bits.
 
 use compiler::{Backend, Bindings, Options};
-use cpu::Cpu;
 use ir::ops::{ArgReduce, ReduceKind};
 use ir::{Build, Builder, DType, Graph, Unary};
 use std::time::Instant;
+use tensorloom_cpu::Cpu;
 
 fn graphs(n: usize) -> Vec<(&'static str, Graph)> {
     let reduce = |f: &dyn Fn(&mut Builder, ir::Value) -> ir::Value| {

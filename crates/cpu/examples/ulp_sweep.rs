@@ -1,8 +1,8 @@
 //! Every f32 input of every inline function against the f64 reference: `cargo run --release --example ulp_sweep [name]`.
 
-use cpu::codegen::ulp::{FUNCTIONS, distance, kernel};
-use cpu::codegen::{Target, compile};
 use ir::special::unary_f64;
+use tensorloom_cpu::codegen::ulp::{FUNCTIONS, distance, kernel};
+use tensorloom_cpu::codegen::{Target, compile};
 
 fn main() {
     let only = std::env::args().nth(1);

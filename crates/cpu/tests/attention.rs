@@ -2,11 +2,11 @@
 
 mod harness;
 
-use cpu::Cpu;
-use cpu::codegen::Target;
 use harness::{Random, close, run, same};
 use ir::composites::attention::{Attention, attention};
 use ir::{Build, Builder, DType, Graph, Literal, Scalar, Type};
+use tensorloom_cpu::Cpu;
+use tensorloom_cpu::codegen::Target;
 
 struct Case {
     batch: Vec<usize>,

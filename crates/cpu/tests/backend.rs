@@ -1,8 +1,8 @@
 //! The suite for backends, on the CPU: with several threads, with one, and through the slower code generators.
 
-use cpu::Cpu;
 use oracle::backend::{Suite, suite};
 use oracle::rng::run_seed;
+use tensorloom_cpu::Cpu;
 
 #[test]
 fn the_cpu_passes_at_any_thread_count() {

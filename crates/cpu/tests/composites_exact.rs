@@ -2,13 +2,13 @@
 
 mod harness;
 
-use cpu::Cpu;
 use harness::run;
 use ir::composites::activation::{self, Gelu};
 use ir::composites::loss::{CrossEntropy, cross_entropy};
 use ir::composites::softmax;
 use ir::ops::Composite;
 use ir::{Build, Builder, DType, Graph, Literal, Scalar, Type, Unary, interp};
+use tensorloom_cpu::Cpu;
 
 /// From where functions have underflowed to where they are straight, densely, and closer still around 0 and ±4.2.
 fn points() -> Vec<f64> {

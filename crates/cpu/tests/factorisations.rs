@@ -2,11 +2,11 @@
 
 mod harness;
 
-use cpu::Cpu;
-use cpu::codegen::Target;
 use harness::{Random, run, same};
 use ir::ops::*;
 use ir::{Build, Builder, DType, Literal, Op, Scalar, Type};
+use tensorloom_cpu::Cpu;
+use tensorloom_cpu::codegen::Target;
 
 /// Results on 1, 2, 3 and 16 threads, which are the same bits, as f64.
 fn results(op: impl Into<Op>, inputs: &[Literal]) -> Vec<Vec<f64>> {

@@ -1,9 +1,9 @@
 //! Running a plan allocates nothing, on any path, hot or with sleeping workers.
 
-use cpu::gemm::{Layout, Operand, Output, Plan, Problem, Source};
-use cpu::pool::Pool;
 use ir::DType;
 use oracle::counting::{Counting, allocations};
+use tensorloom_cpu::gemm::{Layout, Operand, Output, Plan, Problem, Source};
+use tensorloom_cpu::pool::Pool;
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;

@@ -2,12 +2,12 @@
 
 mod harness;
 
-use cpu::Cpu;
 use harness::{Random, bindings, load};
 use ir::composites::attention::{Attention, attention, attention_backward};
 use ir::ops::*;
 use ir::{Build, Builder, DType, Graph, Op, Type};
 use oracle::counting::{Counting, allocations};
+use tensorloom_cpu::Cpu;
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;

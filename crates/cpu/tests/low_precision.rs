@@ -3,11 +3,11 @@
 mod harness;
 
 use compiler::{Backend, Bindings, Options};
-use cpu::Cpu;
 use harness::Random;
 use ir::composites::attention::{Attention, attention};
 use ir::composites::{activation, embedding, loss, norm};
 use ir::{Build, Builder, DType, Graph, Literal, Result, Scalar, Type, Unary, Value};
+use tensorloom_cpu::Cpu;
 use transform::{Policy, precision};
 
 const F: DType = DType::F32;

@@ -10,12 +10,12 @@ mod harness;
 use compiler::loops::{self, Extent, Index, Kernel, Op, Size, Stmt};
 use compiler::program::{BufferId, Class, Factor, KernelArg, Parts, Place, Slot, Step, Trip};
 use compiler::{ALIGN, Backend, Bindings, DeviceBuffer, Error, Options, Program, UncheckedProgram};
-use cpu::Cpu;
 use harness::guarded::{Side, guarded};
 use ir::{DType, Graph, Scalar, Type};
 use oracle::Rng;
 use oracle::rng::run_seed;
 use std::sync::Arc;
+use tensorloom_cpu::Cpu;
 
 fn rounds() -> usize {
     std::env::var("TENSORLOOM_ROUNDS").ok().and_then(|r| r.parse().ok()).unwrap_or(1)

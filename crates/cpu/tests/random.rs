@@ -1,11 +1,11 @@
 //! Random graphs and the table of ops, compiled, against the interpreter.
 
 use compiler::Options;
-use cpu::Cpu;
-use cpu::codegen::Target;
 use oracle::backend::{Verdict, agrees, equals};
 use oracle::random::{Options as Shape, Sample, exact, sample, shrink, whole};
 use oracle::{Coverage, rng::run_seed};
+use tensorloom_cpu::Cpu;
+use tensorloom_cpu::codegen::Target;
 
 fn backends() -> Vec<Cpu> {
     let lesser = Target::available().into_iter().filter(|&t| Some(t) != Target::detect());

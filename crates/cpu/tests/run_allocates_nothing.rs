@@ -1,12 +1,12 @@
 //! Running a program allocates nothing, counted by the global allocator.
 
 use compiler::{Backend, Bindings, Options};
-use cpu::Cpu;
 use ir::composites::attention::{Attention, attention};
 use ir::composites::{norm, softmax};
 use ir::ops::Scan;
 use ir::{Build, Builder, DType, Graph, Type, Unary};
 use oracle::counting::{Counting, allocations};
+use tensorloom_cpu::Cpu;
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;

@@ -4,10 +4,10 @@
 use compiler::loops::{Builder as Loops, LoopKind, Mode, Size};
 use compiler::program::{Buffer, BufferId, Class, KernelArg, Parts, Place, Step};
 use compiler::{Backend, Bindings, DeviceBuffer, Error, Executable, Options, UncheckedProgram};
-use cpu::{Cpu, HostBuffer};
 use ir::{Build, Builder, DType, Graph, Type};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use tensorloom_cpu::{Cpu, HostBuffer};
 
 /// `2 x + 1` of so many numbers, many times over so that a run takes a while.
 fn graph(n: usize) -> Graph {

@@ -3,12 +3,12 @@
 mod harness;
 
 use compiler::{Backend, Options, Program};
-use cpu::Cpu;
 use harness::{Random, bindings, read};
 use ir::{Graph, Literal};
 use oracle::random::{Options as Shape, sample};
 use oracle::rng::run_seed;
 use std::path::{Path, PathBuf};
+use tensorloom_cpu::Cpu;
 
 /// A folder that goes when the test ends.
 struct Folder(PathBuf);

@@ -1,9 +1,9 @@
 //! Programs of one backend share the memory that runs use.
 
 use compiler::{Backend, Bindings, Executable, Options};
-use cpu::Cpu;
 use ir::{Build, Builder, DType, Unary};
 use std::sync::{Arc, Barrier};
+use tensorloom_cpu::Cpu;
 
 /// A chain with products, whose values between must be in memory.
 fn program(cpu: &Cpu, n: usize) -> Arc<dyn Executable> {

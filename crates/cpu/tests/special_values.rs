@@ -3,10 +3,10 @@
 
 mod harness;
 
-use cpu::Cpu;
 use harness::run;
 use ir::{Binary, Build, Builder, DType, Literal, Scalar, Type, Unary, interp};
 use std::collections::BTreeMap;
+use tensorloom_cpu::Cpu;
 
 /// Arguments and results by function and dtype.
 fn table() -> BTreeMap<(String, DType), Vec<(Scalar, f64)>> {

@@ -2,10 +2,10 @@
 
 mod harness;
 
-use cpu::Cpu;
 use harness::{Random, bindings, load, read, same};
 use ir::ops::{Cumulative, Dot, ReduceKind};
 use ir::{Build, Builder, DType, Graph, Literal, Scalar, Type, Unary};
+use tensorloom_cpu::Cpu;
 
 /// The results with 1, 2, 3, 5 and 16 threads, which are the same bits.
 fn results(what: &str, g: &Graph, inputs: &[Literal]) -> Vec<Literal> {

@@ -1,10 +1,10 @@
 //! Accuracy of the inline functions on sampled inputs; `examples/ulp_sweep.rs` tries all of them.
 
 use compiler::loops::LoopKind;
-use cpu::codegen::ulp::{FUNCTIONS, FUNCTIONS_F64, distance, kernel};
-use cpu::codegen::{Target, compile};
 use ir::DType;
 use ir::special::unary_f64;
+use tensorloom_cpu::codegen::ulp::{FUNCTIONS, FUNCTIONS_F64, distance, kernel};
+use tensorloom_cpu::codegen::{Target, compile};
 
 /// A small deterministic generator (splitmix64).
 struct Rng(u64);
@@ -120,11 +120,11 @@ fn f64_functions_keep_their_bounds() {
 fn f64_functions_keep_their_bounds_against_exact_results() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../golden/data/ulp.txt");
     let text = std::fs::read_to_string(path).expect("golden data is in the repository");
-    let all = cpu::codegen::ulp::points(text.lines().map(str::to_string)).unwrap();
+    let all = tensorloom_cpu::codegen::ulp::points(text.lines().map(str::to_string)).unwrap();
     assert!(all.len() >= 30, "{} functions", all.len());
     let mut wrong = Vec::new();
     for (name, points) in &all {
-        let bound = cpu::codegen::ulp::bound_f64(name).expect("a bound for each function");
+        let bound = tensorloom_cpu::codegen::ulp::bound_f64(name).expect("a bound for each function");
         // Of the reference, what is computed here rather than by the system's library.
         let reference = matches!(name.as_str(), "lgamma" | "digamma").then_some(None);
         for target in Target::available().into_iter().map(Some).chain(reference) {

@@ -1,13 +1,13 @@
 //! Ranks that don't fit, don't come, hang or die: every other ends soon, with an error that says who and why.
 
-use dist::launch::{Place, Secret};
-use dist::{Comm, Error, local, tcp::Tcp};
 use ir::ops::{Collective, CollectiveKind as Kind};
 use ir::{DType, Mesh, Type};
 use std::io::Read;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use tensorloom_dist::launch::{Place, Secret};
+use tensorloom_dist::{Comm, Error, local, tcp::Tcp};
 
 const SECRET: &str = "the ranks of this test";
 
@@ -19,7 +19,7 @@ fn place(rank: usize, world: usize, address: &str) -> Place {
     Place { rank, world, address: address.to_string(), secret: Secret::Text(SECRET.into()) }
 }
 
-fn sum(comm: &Comm, x: f32) -> dist::Result<f32> {
+fn sum(comm: &Comm, x: f32) -> tensorloom_dist::Result<f32> {
     let op = Collective::new(Kind::Sum, comm.mesh().axes());
     let mut out = [0; 4];
     comm.run(&op, &Type::scalar(DType::F32), &x.to_le_bytes(), &mut out)?;

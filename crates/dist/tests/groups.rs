@@ -1,13 +1,13 @@
 //! NCCL's groups over meshes of several ranks, with a library that stands in for NCCL where there is none: results against our own
 //! collectives, and a rank that goes.
 
-use dist::groups::Groups;
-use dist::nccl::Nccl;
-use dist::{Error, local};
 use ir::ops::{Collective, CollectiveKind as Kind};
 use ir::{DType, Literal, Mesh, Rules, Type};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
+use tensorloom_dist::groups::Groups;
+use tensorloom_dist::nccl::Nccl;
+use tensorloom_dist::{Error, local};
 
 /// The library, built once; none without a C compiler.
 fn stand_in() -> Option<&'static Arc<Nccl>> {

@@ -3,13 +3,13 @@
 
 use compiler::{Backend, Bindings, Options, compile};
 use cpu::Cpu;
-use dist::launch::{Place, Secret};
-use dist::{Comm, Error, Result, local};
 use ir::ops::{Collective, CollectiveKind as Kind};
 use ir::{DType, Mesh, Type};
 use oracle::random::sharded::sharded;
 use std::process::Command;
 use std::sync::Arc;
+use tensorloom_dist::launch::{Place, Secret};
+use tensorloom_dist::{Comm, Error, Result, local};
 
 /// What a rank gets of many collectives, as one number: every kind, sizes that don't divide, long messages, messages without an
 /// answer, and a random program.
@@ -105,7 +105,7 @@ fn over_tcp(mesh: &Mesh) -> Vec<u64> {
                     address: free.to_string(),
                     secret: Secret::Text("the ranks of this test".into()),
                 };
-                let transport = dist::tcp::Tcp::join(&place, &mesh.to_string()).unwrap();
+                let transport = tensorloom_dist::tcp::Tcp::join(&place, &mesh.to_string()).unwrap();
                 digest(&Arc::new(Comm::new(Arc::new(transport), mesh.clone()).unwrap())).unwrap()
             })
         };

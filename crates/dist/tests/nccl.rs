@@ -1,10 +1,10 @@
 //! Calls of NCCL: what they would do, against our own collectives; and what is called, by a library that writes it down.
 
-use dist::nccl::{Call, Group, Nccl, Reduction, calls};
-use dist::{Error, local};
 use ir::ops::{Collective, CollectiveKind as Kind};
 use ir::{DType, Mesh, Rules, Type};
 use std::ffi::c_void;
+use tensorloom_dist::nccl::{Call, Group, Nccl, Reduction, calls};
+use tensorloom_dist::{Error, local};
 
 fn kinds(n: usize) -> Vec<Kind> {
     vec![

@@ -3,13 +3,13 @@
 
 use compiler::{Backend, Bindings, Options, compile};
 use cpu::Cpu;
-use dist::launch::{Place, Secret};
-use dist::{Comm, Error, Result, local, tcp::Tcp};
 use ir::ops::ShardMap;
 use ir::{Literal, Mesh, Op, Type, Value};
 use oracle::random::sharded::{Sharded, sharded};
 use oracle::rng::run_seed;
 use std::sync::Arc;
+use tensorloom_dist::launch::{Place, Secret};
+use tensorloom_dist::{Comm, Error, Result, local, tcp::Tcp};
 
 fn call(e: impl ToString) -> Error {
     Error::Call(e.to_string())

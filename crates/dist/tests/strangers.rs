@@ -1,7 +1,5 @@
 //! Processes that are not ranks of a start connect to its ranks: they are dropped, and change nothing.
 
-use dist::launch::{Place, Secret};
-use dist::{Comm, tcp::Tcp};
 use ir::ops::{Collective, CollectiveKind as Kind};
 use ir::{DType, Mesh, Type};
 use std::io::{Read, Write};
@@ -10,6 +8,8 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
+use tensorloom_dist::launch::{Place, Secret};
+use tensorloom_dist::{Comm, tcp::Tcp};
 
 const SECRET: &str = "the ranks of this test";
 

@@ -11,7 +11,6 @@ use cpu::Cpu;
 use dist::groups::Groups;
 use dist::nccl::Nccl;
 use dist::{Comm, Error, Result, local};
-use gpu::cuda::Cuda;
 use ir::ops::{Collective, CollectiveKind as Kind, ShardMap};
 use ir::{Build, Builder, DType, Graph, Literal, Mesh, Op, Type, Value};
 use oracle::compare::{Tolerance, compare};
@@ -19,6 +18,7 @@ use oracle::random::sharded::sharded;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Instant;
+use tensorloom_gpu::cuda::Cuda;
 
 fn call(e: impl ToString) -> Error {
     Error::Call(e.to_string())

@@ -3,12 +3,12 @@
 
 mod host;
 
-use gpu::cuda::Attention as Template;
 use host::{Run, compiler, host, single};
 use ir::composites::attention::{Attention, attention, attention_backward};
 use ir::ops::Composite;
 use ir::{DType, Literal, Scalar, Type};
 use oracle::{Rng, rng::run_seed};
+use tensorloom_gpu::cuda::Attention as Template;
 
 #[derive(Debug)]
 struct Case {

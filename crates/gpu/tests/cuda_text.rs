@@ -3,8 +3,6 @@
 
 mod grids;
 
-use gpu::cuda;
-use gpu::grid::{self, Kernel, Launch, Limits, Space, View};
 use grids::device::Device;
 use grids::rows::random_kernel;
 use grids::{Prepared, is_nan, kernels, prepare, slices};
@@ -15,6 +13,8 @@ use std::fmt::Write as _;
 use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use tensorloom_gpu::cuda;
+use tensorloom_gpu::grid::{self, Kernel, Launch, Limits, Space, View};
 
 /// The C++ compiler, if there is one.
 fn compiler() -> Option<String> {

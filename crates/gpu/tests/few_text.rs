@@ -1,7 +1,6 @@
 //! Products of few rows: the kernels' text compiled by the host's C++ compiler (skipped without one), against sums in f64.
 
 use compiler::program::Matmul;
-use gpu::cuda::{Few, PRELUDE, few};
 use ir::{DType, Scalar};
 use oracle::Rng;
 use oracle::rng::run_seed;
@@ -9,6 +8,7 @@ use std::fmt::Write as _;
 use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use tensorloom_gpu::cuda::{Few, PRELUDE, few};
 
 fn compiler() -> Option<String> {
     let named = std::env::var("CXX").ok();

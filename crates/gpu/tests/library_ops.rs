@@ -5,8 +5,6 @@ mod grids;
 
 use compiler::program::{Class, Factor, KernelArg, Matmul, Place, Program, Slot, Step};
 use compiler::{Backend, Options};
-use gpu::grid::{self, Launch, Limits, View};
-use gpu::library::{Means, expand, takes};
 use ir::ops::gather::Gather;
 use ir::ops::scatter::ScatterMode;
 use ir::ops::{
@@ -16,6 +14,8 @@ use ir::ops::{
 use ir::{Build, Builder, DType, Graph, Literal, Op, Type};
 use oracle::rng::run_seed;
 use oracle::{Fill, Rng};
+use tensorloom_gpu::grid::{self, Launch, Limits, View};
+use tensorloom_gpu::library::{Means, expand, takes};
 
 const PRODUCTS: &[DType] = &[DType::F32, DType::F64, DType::BF16, DType::F16];
 

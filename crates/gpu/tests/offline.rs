@@ -3,11 +3,11 @@
 #![cfg(feature = "cuda")]
 
 use compiler::Options;
-use gpu::cuda::Offline;
 use ir::ops::Dot;
 use ir::{Build, Builder, DType, Graph};
 use oracle::random::{Options as Shape, sample};
 use oracle::rng::run_seed;
+use tensorloom_gpu::cuda::Offline;
 
 fn compiler() -> Option<Offline> {
     match Offline::new((9, 0)) {

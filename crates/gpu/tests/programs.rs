@@ -4,13 +4,13 @@
 mod grids;
 
 use cpu::Cpu;
-use gpu::grid::{self, Given, Limits};
 use grids::device::Device;
 use grids::{Arg, Seen, agrees, kernels};
 use ir::ops::{Checkpoint, ReduceKind, Scan};
 use ir::{Build, Builder, Compare, DType, Graph, Op, Scalar, Type, Unary, Value};
 use oracle::{Rng, rng::run_seed};
 use std::sync::Arc;
+use tensorloom_gpu::grid::{self, Given, Limits};
 
 fn graph(inputs: &[(DType, &[usize])], f: impl FnOnce(&mut Builder, &[Value]) -> ir::Result<Vec<Value>>) -> Graph {
     let mut b = Builder::new();

@@ -1,8 +1,8 @@
 //! What a grid and its CUDA text look like.
 
 use compiler::loops::{Builder, LoopKind, Mode, Size};
-use gpu::{cuda, grid};
 use ir::{Binary, DType};
+use tensorloom_gpu::{cuda, grid};
 
 #[test]
 fn a_map_is_cut_into_pieces() {

@@ -7,7 +7,6 @@
 
 use compiler::Runs;
 use compiler::{Backend, Error, Options};
-use gpu::wgpu::{Choice, Wgpu, adapters};
 use ir::composites::attention::{Attention, attention, attention_backward};
 use ir::ops::gather::GatherMode;
 use ir::{Build, Builder, DType, Graph, Literal, Op, Scalar, Type, interp};
@@ -15,6 +14,7 @@ use oracle::backend::{Suite, bind, load, results, run, suite};
 use oracle::rng::run_seed;
 use oracle::{Fill, Rng};
 use std::sync::Arc;
+use tensorloom_gpu::wgpu::{Choice, Wgpu, adapters};
 
 fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()

@@ -5,14 +5,14 @@
 mod grids;
 
 use compiler::{Backend, DeviceBuffer, Error, Executable, Options, Program, Result, Target};
-use gpu::grid::{self, Limits, Space};
-use gpu::wgpu::{print, target};
 use ir::ops::Composite;
 use ir::{Graph, Type};
 use oracle::random::{Options as Shape, sample};
 use oracle::rng::run_seed;
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use tensorloom_gpu::grid::{self, Limits, Space};
+use tensorloom_gpu::wgpu::{print, target};
 use wgpu::naga::{front::wgsl, valid};
 
 /// An adapter with default limits that programs are compiled for and never run on.
@@ -164,7 +164,7 @@ fn the_whole_prelude_is_valid() {
 #[test]
 fn templates_are_valid() {
     let (mut names, mut units) = (BTreeSet::new(), 0);
-    for t in gpu::wgpu::templates() {
+    for t in tensorloom_gpu::wgpu::templates() {
         use valid::Capabilities as Has;
         let own = Has::SHADER_FLOAT16 | Has::SHADER_FLOAT16_IN_FLOAT32 | Has::COOPERATIVE_MATRIX;
         let capabilities = if t.units { own } else { valid::Capabilities::empty() };

@@ -6,7 +6,7 @@
 //! argument per input.
 //!
 //! ```ignore
-//! include::include_module!("src/net.module");
+//! tensorloom_include::include_module!("src/net.module");
 //!
 //! let net = Net { width: 64, ..Net::new(10) };           // `width` has a default, the first parameter has none
 //! let lowered = net.lower(Type::new(DType::F32, &[8, 64]), &Options::default())?;

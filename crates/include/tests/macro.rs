@@ -4,7 +4,7 @@ use ir::{DType, Literal, Type, interp};
 use lang::lower::Options;
 use std::process::Command;
 
-include::include_module!("tests/net.module");
+tensorloom_include::include_module!("tests/net.module");
 
 #[test]
 fn the_model_is_a_function_with_named_parameters() {
@@ -41,16 +41,17 @@ fn findings_are_errors_of_rustc() {
     let newest = std::fs::read_dir(deps).expect("the folder").filter_map(Result::ok).map(|entry| entry.path());
     let newest = newest.filter(|path| {
         let name = path.file_name().and_then(|name| name.to_str()).unwrap_or("");
-        name.starts_with("libinclude-") && name.ends_with(std::env::consts::DLL_SUFFIX)
+        name.starts_with("libtensorloom_include-") && name.ends_with(std::env::consts::DLL_SUFFIX)
     });
     let newest = newest.max_by_key(|path| path.metadata().and_then(|data| data.modified()).ok()).expect("the macro");
     let file = std::env::temp_dir().join(format!("tensorloom-include-{}.rs", std::process::id()));
-    std::fs::write(&file, "include::include_module!(\"tests/wrong/wrong.module\");\nfn main() {}\n").expect("written");
+    std::fs::write(&file, "tensorloom_include::include_module!(\"tests/wrong/wrong.module\");\nfn main() {}\n")
+        .expect("written");
     let output = Command::new("rustc")
         .args(["--edition", "2024", "--emit", "metadata", "--crate-type", "bin", "-o"])
         .arg(file.with_extension("out"))
         .arg("--extern")
-        .arg(format!("include={}", newest.display()))
+        .arg(format!("tensorloom_include={}", newest.display()))
         .arg(&file)
         .env("CARGO_MANIFEST_DIR", here)
         .output()

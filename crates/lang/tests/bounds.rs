@@ -1,19 +1,19 @@
 //! Files that ask for more work than any model needs are refused quickly, and the bound is named.
 
 use ir::{DType, Type};
-use lang::Code;
-use lang::consteval::Value;
-use lang::library::WithLibrary;
-use lang::lower::{MAX_MODULES, MAX_STATEMENTS, Options, lower};
-use lang::resolve::{MemoryLoader, Program};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
+use tensorloom_lang::Code;
+use tensorloom_lang::consteval::Value;
+use tensorloom_lang::library::WithLibrary;
+use tensorloom_lang::lower::{MAX_MODULES, MAX_STATEMENTS, Options, lower};
+use tensorloom_lang::resolve::{MemoryLoader, Program};
 
 fn refused(text: &str, given: &[(&str, i64)], bound: usize) {
     let started = Instant::now();
     let program = Program::load("m", &WithLibrary(MemoryLoader::new().with("m", "v1.0.0", text)));
     let mut found = program.diagnostics.clone();
-    found.extend(lang::check::check(&program).diagnostics);
+    found.extend(tensorloom_lang::check::check(&program).diagnostics);
     let given: BTreeMap<String, Value> = given.iter().map(|(n, v)| ((*n).to_string(), Value::int(*v))).collect();
     let item = program.export(0, "M").expect("there");
     let failed = lower(&program, item, &given, &[Type::new(DType::F32, &[2, 4])], &Options::default());
@@ -86,7 +86,7 @@ fn recursion_is_found_by_checking() {
     let codes = |text: &str| {
         let program = Program::load("m", &WithLibrary(MemoryLoader::new().with("m", "v1.0.0", text)));
         let mut found = program.diagnostics.clone();
-        found.extend(lang::check::check(&program).diagnostics);
+        found.extend(tensorloom_lang::check::check(&program).diagnostics);
         found.iter().map(|d| (d.code, d.message.clone())).collect::<Vec<_>>()
     };
     let module = |name: &str, params: &str, graph: &str| {

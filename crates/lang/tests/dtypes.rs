@@ -1,17 +1,17 @@
 //! Operands of several dtypes (§7.4.4): the result has the widest, whatever their order, and narrowing is said (W005).
 
 use ir::{DType, Literal, Scalar, Type, interp};
-use lang::Code;
-use lang::diagnostic::{Style, render_all};
-use lang::library::WithLibrary;
-use lang::lower::{Options, lower};
-use lang::resolve::{MemoryLoader, Program};
 use std::collections::BTreeMap;
+use tensorloom_lang::Code;
+use tensorloom_lang::diagnostic::{Style, render_all};
+use tensorloom_lang::library::WithLibrary;
+use tensorloom_lang::lower::{Options, lower};
+use tensorloom_lang::resolve::{MemoryLoader, Program};
 
-fn load(text: &str) -> (Program, Vec<lang::Diagnostic>) {
+fn load(text: &str) -> (Program, Vec<tensorloom_lang::Diagnostic>) {
     let program = Program::load("m", &WithLibrary(MemoryLoader::new().with("m", "v1.0.0", text)));
     let mut found = program.diagnostics.clone();
-    found.extend(lang::check::check(&program).diagnostics);
+    found.extend(tensorloom_lang::check::check(&program).diagnostics);
     (program, found)
 }
 
@@ -24,7 +24,8 @@ fn result(call: &str, a: &str, b: &str, more: &str) -> (Type, Vec<f64>, Option<S
     let (program, found) = load(&text);
     let drawn = render_all(&program.sources, &found, Style::Plain);
     assert!(found.iter().all(|d| !d.is_error()), "{text}\n{drawn}");
-    let checked = lang::check::check(&program).modules[0].variants[0].forward.get("y").and_then(|ty| ty.dtype.clone());
+    let checked =
+        tensorloom_lang::check::check(&program).modules[0].variants[0].forward.get("y").and_then(|ty| ty.dtype.clone());
     let item = program.export(0, "M").expect("there");
     let input = Type::new(DType::F32, &[2, 4]);
     let lowered = lower(&program, item, &BTreeMap::new(), &[input.clone(), input], &Options::default())
@@ -135,7 +136,7 @@ fn backward_graphs_keep_the_dtype_of_the_model() {
     let program = Program::load("std/blocks/dense", &WithLibrary(MemoryLoader::new()));
     let item = program.export(0, "DenseTransformerBlock").expect("there");
     let sizes = [("d_model", 8), ("num_heads", 2), ("num_kv_heads", 1), ("d_ff", 12)];
-    let given = sizes.iter().map(|(n, v)| ((*n).to_string(), lang::consteval::Value::int(*v))).collect();
+    let given = sizes.iter().map(|(n, v)| ((*n).to_string(), tensorloom_lang::consteval::Value::int(*v))).collect();
     let input = Type::new(DType::BF16, &[1, 3, 8]);
     let options = Options { dtype: DType::BF16, ..Options::default() };
     let lowered = lower(&program, item, &given, &[input.clone(), input], &options)

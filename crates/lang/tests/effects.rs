@@ -2,13 +2,13 @@
 //! grammar where one can be written: each time something about the lowered model must change, or a finding must say why not.
 
 use ir::{DType, Type};
-use lang::ast::DTYPE_NAMES;
-use lang::check::{AnnotationRow, ArgumentKind, Place, annotation_rows};
-use lang::diagnostic::{Code, Style, render_all};
-use lang::library::WithLibrary;
-use lang::lower::{Options, lower};
-use lang::resolve::{MemoryLoader, Program};
 use std::collections::BTreeMap;
+use tensorloom_lang::ast::DTYPE_NAMES;
+use tensorloom_lang::check::{AnnotationRow, ArgumentKind, Place, annotation_rows};
+use tensorloom_lang::diagnostic::{Code, Style, render_all};
+use tensorloom_lang::library::WithLibrary;
+use tensorloom_lang::lower::{Options, lower};
+use tensorloom_lang::resolve::{MemoryLoader, Program};
 
 /// A module with a hole for each place.
 const TEMPLATE: &str = "\
@@ -105,9 +105,9 @@ fn outcome_with(place: Place, annotation: &str, head: &str, lists: bool) -> Outc
     }
     let program = Program::load("m", &WithLibrary(MemoryLoader::new().with("m", "v1.0.0", &text)));
     let mut found = program.diagnostics.clone();
-    found.extend(lang::check::check(&program).diagnostics);
+    found.extend(tensorloom_lang::check::check(&program).diagnostics);
     let drawn = render_all(&program.sources, &found, Style::Plain);
-    if found.iter().any(lang::Diagnostic::is_error) {
+    if found.iter().any(tensorloom_lang::Diagnostic::is_error) {
         assert!(found.iter().all(|d| !d.primary.text.is_empty() || d.hint.is_some()), "{annotation}: {drawn}");
         return Outcome::Refused(drawn);
     }

@@ -1,17 +1,17 @@
 //! The standard library: every file is clean, and its models lower to valid graphs with the backward that is written.
 
 use ir::{DType, Literal, Scalar, Type, interp};
-use lang::consteval::Value;
-use lang::diagnostic::{Style, render_all};
-use lang::library::{self, WithLibrary};
-use lang::lower::{Options, lower};
-use lang::resolve::{MemoryLoader, Program};
 use std::collections::BTreeMap;
+use tensorloom_lang::consteval::Value;
+use tensorloom_lang::diagnostic::{Style, render_all};
+use tensorloom_lang::library::{self, WithLibrary};
+use tensorloom_lang::lower::{Options, lower};
+use tensorloom_lang::resolve::{MemoryLoader, Program};
 
 fn load(path: &str) -> Program {
     let program = Program::load(path, &WithLibrary(MemoryLoader::new()));
     let mut findings = program.diagnostics.clone();
-    findings.extend(lang::check::check(&program).diagnostics);
+    findings.extend(tensorloom_lang::check::check(&program).diagnostics);
     assert!(findings.is_empty(), "{}", render_all(&program.sources, &findings, Style::Plain));
     program
 }
@@ -21,7 +21,7 @@ fn every_file_is_clean_and_formatted() {
     for path in library::files() {
         let program = load(path);
         for (_, file) in program.sources.iter() {
-            let tidy = lang::fmt::format(file.text()).expect("no mistakes");
+            let tidy = tensorloom_lang::fmt::format(file.text()).expect("no mistakes");
             if std::env::var_os("BLESS").is_some() && tidy != file.text() {
                 let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join(file.name());
                 std::fs::write(path, &tidy).expect("written");
@@ -82,9 +82,11 @@ fn llama_has_hook_points_and_may_be_a_scan() {
     let mut all = Vec::new();
     for (scan, checkpoint) in [(false, false), (true, false), (true, true)] {
         given.insert("checkpoint".into(), Value::bool(checkpoint));
-        let hooks = lang::lower::Hooks::new()
-            .observe("AfterQKVProjection")
-            .rewrite("AfterEmbedding", 0, |b, x, _| ir::Build::scale(b, x, 1.5));
+        let hooks = tensorloom_lang::lower::Hooks::new().observe("AfterQKVProjection").rewrite(
+            "AfterEmbedding",
+            0,
+            |b, x, _| ir::Build::scale(b, x, 1.5),
+        );
         let options = Options { dtype: DType::F64, scan, hooks, ..Options::default() };
         let lowered = lower(&program, item, &given, std::slice::from_ref(&ids), &options)
             .unwrap_or_else(|d| panic!("{}", render_all(&program.sources, &[*d], Style::Plain)));

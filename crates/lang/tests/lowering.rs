@@ -1,12 +1,12 @@
 //! Lowered graphs compute what the language says: values by hand, written backward against derived, checkpoints.
 
 use ir::{DType, Literal, Scalar, Type, interp};
-use lang::consteval::Value;
-use lang::diagnostic::{Style, render_all};
-use lang::library::WithLibrary;
-use lang::lower::{Lowered, Options, lower};
-use lang::resolve::{MemoryLoader, Program};
 use std::collections::BTreeMap;
+use tensorloom_lang::consteval::Value;
+use tensorloom_lang::diagnostic::{Style, render_all};
+use tensorloom_lang::library::WithLibrary;
+use tensorloom_lang::lower::{Lowered, Options, lower};
+use tensorloom_lang::resolve::{MemoryLoader, Program};
 
 const VALUES: &str = include_str!("modules/lower/values.module");
 const BACKWARD: &str = include_str!("modules/lower/backward.module");
@@ -14,8 +14,8 @@ const BACKWARD: &str = include_str!("modules/lower/backward.module");
 fn load(text: &str) -> Program {
     let program = Program::load("m", &WithLibrary(MemoryLoader::new().with("m", "v1.0.0", text)));
     let mut found = program.diagnostics.clone();
-    found.extend(lang::check::check(&program).diagnostics);
-    found.retain(lang::Diagnostic::is_error);
+    found.extend(tensorloom_lang::check::check(&program).diagnostics);
+    found.retain(tensorloom_lang::Diagnostic::is_error);
     assert!(found.is_empty(), "{}", render_all(&program.sources, &found, Style::Plain));
     program
 }
@@ -145,5 +145,5 @@ fn what_cannot_be_lowered_is_a_finding() {
         load("module M():\n  forward:\n    in: x: [2]\n    out: [2]\n    graph:\n      x -> all_reduce() -> out\n");
     let item = program.export(0, "M").expect("M");
     let found = lower(&program, item, &BTreeMap::new(), &[f64s(&[2])], &Options::default()).expect_err("a finding");
-    assert_eq!(found.code, lang::Code::L001);
+    assert_eq!(found.code, tensorloom_lang::Code::L001);
 }

@@ -1,10 +1,10 @@
 //! Every rotary variant against transformers. `golden/rope.py` makes the data.
 
 use ir::{DType, Literal, Type, interp};
-use lang::library::WithLibrary;
-use lang::lower::{Options, lower};
-use lang::resolve::{MemoryLoader, Program};
 use std::collections::BTreeMap;
+use tensorloom_lang::library::WithLibrary;
+use tensorloom_lang::lower::{Options, lower};
+use tensorloom_lang::resolve::{MemoryLoader, Program};
 
 #[test]
 fn tables_are_those_of_transformers() {

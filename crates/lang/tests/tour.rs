@@ -3,21 +3,21 @@
 //! written, equal finite differences.
 
 use ir::{DType, Literal, Scalar, Type, interp};
-use lang::Code;
-use lang::ast::{DeclKind, DimExpr, Expr, ExprKind, Param, TypeKind};
-use lang::consteval::{Names, Value, eval};
-use lang::diagnostic::{Style, render_all};
-use lang::library::WithLibrary;
-use lang::lower::{Options, lower};
-use lang::resolve::{ItemRef, MemoryLoader, ModuleView, Program};
-use lang::verify::{Failure, GradientCheck, verify_backward};
 use std::collections::BTreeMap;
 use std::path::Path;
+use tensorloom_lang::Code;
+use tensorloom_lang::ast::{DeclKind, DimExpr, Expr, ExprKind, Param, TypeKind};
+use tensorloom_lang::consteval::{Names, Value, eval};
+use tensorloom_lang::diagnostic::{Style, render_all};
+use tensorloom_lang::library::WithLibrary;
+use tensorloom_lang::lower::{Options, lower};
+use tensorloom_lang::resolve::{ItemRef, MemoryLoader, ModuleView, Program};
+use tensorloom_lang::verify::{Failure, GradientCheck, verify_backward};
 
 fn load(text: &str, silent: &[Code]) -> Program {
     let program = Program::load("main", &WithLibrary(MemoryLoader::new().with("main", "v1.0.0", text)));
     let mut found = program.diagnostics.clone();
-    found.extend(lang::check::check(&program).diagnostics);
+    found.extend(tensorloom_lang::check::check(&program).diagnostics);
     found.retain(|d| !silent.contains(&d.code));
     assert!(found.is_empty(), "{}", render_all(&program.sources, &found, Style::Plain));
     program
@@ -58,7 +58,7 @@ fn inputs(view: &ModuleView<'_>) -> Vec<Type> {
         Some(n) => usize::try_from(n).expect("a size"),
         None => panic!("{}: a size without a value", view.decl.name.name),
     };
-    let optional = |ty: &lang::ast::TypeExpr| matches!(ty.kind, TypeKind::Optional(_));
+    let optional = |ty: &tensorloom_lang::ast::TypeExpr| matches!(ty.kind, TypeKind::Optional(_));
     let given = view.forward.inputs.iter().filter_map(|input| input.ty.as_ref()).filter(|ty| !optional(ty));
     let types = given.map(|ty| {
         let TypeKind::Tensor { dims, dtype, .. } = &ty.kind else { panic!("a tensor") };
@@ -96,7 +96,7 @@ fn tour(name: &str, silent: &[Code], expected: usize) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/modules/tour").join(name);
     let text = std::fs::read_to_string(&path).expect("the file");
     let program = load(&text, silent);
-    let tidy = lang::fmt::format(&text).expect("no mistakes");
+    let tidy = tensorloom_lang::fmt::format(&text).expect("no mistakes");
     if std::env::var_os("BLESS").is_some() {
         std::fs::write(&path, &tidy).expect("written");
     } else {
@@ -112,7 +112,7 @@ fn tour(name: &str, silent: &[Code], expected: usize) {
             continue;
         }
         let inputs = inputs(&view);
-        let draw = |found: Box<lang::Diagnostic>| render_all(&program.sources, &[*found], Style::Plain);
+        let draw = |found: Box<tensorloom_lang::Diagnostic>| render_all(&program.sources, &[*found], Style::Plain);
         for (probes, training) in [(false, false), (true, false), (false, true)] {
             let options = Options { probes, asserts: probes, training, ..Options::default() };
             let lowered = lower(&program, item, &BTreeMap::new(), &inputs, &options)

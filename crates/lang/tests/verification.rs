@@ -1,19 +1,19 @@
 //! `verify_backward` lets every right backward pass and finds what is wrong with ten broken ones.
 
 use ir::{DType, Type};
-use lang::consteval::Value;
-use lang::diagnostic::{Style, render_all};
-use lang::library::{self, WithLibrary};
-use lang::resolve::{ItemRef, MemoryLoader, ModuleView, Program};
-use lang::verify::{Failure, GradientCheck, verify_backward};
 use std::collections::BTreeMap;
+use tensorloom_lang::consteval::Value;
+use tensorloom_lang::diagnostic::{Style, render_all};
+use tensorloom_lang::library::{self, WithLibrary};
+use tensorloom_lang::resolve::{ItemRef, MemoryLoader, ModuleView, Program};
+use tensorloom_lang::verify::{Failure, GradientCheck, verify_backward};
 
 fn load(path: &str, text: Option<&str>) -> Program {
     let loader = text.map_or(MemoryLoader::new(), |text| MemoryLoader::new().with(path, "v1.0.0", text));
     let program = Program::load(path, &WithLibrary(loader));
     let mut found = program.diagnostics.clone();
-    found.extend(lang::check::check(&program).diagnostics);
-    found.retain(lang::Diagnostic::is_error);
+    found.extend(tensorloom_lang::check::check(&program).diagnostics);
+    found.retain(tensorloom_lang::Diagnostic::is_error);
     assert!(found.is_empty(), "{}", render_all(&program.sources, &found, Style::Plain));
     program
 }

@@ -1,8 +1,8 @@
 //! Bad directories: the error names the file, the tensor, what was expected and what was found.
 
 use ir::DType;
-use models::{Model, NamedTensor, write_tensors};
 use std::path::{Path, PathBuf};
+use tensorloom_models::{Model, NamedTensor, write_tensors};
 
 /// A copy of the golden Llama to damage.
 struct Copy(PathBuf);

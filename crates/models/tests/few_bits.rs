@@ -4,9 +4,9 @@ use cpu::Cpu;
 use ir::DType;
 use lang::consteval::Value;
 use lang::lower::Recipe;
-use models::train::{AdamW, Batch, How, StepSizes, Trainer};
-use models::{Architecture, Model, NamedTensor};
 use std::path::PathBuf;
+use tensorloom_models::train::{AdamW, Batch, How, StepSizes, Trainer};
+use tensorloom_models::{Architecture, Model, NamedTensor};
 
 const ADAM: AdamW = AdamW { beta1: 0.9, beta2: 0.95, eps: 1e-8, decay: 0.1, clip: 1.0 };
 
@@ -35,7 +35,7 @@ fn batch(step: usize, accumulate: usize) -> Batch {
 fn recipe(name: &str, body: &str) -> Recipe {
     let path: PathBuf = std::env::temp_dir().join(format!("tensorloom-few-bits-{}-{name}.module", std::process::id()));
     std::fs::write(&path, format!("recipe Mine:\n{body}")).expect("written");
-    let found = models::recipe(&path.display().to_string());
+    let found = tensorloom_models::recipe(&path.display().to_string());
     let _ = std::fs::remove_file(&path);
     found.unwrap_or_else(|e| panic!("{e}")).expect("one")
 }

@@ -4,10 +4,10 @@
 use cpu::Cpu;
 use ir::DType;
 use lang::consteval::Value;
-use models::{Architecture, Model};
 use serde_json::{Map, Value as Json, json};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use tensorloom_models::{Architecture, Model};
 
 fn data(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data").join(name)

@@ -2,10 +2,10 @@
 
 use cpu::Cpu;
 use ir::DType;
-use models::{Beams, Constrainer, Model, Sampling, SlotSizes, Slots, Together, Tokenizer, Writing};
 use serde_json::Value as Json;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use tensorloom_models::{Beams, Constrainer, Model, Sampling, SlotSizes, Slots, Together, Tokenizer, Writing};
 
 fn data() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data")
@@ -58,7 +58,7 @@ fn long_prompts_in_parts_are_the_whole() {
     let pairs = [("vocab_size", 48), ("d_model", 32), ("n_layers", 2), ("heads", 4), ("kv_heads", 2), ("d_ff", 48)];
     let pairs = pairs.into_iter().chain([("max_seq", 1024)]);
     let given = pairs.map(|(name, n)| (name.to_string(), lang::consteval::Value::int(n))).collect();
-    let architecture = models::Architecture::of_library("llama", given).unwrap_or_else(|e| panic!("{e}"));
+    let architecture = tensorloom_models::Architecture::of_library("llama", given).unwrap_or_else(|e| panic!("{e}"));
     let model = Model::fresh(architecture, DType::F32, 5).unwrap_or_else(|e| panic!("{e}"));
     for length in [256, 257, 512, 700] {
         let prompt: Vec<i32> = (0..length).map(|i| i * 7 % 48).collect();
@@ -139,7 +139,7 @@ fn a_form_is_kept() {
     let tokenizer = Tokenizer::train([text].into_iter().cycle().take(9), 262).expect("trains");
     let sizes = [("vocab_size", 262), ("d_model", 32), ("n_layers", 1), ("heads", 2), ("kv_heads", 2), ("d_ff", 32)];
     let given = sizes.iter().map(|(k, v)| (k.to_string(), lang::consteval::Value::int(*v))).collect();
-    let architecture = models::Architecture::of_library("llama", given).expect("fits");
+    let architecture = tensorloom_models::Architecture::of_library("llama", given).expect("fits");
     let model = Model::fresh(architecture, DType::F32, 3).expect("drawn");
     let maker = Constrainer::new(&tokenizer);
     let ends: Vec<i32> = tokenizer.end().into_iter().collect();
@@ -185,7 +185,7 @@ fn a_module_of_ones_own_reads_a_checkpoint() {
         assert_ne!(own, source);
         let module = root.join(format!("mine_{name}.module"));
         std::fs::write(&module, own).expect("written");
-        let program = || models::load_program(&module.to_string_lossy()).unwrap_or_else(|e| panic!("{e}"));
+        let program = || tensorloom_models::load_program(&module.to_string_lossy()).unwrap_or_else(|e| panic!("{e}"));
         let model = Model::load_by(&dir, DType::F32, Some(program())).unwrap_or_else(|e| panic!("{e}"));
         let (plain, prompt) = (golden(name), [1, 5, 7]);
         let want = plain.generate(&prompt, 12, &cpu).expect("runs").ids;
@@ -199,7 +199,7 @@ fn a_module_of_ones_own_reads_a_checkpoint() {
     // A module without `hf_config` can't read one.
     let module = root.join("bare.module");
     std::fs::write(&module, "model Bare(d: int = 4):\n  params:\n    w: [d, d]\n\n  forward:\n    in: [B, T, d]\n    out: [B, T, d]\n    graph:\n      in -> matmul(w, transpose=NT) -> out\n").expect("written");
-    let program = models::load_program(&module.to_string_lossy()).unwrap_or_else(|e| panic!("{e}"));
+    let program = tensorloom_models::load_program(&module.to_string_lossy()).unwrap_or_else(|e| panic!("{e}"));
     let error = Model::load_by(&data().join("llama"), DType::F32, Some(program)).err().expect("refused").to_string();
     assert!(error.contains("hf_config"), "{error}");
     let _ = std::fs::remove_dir_all(&root);

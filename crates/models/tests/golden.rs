@@ -4,10 +4,10 @@
 
 use cpu::Cpu;
 use ir::DType;
-use models::{Checkpoint, Model, NamedTensor, write_tensors};
 use safetensors::SafeTensors;
 use serde_json::Value as Json;
 use std::path::{Path, PathBuf};
+use tensorloom_models::{Checkpoint, Model, NamedTensor, write_tensors};
 
 fn folder(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data").join(name)

@@ -4,12 +4,12 @@
 use cpu::Cpu;
 use ir::DType;
 use lang::consteval::Value;
-use models::train::{Settings, Silent, run};
-use models::{Adapter, Architecture, ChatTemplate, Model, Scheme, Tokenizer, files};
-use models::{copy_companions, merge_companions, not_in_gguf};
 use serde_json::{Map, Value as Json, json};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use tensorloom_models::train::{Settings, Silent, run};
+use tensorloom_models::{Adapter, Architecture, ChatTemplate, Model, Scheme, Tokenizer, files};
+use tensorloom_models::{copy_companions, merge_companions, not_in_gguf};
 
 /// A folder that is removed in the end.
 struct Folder(PathBuf);

@@ -2,8 +2,8 @@
 
 use cpu::Cpu;
 use ir::DType;
-use models::{Model, NamedTensor, write_tensors};
 use std::path::{Path, PathBuf};
+use tensorloom_models::{Model, NamedTensor, write_tensors};
 
 const TEXT: &str = r#"from std.modules.linear import Linear
 

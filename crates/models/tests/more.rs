@@ -6,9 +6,9 @@ use cpu::Cpu;
 use ir::DType;
 use lang::library::WithLibrary;
 use lang::resolve::{MemoryLoader, Program};
-use models::{Classifier, Model, NamedTensor, write_tensors};
 use serde_json::Value as Json;
 use std::path::{Path, PathBuf};
+use tensorloom_models::{Classifier, Model, NamedTensor, write_tensors};
 
 /// Numbers in [-1, 1) that follow from a name: splitmix64 from its FNV-1a hash on, the upper 24 bits.
 fn uniform(name: &str, count: usize) -> impl Iterator<Item = f32> + use<> {
@@ -222,7 +222,7 @@ fn answer(what: &str, model: &Model, given: &[NamedTensor], start: i32, wanted: 
             one
         })
         .collect();
-    let writing = models::Writing::default();
+    let writing = tensorloom_models::Writing::default();
     let found = model.answer(&read, &[start], wanted.len(), &writing, cpu, &mut |_| true);
     assert_eq!(found.unwrap_or_else(|e| panic!("{what}: {e}")).ids, wanted, "{what}");
     // The same logits as the whole, through several ids at once and one by one; and it stops where it is told to.
@@ -298,7 +298,7 @@ fn classifiers_give_what_transformers_gives() {
 #[test]
 fn adapters_with_a_head_give_what_the_merged_model_gives() {
     let cases: Json = serde_json::from_slice(&std::fs::read(data("classes", "json")).expect("golden")).expect("JSON");
-    let (cpu, mut random) = (Cpu::new(2), models::Random::new(5, 1));
+    let (cpu, mut random) = (Cpu::new(2), tensorloom_models::Random::new(5, 1));
     let mut draw = |n: usize| -> Vec<f32> { (0..n).map(|_| random.below(2000) as f32 / 1e4 - 0.1).collect() };
     let tensor = |name: String, shape: &[usize], values: &[f32]| {
         let bytes = values.iter().flat_map(|x| x.to_le_bytes()).collect();

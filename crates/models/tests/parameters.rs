@@ -4,10 +4,10 @@ use cpu::Cpu;
 use ir::DType;
 use lang::library::WithLibrary;
 use lang::resolve::{MemoryLoader, Program};
-use models::train::{AdamW, Batch, How, StepSizes, Trainer};
-use models::{Architecture, Model, NamedTensor, write_tensors};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use tensorloom_models::train::{AdamW, Batch, How, StepSizes, Trainer};
+use tensorloom_models::{Architecture, Model, NamedTensor, write_tensors};
 
 /// A model with a table, a matrix and a head; `own` is put behind the matrix's shape, `inside` within its brackets.
 fn text(own: &str, inside: &str) -> String {
@@ -127,7 +127,7 @@ fn a_parameter_of_whole_numbers_is_refused() {
     assert!(found.contains("int32"), "{found}");
 }
 
-fn error<T>(result: models::Result<T>) -> String {
+fn error<T>(result: tensorloom_models::Result<T>) -> String {
     result.err().expect("refused").to_string()
 }
 

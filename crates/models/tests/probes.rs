@@ -2,8 +2,8 @@
 
 use cpu::Cpu;
 use ir::DType;
-use models::Model;
 use std::path::Path;
+use tensorloom_models::Model;
 
 #[test]
 fn probes_show_results_and_gradients() {

@@ -4,8 +4,8 @@
 #![recursion_limit = "512"]
 
 use ir::DType;
-use models::Model;
 use serde_json::{Map, Value as Json, json};
+use tensorloom_models::Model;
 
 /// What files of before 4.40 or so have inside of others.
 fn dumped() -> Json {

@@ -6,10 +6,10 @@ use cpu::Cpu;
 use ir::DType;
 use ir::composites::quantized::Format;
 use lang::lower::Recipe;
-use models::train::{AdamW, Batch, How, StepSizes, Trainer};
-use models::{Adapter, Model, Scheme, Tokenizer};
 use safetensors::SafeTensors;
 use std::path::{Path, PathBuf};
+use tensorloom_models::train::{AdamW, Batch, How, StepSizes, Trainer};
+use tensorloom_models::{Adapter, Model, Scheme, Tokenizer};
 
 const IDS: [[i32; 8]; 2] = [[1, 5, 7, 2, 40, 33, 12, 9], [3, 60, 21, 8, 8, 17, 50, 11]];
 
@@ -103,15 +103,19 @@ fn experts_are_packed_in_files() {
         } else {
             written.expect("writes");
             let bytes = std::fs::read(&path).expect("read");
-            let header = models::gguf::parse(&bytes, bytes.len() as u64).expect("a head");
+            let header = tensorloom_models::gguf::parse(&bytes, bytes.len() as u64).expect("a head");
             let experts: Vec<_> = header.tensors.iter().filter(|t| t.name.contains("ffn_up_exps")).collect();
             assert_eq!(experts.len(), 2);
             for tensor in experts {
-                assert!(matches!(tensor.kind, models::gguf::Kind::Packed(_)), "{tensor:?}");
+                assert!(matches!(tensor.kind, tensorloom_models::gguf::Kind::Packed(_)), "{tensor:?}");
                 assert_eq!(tensor.shape, [4, 48, 32]);
             }
             let mut routers = header.tensors.iter().filter(|t| t.name.contains("ffn_gate_inp"));
-            assert!(routers.all(|t| t.kind == models::gguf::Kind::Plain(DType::F32)), "{:?}", header.tensors);
+            assert!(
+                routers.all(|t| t.kind == tensorloom_models::gguf::Kind::Plain(DType::F32)),
+                "{:?}",
+                header.tensors
+            );
             let again = load(&path);
             assert_eq!((found, model.storage()), (logits(&again), again.storage()), "{text}: as GGUF");
         }

@@ -3,10 +3,10 @@
 use cpu::Cpu;
 use ir::DType;
 use lang::consteval::Value;
-use models::{Adapter, Architecture, LoraOptions, Model, Random, SlotSizes, Slots};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
+use tensorloom_models::{Adapter, Architecture, LoraOptions, Model, Random, SlotSizes, Slots};
 
 fn fresh(name: &str, sizes: &[(&str, i64)], dtype: DType) -> Arc<Model> {
     let given: BTreeMap<String, Value> = sizes.iter().map(|(k, v)| (k.to_string(), Value::int(*v))).collect();

@@ -4,11 +4,11 @@
 
 use ir::DType;
 use lang::consteval::Value;
-use models::train::{Texts, Tokens};
-use models::{Architecture, ChatTemplate, Model, SpecialTokens, Tokenizer, end_ids};
 use serde_json::{Map, Value as Json, json};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use tensorloom_models::train::{Texts, Tokens};
+use tensorloom_models::{Architecture, ChatTemplate, Model, SpecialTokens, Tokenizer, end_ids};
 
 /// A folder that is removed in the end.
 struct Folder(PathBuf);

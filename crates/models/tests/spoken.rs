@@ -4,10 +4,10 @@ use cpu::Cpu;
 use ir::DType;
 use lang::library::WithLibrary;
 use lang::resolve::{MemoryLoader, Program};
-use models::train::{AdamW, Batch, How, StepSizes, Trainer};
-use models::{Architecture, Checkpoint, Error, Model};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use tensorloom_models::train::{AdamW, Batch, How, StepSizes, Trainer};
+use tensorloom_models::{Architecture, Checkpoint, Error, Model};
 
 fn model(text: &str) -> Model {
     let program = Program::load("m", &WithLibrary(MemoryLoader::new().with("m", "v1.0.0", text)));

@@ -1,8 +1,8 @@
 //! Tokenizers of strangers: whatever a `tokenizer.json` says, reading it and using it ends soon, in little memory, without a panic.
 
-use models::{Random, Tokenizer};
 use serde_json::{Value as Json, json};
 use std::time::{Duration, Instant};
+use tensorloom_models::{Random, Tokenizer};
 
 fn rounds(usual: usize) -> usize {
     std::env::var("TENSORLOOM_ROUNDS").ok().and_then(|n| n.parse().ok()).unwrap_or(usual)
@@ -239,7 +239,7 @@ fn base64(bytes: &[u8]) -> String {
 }
 
 /// Reads a tokenizer and does everything with it.
-fn used(path: &std::path::Path, text: &str) -> Result<(), models::Error> {
+fn used(path: &std::path::Path, text: &str) -> Result<(), tensorloom_models::Error> {
     let tokenizer = Tokenizer::read(path)?;
     let (ids, whole) = (tokenizer.encode(text)?, tokenizer.whole(text)?);
     tokenizer.prompt(text)?;
@@ -270,7 +270,7 @@ fn tokenizers_of_strangers_end_soon_in_little_memory() {
     let (mut wild, before, mut read) = (Wild(Random::new(seed, 4)), peak(), 0);
     // Panics that become errors are not shown.
     std::panic::set_hook(Box::new(|info| {
-        if !models::panic_is_caught() {
+        if !tensorloom_models::panic_is_caught() {
             eprintln!("{info}");
         }
     }));

@@ -3,10 +3,10 @@
 use cpu::Cpu;
 use ir::DType;
 use lang::consteval::Value;
-use models::train::{AdamW, Batch, How, Observer, Progress, Settings, StepSizes, Trainer, run};
-use models::{Architecture, Model, Random};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use tensorloom_models::train::{AdamW, Batch, How, Observer, Progress, Settings, StepSizes, Trainer, run};
+use tensorloom_models::{Architecture, Model, Random};
 
 fn folder(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data").join(name)
@@ -266,7 +266,7 @@ fn a_run_learns_and_what_it_saves_can_be_read() {
     let valid = finished.valid.expect("held-out data");
     assert!(valid < 4.2, "validation loss {valid}, which begins at 5.7");
     let model = Model::load(&out, DType::F32).unwrap_or_else(|e| panic!("{e}"));
-    let tokenizer = models::Tokenizer::of_dir(&out).unwrap_or_else(|e| panic!("{e}"));
+    let tokenizer = tensorloom_models::Tokenizer::of_dir(&out).unwrap_or_else(|e| panic!("{e}"));
     let ids = tokenizer.encode("Once upon").expect("encodes");
     assert_eq!(model.generate(&ids, 4, &cpu).unwrap_or_else(|e| panic!("{e}")).ids.len(), 4);
     for file in ["index.html", "log.jsonl", "run.toml", "config.json", "tokenizer.json"] {

@@ -3,9 +3,9 @@
 
 use cpu::Cpu;
 use ir::DType;
-use models::{Model, NamedTensor, Sampling, write_tensors};
 use serde_json::Value as Json;
 use std::path::{Path, PathBuf};
+use tensorloom_models::{Model, NamedTensor, Sampling, write_tensors};
 
 /// Numbers in [-1, 1) that follow from a name: splitmix64 from its FNV-1a hash on, the upper 24 bits.
 fn uniform(name: &str, count: usize) -> impl Iterator<Item = f32> {

@@ -4,7 +4,7 @@
 //!
 //! ```ignore
 //! #[global_allocator]
-//! static ALLOCATOR: oracle::counting::Counting = oracle::counting::Counting;
+//! static ALLOCATOR: tensorloom_oracle::counting::Counting = tensorloom_oracle::counting::Counting;
 //! ```
 
 use std::alloc::{GlobalAlloc, Layout, System};

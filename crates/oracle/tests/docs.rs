@@ -3,10 +3,10 @@
 #[path = "docs/op_table.rs"]
 mod op_table;
 
-use oracle::coverage::op_name;
-use oracle::rows;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use tensorloom_oracle::coverage::op_name;
+use tensorloom_oracle::rows;
 
 fn page() -> String {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/ir.md");
@@ -20,7 +20,7 @@ fn its_graphs_parse_and_round_trip() {
     assert!(blocks.len() >= 2);
     for block in blocks {
         let graph = ir::text::parse(block).unwrap_or_else(|e| panic!("{e}\n{block}"));
-        oracle::check::text(&graph).unwrap();
+        tensorloom_oracle::check::text(&graph).unwrap();
     }
 }
 

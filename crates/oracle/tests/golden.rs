@@ -1,7 +1,7 @@
 //! Values, gradients and tangents equal those of JAX and PyTorch.
 
 use ir::DType;
-use oracle::golden;
+use tensorloom_oracle::golden;
 
 #[test]
 fn golden_cases() {

@@ -1,11 +1,11 @@
 //! Every row of the table through every check.
 
-use oracle::check::{self, Verdict};
-use oracle::{Rng, rows};
+use tensorloom_oracle::check::{self, Verdict};
+use tensorloom_oracle::{Rng, rows};
 
 /// Runs a check over rows, reports all failures at once, and says how much was judged.
 fn each(what: &str, filter: impl Fn(&rows::Row) -> bool, f: impl Fn(&rows::Row, &mut Rng) -> Result<Verdict, String>) {
-    let seed = oracle::rng::run_seed();
+    let seed = tensorloom_oracle::rng::run_seed();
     let (mut judged, mut undecided) = (0, Vec::new());
     let mut failures = Vec::new();
     for (k, row) in rows::all().iter().enumerate().filter(|(_, r)| filter(r)) {
@@ -84,7 +84,11 @@ fn vmap_of_grad_equals_a_loop() {
             let g = transform::vjp(&row.graph, &wrt).map_err(|e| e.to_string())?;
             let mut x = row.inputs.clone();
             x.extend(
-                row.graph.output_types().iter().filter(|t| t.dtype.is_float()).map(|t| oracle::Fill::Smooth.of(t, rng)),
+                row.graph
+                    .output_types()
+                    .iter()
+                    .filter(|t| t.dtype.is_float())
+                    .map(|t| tensorloom_oracle::Fill::Smooth.of(t, rng)),
             );
             check::text(&g)?;
             check::vmap(&g, &x, rng).map(|()| Verdict::Agrees)

@@ -15,12 +15,12 @@ mod client;
 
 use client::{Answer, Choices, Client, model_of, read, start};
 use serde_json::{Value as Json, json};
-use serve::Limits;
 use std::io::{BufRead, Read, Write};
 use std::net::TcpStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
+use tensorloom_serve::Limits;
 
 const CONNECTIONS: usize = 64;
 const CONTEXT: usize = 400;

@@ -1,7 +1,7 @@
 //! Gradients of parts, put together at once: as many concatenations and pads as there should be, and the same values.
 
 use ir::{Build, Builder, DType, Graph, Literal, Result, Scalar, Type, Value};
-use transform::parts::{joined, shared};
+use tensorloom_transform::parts::{joined, shared};
 
 /// The gradient of what reads parts of x, and how many ops of each name it has.
 fn gradient(f: impl Fn(&mut Builder, Value) -> Result<Value>) -> (Graph, Graph) {
@@ -10,8 +10,8 @@ fn gradient(f: impl Fn(&mut Builder, Value) -> Result<Value>) -> (Graph, Graph) 
     let y = f(&mut b, x).unwrap();
     let y = b.sum_all(y).unwrap();
     let graph = b.finish(&[y]);
-    let plain = transform::vjp_by_rules(&graph, &[0]).unwrap();
-    let back = joined(&transform::vjp_by_rules(&shared(&graph).unwrap(), &[0]).unwrap()).unwrap();
+    let plain = tensorloom_transform::vjp_by_rules(&graph, &[0]).unwrap();
+    let back = joined(&tensorloom_transform::vjp_by_rules(&shared(&graph).unwrap(), &[0]).unwrap()).unwrap();
     (plain, back)
 }
 

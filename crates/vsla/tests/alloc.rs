@@ -2,8 +2,8 @@
 
 use oracle::counting::{Counting, calls};
 use std::sync::{Arc, Mutex};
-use vsla::autograd::{self, AdOptions};
-use vsla::{
+use tensorloom_vsla::autograd::{self, AdOptions};
+use tensorloom_vsla::{
     Backend, DType, Device, Event, Memory, Model, Numerics, Path, Plan, ProgramBuilder, Router, Stream, Tensor,
 };
 
@@ -21,7 +21,7 @@ fn quiet(what: &str, mut f: impl FnMut()) {
 }
 
 /// Every op of the crate in one program of model A.
-fn everything(dtype: DType, path: Path) -> vsla::Result<vsla::Program> {
+fn everything(dtype: DType, path: Path) -> tensorloom_vsla::Result<tensorloom_vsla::Program> {
     let mut b = ProgramBuilder::new();
     b.numerics(Numerics { conv: Some(path), ..Numerics::default() });
     let x = b.input("x", dtype, &[6, 90])?;
@@ -65,7 +65,7 @@ fn s2_execute_never_allocates() {
     assert_eq!(calls() - before, 2, "the allocator counts");
     let backend = Backend::cpu(2);
     let stream = Stream::new(&backend);
-    for dtype in vsla::shape::DTYPES {
+    for dtype in tensorloom_vsla::shape::DTYPES {
         for path in [Path::Direct, Path::Fft] {
             let program = Arc::new(everything(dtype, path).unwrap());
             let plan = Plan::new(&program, &backend).unwrap();

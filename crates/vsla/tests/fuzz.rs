@@ -11,7 +11,7 @@ use reference::{Array, eval, rounded};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use support::Rng;
-use vsla::{Backend, DType, Gelu, Model, Numerics, Op, Path, Plan, ProgramBuilder, Stream, Tensor, ValueId};
+use tensorloom_vsla::{Backend, DType, Gelu, Model, Numerics, Op, Path, Plan, ProgramBuilder, Stream, Tensor, ValueId};
 
 struct Case {
     builder: ProgramBuilder,
@@ -26,7 +26,7 @@ fn shape(rng: &mut Rng, rank: usize) -> Vec<usize> {
 
 impl Case {
     fn new(rng: &mut Rng) -> Case {
-        let dtype = vsla::shape::DTYPES[rng.below(4)];
+        let dtype = tensorloom_vsla::shape::DTYPES[rng.below(4)];
         let mut builder = ProgramBuilder::new();
         builder.model(if rng.below(4) == 0 { Model::B } else { Model::A });
         let conv = [None, Some(Path::Direct), Some(Path::Fft)][rng.below(3)];

@@ -2,7 +2,7 @@
 
 use oracle::Rng;
 use std::sync::Arc;
-use vsla::{Backend, DType, Link, Numerics, Plan, ProgramBuilder, Stream, Tensor, ValueId};
+use tensorloom_vsla::{Backend, DType, Link, Numerics, Plan, ProgramBuilder, Stream, Tensor, ValueId};
 
 fn bytes(x: &[f32]) -> Vec<u8> {
     x.iter().flat_map(|v| v.to_le_bytes()).collect()

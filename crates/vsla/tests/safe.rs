@@ -2,8 +2,8 @@
 #![forbid(unsafe_code)]
 
 use std::sync::{Arc, Mutex};
-use vsla::autograd::{self, AdOptions};
-use vsla::{
+use tensorloom_vsla::autograd::{self, AdOptions};
+use tensorloom_vsla::{
     Backend, Bindings, DType, Device, ErrorCode, Link, Plan, Program, ProgramBuilder, Result, Run, SharedArena,
     StageLink, Stream, Tensor,
 };

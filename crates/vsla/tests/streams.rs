@@ -5,9 +5,9 @@ mod support;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use support::Rng;
-use vsla::autograd::{self, AdOptions};
-use vsla::queue::{Queue, Task};
-use vsla::{
+use tensorloom_vsla::autograd::{self, AdOptions};
+use tensorloom_vsla::queue::{Queue, Task};
+use tensorloom_vsla::{
     Backend, Bindings, DType, Device, Error, ErrorCode, Event, Link, Plan, Profile, Program, ProgramBuilder, Result,
     Run, Segment, Stream, Tensor,
 };

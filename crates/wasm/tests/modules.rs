@@ -10,7 +10,7 @@ use oracle::random::{Options as Shape, sample};
 use std::cell::Cell;
 use std::io::Write;
 use std::process::{Command, Stdio};
-use wasm::{Helper, module};
+use tensorloom_wasm::{Helper, module};
 
 thread_local! {
     static HELPED: Cell<bool> = const { Cell::new(false) };

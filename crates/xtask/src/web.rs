@@ -19,7 +19,7 @@ pub(crate) fn build(root: &Path, release: bool) -> Result<PathBuf, String> {
         words.extend(["--profile", "web"]);
     }
     tools.build(&words)?;
-    let built = tools.target.join(TARGET).join(if release { "web" } else { "debug" }).join("web.wasm");
+    let built = tools.target.join(TARGET).join(if release { "web" } else { "debug" }).join("tensorloom_web.wasm");
     let out = target(root).join("web");
     let package = out.join("package");
     folder(&package)?;

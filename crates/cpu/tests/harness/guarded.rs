@@ -1,8 +1,8 @@
 //! Memory between pages that nobody may touch.
 
-use cpu::HostBuffer;
 use std::ptr::NonNull;
 use std::sync::Arc;
+use tensorloom_cpu::HostBuffer;
 
 struct Guarded {
     map: *mut libc::c_void,

@@ -4,8 +4,8 @@
 //! `TENSORLOOM_ROUNDS=100` runs a hundred times the programs, `TENSORLOOM_SEED` other ones.
 
 use super::*;
-use engine::{Error, Pick};
 use oracle::rng::Rng;
+use tensorloom_engine::{Error, Pick};
 
 const LEAF: usize = 3;
 

@@ -2,11 +2,11 @@
 
 use compiler::{Backend, Bindings, Executable, Options, Program};
 use cpu::Cpu;
-use gpu::cuda::{Cuda, Offline};
-#[cfg(feature = "wgpu")]
-use gpu::wgpu::{Choice, Wgpu};
 use ir::{Graph, Literal};
 use std::sync::Arc;
+use tensorloom_gpu::cuda::{Cuda, Offline};
+#[cfg(feature = "wgpu")]
+use tensorloom_gpu::wgpu::{Choice, Wgpu};
 
 /// The device; a GPU that was lost is opened again.
 pub(crate) struct Device {

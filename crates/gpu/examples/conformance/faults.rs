@@ -4,9 +4,9 @@ use crate::device::{Device, bind, load, outputs, run, same_bits};
 use crate::report::Report;
 use crate::sizes::chain;
 use compiler::{Backend, Error, Options};
-use gpu::cuda::Cuda;
 use ir::{Build, Builder, DType, Graph, Literal, Type};
 use oracle::{Fill, Rng};
+use tensorloom_gpu::cuda::Cuda;
 
 fn text(e: impl std::fmt::Display) -> String {
     e.to_string()

@@ -4,11 +4,11 @@ use crate::device::{Device, bind, load, outputs, same_bits};
 use crate::report::Report;
 use crate::sizes::chain;
 use compiler::{Backend, Bindings, Options};
-use gpu::cuda::Cuda;
 use ir::{Build, Builder, DType, Graph, Literal, Type, Unary};
 use oracle::backend::{QUEUE, Work};
 use oracle::{Fill, Rng};
 use std::sync::Arc;
+use tensorloom_gpu::cuda::Cuda;
 
 fn text(e: impl std::fmt::Display) -> String {
     e.to_string()

@@ -6,9 +6,9 @@ use crate::device::{Device, bind, choice, load, outputs, run, same_bits};
 use crate::report::Report;
 use crate::sizes::chain;
 use compiler::{Backend, Error, Options};
-use gpu::wgpu::Wgpu;
 use ir::{Build, Builder, DType, Graph, Literal, Type};
 use oracle::{Fill, Rng};
+use tensorloom_gpu::wgpu::Wgpu;
 
 fn text(e: impl std::fmt::Display) -> String {
     e.to_string()

@@ -2,8 +2,8 @@
 //! joined as the grid's documentation says. It knows nothing of threads and memory.
 
 use compiler::loops::{Atom, Extent, Index, Kernel, Loop, LoopKind, Op, Size, Stmt};
-use gpu::grid::{self, Limits};
 use ir::{Binary, DType, Scalar};
+use tensorloom_gpu::grid::{self, Limits};
 
 /// How a team works.
 pub(crate) struct Lanes {

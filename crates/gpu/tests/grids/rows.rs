@@ -4,9 +4,9 @@
 
 use super::{Arg, Case};
 use compiler::loops::{Buf, Builder, Extent, Index, LoopKind, Mode, Reg, Size, Var};
-use gpu::grid::{Given, View};
 use ir::{Binary, DType};
 use oracle::Rng;
+use tensorloom_gpu::grid::{Given, View};
 
 struct Writer<'r> {
     b: Builder,

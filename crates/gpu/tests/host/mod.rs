@@ -1,11 +1,11 @@
 //! Routines as programs of the host: their text compiled by the host's C++ compiler, with headers of CUDA's and Hopper's words.
 
-use gpu::cuda::{Arg, Call, PRELUDE, Routine};
 use ir::{Build, Builder, Graph, Literal, Op, Type};
 use std::fmt::Write as _;
 use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use tensorloom_gpu::cuda::{Arg, Call, PRELUDE, Routine};
 
 /// The host's C++ compiler, if there is one.
 pub(crate) fn compiler() -> Option<String> {

@@ -38,7 +38,7 @@ pub struct Parsed {
 /// Parses a file. The tree holds everything outside the lines with mistakes.
 ///
 /// ```
-/// let parsed = lang::parser::parse(Default::default(), "import std.primitives\n");
+/// let parsed = tensorloom_lang::parser::parse(Default::default(), "import std.primitives\n");
 /// assert!(parsed.diagnostics.is_empty());
 /// assert_eq!(parsed.file.items.len(), 1);
 /// ```

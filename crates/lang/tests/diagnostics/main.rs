@@ -3,9 +3,9 @@
 //! A case is a file `cases/CODE.module`; lines `#@ file PATH VERSION` and `#@ lock` start further files. What is
 //! drawn is compared with `../snapshots/CODE.txt`; run with `BLESS=1` to accept what is drawn now.
 
-use lang::diagnostic::{Code, Diagnostic, Style, render_all, sort_and_dedup, to_json};
-use lang::resolve::{MemoryLoader, Program};
 use std::path::{Path, PathBuf};
+use tensorloom_lang::diagnostic::{Code, Diagnostic, Style, render_all, sort_and_dedup, to_json};
+use tensorloom_lang::resolve::{MemoryLoader, Program};
 
 fn here(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join(path)
@@ -33,7 +33,7 @@ fn loader(text: &str) -> MemoryLoader {
 fn findings(text: &str) -> (Program, Vec<Diagnostic>) {
     let program = Program::load("main", &loader(text));
     let mut found = program.diagnostics.clone();
-    found.extend(lang::check::check(&program).diagnostics);
+    found.extend(tensorloom_lang::check::check(&program).diagnostics);
     sort_and_dedup(&mut found);
     (program, found)
 }
@@ -84,7 +84,7 @@ fn good_files_have_no_findings() {
     for name in names {
         let program = Program::load(&name, &loader);
         let mut found = program.diagnostics.clone();
-        found.extend(lang::check::check(&program).diagnostics);
+        found.extend(tensorloom_lang::check::check(&program).diagnostics);
         found.retain(|d| d.code != Code::L102);
         assert!(found.is_empty(), "{}", render_all(&program.sources, &found, Style::Plain));
     }
@@ -97,7 +97,7 @@ fn types_of_every_variant() {
         MemoryLoader::new().with("linear", "local", &text("linear")).with("attention", "local", &text("attention"));
     let program = Program::load("attention", &loader);
     let mut page = String::new();
-    for module in lang::check::check(&program).modules {
+    for module in tensorloom_lang::check::check(&program).modules {
         for variant in module.variants {
             page += &format!("{} {:?}\n", module.name, variant.assumptions);
             for (pass, types) in [("forward", variant.forward), ("backward", variant.backward)] {

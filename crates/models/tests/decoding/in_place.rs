@@ -3,9 +3,9 @@
 use cpu::Cpu;
 use ir::DType;
 use lang::consteval::Value;
-use models::{Architecture, Model};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use tensorloom_models::{Architecture, Model};
 
 /// A folder with a model whose table, and gate and up projection in one, are large enough to stay in the file.
 struct Written(PathBuf, Model);

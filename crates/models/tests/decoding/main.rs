@@ -8,9 +8,9 @@ use cpu::Cpu;
 use ir::DType;
 use lang::library::WithLibrary;
 use lang::resolve::{MemoryLoader, Program};
-use models::{Architecture, Model, NamedTensor, Random};
 use modules::{Parts, module};
 use std::collections::BTreeMap;
+use tensorloom_models::{Architecture, Model, NamedTensor, Random};
 
 fn model(text: &str, seed: u64) -> Model {
     let loader = MemoryLoader::new().with("m", "v1.0.0", text);

@@ -1,7 +1,7 @@
 //! A generator of small language models: parts that mix time, parts that don't, in random order.
 
-use models::Random;
 use std::fmt::Write;
+use tensorloom_models::Random;
 
 /// Ids that models know.
 pub(crate) const VOCABULARY: usize = 11;

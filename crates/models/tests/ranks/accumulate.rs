@@ -2,7 +2,7 @@
 
 use super::aims::rows_of;
 use super::*;
-use models::train::Aim;
+use tensorloom_models::train::Aim;
 
 const ROWS: usize = 8;
 const SEQ: usize = 8;

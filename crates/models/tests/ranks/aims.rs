@@ -1,7 +1,7 @@
 //! Other aims than the next token, on several ranks: preferences, a teacher, classes, masked ids, texts and their like.
 
 use super::*;
-use models::train::Aim;
+use tensorloom_models::train::Aim;
 
 const SIZES: StepSizes = StepSizes { rows: 4, seq: 8, accumulate: 2 };
 

@@ -11,10 +11,10 @@ use cpu::Cpu;
 use dist::{Comm, local};
 use ir::{DType, Mesh};
 use lang::consteval::Value;
-use models::train::{AdamW, Batch, How, StepSizes, Trainer};
-use models::{Architecture, Model, NamedTensor, Random};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use tensorloom_models::train::{AdamW, Batch, How, StepSizes, Trainer};
+use tensorloom_models::{Architecture, Model, NamedTensor, Random};
 
 const ADAM: AdamW = AdamW { beta1: 0.9, beta2: 0.95, eps: 1e-8, decay: 0.1, clip: 1.0 };
 
@@ -278,7 +278,7 @@ fn pipelines_give_the_same_losses() {
 /// What one process writes, ranks that share the model write too.
 #[test]
 fn generation_on_several_ranks_gives_the_same_tokens() {
-    use models::Writing;
+    use tensorloom_models::Writing;
     for (mesh, model) in [("tp=2", llama(&[])), ("tp=2", llama(&[("kv_heads", 1)])), ("ep=2,tp=2", mixtral())] {
         let prompt = [3, 1, 4, 1, 5];
         let alone = model.generate(&prompt, 12, &Cpu::new(1)).unwrap();
@@ -371,7 +371,7 @@ fn meshes_that_do_not_fit_are_refused_with_a_remedy() {
 /// Memory and traffic that a plan says are those of ranks that run, on ten meshes.
 #[test]
 fn plans_say_what_ranks_hold_and_send() {
-    use models::plan::{DEVICES, Job, cost};
+    use tensorloom_models::plan::{DEVICES, Job, cost};
     let sizes = StepSizes { rows: 4, seq: 16, accumulate: 1 };
     let pairs = [("d_model", 64), ("n_layers", 2), ("d_ff", 128)];
     let meshes = [

@@ -1,8 +1,8 @@
 //! What a step takes, foretold and measured. Timings need a machine of one's own: `TENSORLOOM_TIMES=1` compares them.
 
 use super::*;
-use models::plan::{Here, Job, Way};
 use std::time::Instant;
+use tensorloom_models::plan::{Here, Job, Way};
 
 /// Seconds of a step on a mesh of threads, and bytes: the median of the slowest rank, those of the fullest.
 fn measured(

@@ -2,11 +2,11 @@
 
 use super::support;
 use ir::{Literal, interp};
-use onnx::{Names, Options};
 use oracle::compare::{Tolerance, compare};
 use prost::Message;
 use std::collections::BTreeSet;
 use std::path::Path;
+use tensorloom_onnx::{Names, Options};
 
 /// Ops that ONNX has no counterpart of.
 const REFUSED: [&str; 18] = [
@@ -35,7 +35,7 @@ fn write(folder: &Path, number: usize, row: &oracle::Row, model: &[u8]) {
     let tensors = |list: &[Literal]| -> Vec<u8> {
         let mut bytes = Vec::new();
         for x in list {
-            let t = onnx::tensor::proto("", x).encode_to_vec();
+            let t = tensorloom_onnx::tensor::proto("", x).encode_to_vec();
             bytes.extend((t.len() as u64).to_le_bytes());
             bytes.extend(t);
         }
@@ -55,7 +55,7 @@ const COLLECTIVES: [&str; 10] =
 
 /// What importing the exported row computes, against the row.
 fn compared(row: &oracle::Row, bytes: &[u8]) -> Result<(), String> {
-    let model = onnx::import(bytes, &Options::default()).map_err(|e| e.to_string())?;
+    let model = tensorloom_onnx::import(bytes, &Options::default()).map_err(|e| e.to_string())?;
     let inputs: Vec<Literal> = support::arguments(&model, &row.inputs);
     let want = interp::run(&row.graph, &row.inputs).map_err(|e| e.to_string())?;
     let got = interp::run(&model.graph, &inputs).map_err(|e| e.to_string())?;
@@ -90,9 +90,9 @@ fn every_row_of_the_table_survives() {
         if seed.is_some() && meet && row.inputs.iter().any(narrow) {
             continue;
         }
-        let bytes = match onnx::export(&row.graph, &Names::default()) {
+        let bytes = match tensorloom_onnx::export(&row.graph, &Names::default()) {
             Ok(bytes) => bytes,
-            Err(onnx::Error::Export { op, .. }) => {
+            Err(tensorloom_onnx::Error::Export { op, .. }) => {
                 refused.insert(op);
                 continue;
             }

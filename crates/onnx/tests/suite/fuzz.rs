@@ -4,12 +4,12 @@
 
 use super::support;
 use ir::Literal;
-use onnx::proto::{AttributeProto, GraphProto, ModelProto};
-use onnx::{Given, Options};
 use oracle::Rng;
 use prost::Message;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
+use tensorloom_onnx::proto::{AttributeProto, GraphProto, ModelProto};
+use tensorloom_onnx::{Given, Options};
 
 fn pick<T: Copy>(rng: &mut Rng, list: &[T]) -> T {
     list[rng.below(list.len())]
@@ -160,7 +160,7 @@ fn broken_files_are_errors() {
         }
         let timed = || {
             let start = Instant::now();
-            (catch_unwind(AssertUnwindSafe(|| onnx::import(&bytes, &options))), start.elapsed())
+            (catch_unwind(AssertUnwindSafe(|| tensorloom_onnx::import(&bytes, &options))), start.elapsed())
         };
         let (result, mut took) = timed();
         // A busy machine may stop a process for as long: what is slow is slow again.

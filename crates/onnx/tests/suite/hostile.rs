@@ -5,12 +5,12 @@
 //! The suite takes one case of 40; `ONNX_HOSTILE=1` takes every one.
 
 use super::support;
-use onnx::proto::*;
-use onnx::{Given, Options};
 use prost::Message;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use tensorloom_onnx::proto::*;
+use tensorloom_onnx::{Given, Options};
 
 /// The most bytes that one import of a small file may ask for, all requests of its thread added up.
 const MOST: usize = 1 << 30;
@@ -75,7 +75,7 @@ const FLOATS: [f32; 7] = [0.0, -1.0, 1e-30, 1e30, f32::NAN, f32::INFINITY, f32::
 fn attempt(model: &ModelProto, options: &Options, what: &dyn Fn() -> String, wrong: &mut Vec<String>) {
     let bytes = model.encode_to_vec();
     let before = ASKED.with(Cell::get);
-    let result = catch_unwind(AssertUnwindSafe(|| onnx::import(&bytes, options)));
+    let result = catch_unwind(AssertUnwindSafe(|| tensorloom_onnx::import(&bytes, options)));
     let asked = ASKED.with(Cell::get) - before;
     match result {
         Err(_) => wrong.push(format!("{}: a panic", what())),
@@ -310,7 +310,8 @@ fn functions_that_double_are_refused() {
         g.node = vec![call(0, "a", "b")];
         g.input = vec![float("a")];
         g.output = vec![float("b")];
-        let e = onnx::import(&model.encode_to_vec(), &Options::default()).expect_err("2^30 nodes").to_string();
+        let e =
+            tensorloom_onnx::import(&model.encode_to_vec(), &Options::default()).expect_err("2^30 nodes").to_string();
         assert!(e.contains("nodes") || e.contains("inside of each other"), "{e}");
     }
 }

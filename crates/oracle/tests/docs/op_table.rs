@@ -1,9 +1,9 @@
 //! The table of ops in `docs/ir.md`: names and attributes from the rows, meanings from the comments on the ops' types.
 
-use oracle::coverage::each_node;
-use oracle::rows;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use tensorloom_oracle::coverage::each_node;
+use tensorloom_oracle::rows;
 
 /// What stands around the table.
 pub(crate) const BEGIN: &str = "<!-- ops: written by `UPDATE=1 cargo test --test docs` -->";

@@ -5,13 +5,13 @@ use ir::DType;
 use lang::consteval::Value;
 use models::{Adapter, Architecture, LoraOptions, Model, Random, SlotSizes, Tokenizer};
 use serde_json::{Value as Json, json};
-use serve::{EngineOptions, Limits, Running, Served, Server};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
+use tensorloom_serve::{EngineOptions, Limits, Running, Served, Server};
 
 /// A directory that goes away with its owner.
 pub(crate) struct Folder(pub(crate) PathBuf);

@@ -5,9 +5,9 @@ use cpu::Cpu;
 use ir::DType;
 use models::{Adapter, Model, Tokenizer};
 use serde_json::{Value as Json, json};
-use serve::Limits;
 use std::io::{Read, Write};
 use std::time::{Duration, Instant};
+use tensorloom_serve::Limits;
 
 const PROMPTS: [&str; 6] =
     ["the cat", "Zoë", "the mat sat on the cat and sang", "{\"a\": [1", "x", "the cat sat on the mat"];
