@@ -86,10 +86,10 @@ const MODULES: &[(&str, &str)] = &[
 pub(crate) fn test(root: &Path) -> Result<(), String> {
     let out = build(root, false)?;
     let tools = Tools::new(root)?;
-    tools.build(&["-p", "tensorloom-wasm", "--example", "suite"])?;
-    let suite = tools.target.join(TARGET).join("debug/examples/suite.wasm");
+    tools.build(&["-p", "tensorloom-cpu", "--example", "wasm_suite"])?;
+    let suite = tools.target.join(TARGET).join("debug/examples/wasm_suite.wasm");
     let graphs = std::env::var("TENSORLOOM_GRAPHS").unwrap_or_else(|_| "150".into());
-    run("node", &["crates/wasm/node/suite.mjs", &suite.to_string_lossy(), &graphs, "1", "3"])?;
+    run("node", &["crates/cpu/node/suite.mjs", &suite.to_string_lossy(), &graphs, "1", "3"])?;
     let env = [("TENSORLOOM_PACKAGE", out.join("package").to_string_lossy().into_owned())];
     let env: Vec<(&str, &str)> = env.iter().map(|(k, v)| (*k, v.as_str())).collect();
     run_with("node", &["--test", "crates/web/tests/"], &env)?;

@@ -12,7 +12,7 @@
 //!
 //! On other machines kernels go through Cranelift, in vectors of 128 bits (`portable`); on x86-64 without AVX2 and FMA too,
 //! if the feature `cranelift` is on. Where neither is, [`compile`] says [`CodegenError::Unsupported`]. In a page kernels
-//! are WebAssembly modules (`page`).
+//! are WebAssembly modules (`page`, `wasm`).
 
 #[cfg(all(unix, target_arch = "x86_64"))]
 mod asm;
@@ -50,6 +50,9 @@ mod portable;
 mod regalloc;
 #[cfg(all(test, unix))]
 mod tests;
+// Tests on other machines run its modules by node.
+#[cfg(any(target_arch = "wasm32", test))]
+mod wasm;
 
 pub mod ulp;
 

@@ -3,7 +3,7 @@
 //! The host puts a module's function into this program's table, where its place is its address: kernels are called like any
 //! function pointer, without JavaScript in between. There is one thread, so the helper's area is one.
 
-use super::{CodegenError, Entry, helper};
+use super::{CodegenError, Entry, helper, wasm};
 use compiler::loops::Kernel;
 use std::cell::UnsafeCell;
 

@@ -3,8 +3,8 @@
 //! There is no fused multiply-add, so arguments are reduced by constants with few bits, whose products are exact (Cody and
 //! Waite). Special cases (NaN, infinities, signed zeros, overflow) are exact. Errors are those of `tests/ulp.rs`.
 
-use crate::body::L;
-use crate::kernel::Writer;
+use super::body::L;
+use super::kernel::Writer;
 use compiler::loops::{Op, Reg};
 use ir::{DType, Unary};
 use wasm_encoder::{BlockType, Instruction as I, ValType};

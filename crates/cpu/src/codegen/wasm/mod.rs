@@ -16,6 +16,9 @@ mod memory;
 mod scalar;
 mod vector;
 
+#[cfg(all(test, not(target_arch = "wasm32")))]
+mod tests;
+
 use compiler::loops::{Kernel, Op};
 use ir::DType;
 use thiserror::Error;
@@ -26,20 +29,19 @@ use wasm_encoder::{
 
 /// A function of the program that evaluates an op on lanes in memory.
 #[derive(Clone, Copy)]
-pub struct Helper {
+pub(super) struct Helper {
     /// Its place in the table: `fn(area: *mut [u8; 256], code: u64)`.
-    pub index: u32,
+    pub(super) index: u32,
     /// The address of 256 bytes that calls use: operands at bytes 0, 64 and 128, the result at 192. Lanes are 8 bytes for
     /// 64-bit types and 4 for all others: small floats as f32, small integers extended, bool as zero or not.
-    pub area: u32,
+    pub(super) area: u32,
     /// What says which op to evaluate on how many lanes of an operand's type.
-    pub code: fn(&Op, DType, usize) -> Option<u32>,
+    pub(super) code: fn(&Op, DType, usize) -> Option<u32>,
 }
 
 /// Why there is no module.
 #[derive(Debug, Error)]
-#[expect(missing_docs, reason = "the messages are the documentation")]
-pub enum Refused {
+pub(super) enum Refused {
     #[error("a loop of {0} iterations; 32-bit addresses reach 2147483647")]
     TooLong(i64),
     #[error("a kernel of some {0} values, more than a function takes")]
@@ -47,7 +49,7 @@ pub enum Refused {
 }
 
 /// The module of a kernel.
-pub fn module(kernel: &Kernel, helper: &Helper) -> Result<Vec<u8>, Refused> {
+pub(super) fn module(kernel: &Kernel, helper: &Helper) -> Result<Vec<u8>, Refused> {
     let hoisted = compiler::loops::hoist(kernel);
     let body = kernel::write(hoisted.as_ref().unwrap_or(kernel), helper)?;
     let mut types = TypeSection::new();

@@ -1,6 +1,7 @@
 //! Modules of real kernels, made here and run by node: all are valid, and those that need no helper give what the evaluator
-//! gives. The whole backend as WebAssembly is `examples/suite.rs`.
+//! gives. The whole backend as WebAssembly is `examples/wasm_suite.rs`.
 
+use super::{Helper, module};
 use compiler::Options;
 use compiler::loops::{self, Kernel, Mode, Op};
 use compiler::program::{KernelArg, Program, Step};
@@ -10,7 +11,7 @@ use oracle::random::{Options as Shape, sample};
 use std::cell::Cell;
 use std::io::Write;
 use std::process::{Command, Stdio};
-use tensorloom_wasm::{Helper, module};
+
 
 thread_local! {
     static HELPED: Cell<bool> = const { Cell::new(false) };
@@ -80,7 +81,7 @@ fn modules_are_valid_and_give_what_the_evaluator_gives() {
         println!("no node here: modules were not run");
         return;
     }
-    let cpu = cpu::Cpu::new(1);
+    let cpu = crate::Cpu::new(1);
     let mut all = Vec::new();
     let mut add = |graph: &ir::Graph| {
         // What a device refuses has tests of its own.

@@ -1,7 +1,7 @@
 //! Arithmetic on one number at a time, and the road through the helper.
 
-use crate::body::{L, beyond};
-use crate::kernel::{LANES, Writer, held};
+use super::body::{L, beyond};
+use super::kernel::{LANES, Writer, held};
 use compiler::loops::{Atom, Index, Op, Size};
 use ir::{Binary, Class, Compare, DType, Scalar, Unary};
 use wasm_encoder::{Instruction as I, ValType};

@@ -17,7 +17,7 @@ fn say(text: &str) {
 #[unsafe(no_mangle)]
 pub extern "C" fn run(seed: u32, graphs: u32, every: u32) -> u32 {
     std::panic::set_hook(Box::new(|e| say(&format!("panic: {e}"))));
-    let cpu = cpu::Cpu::new(1);
+    let cpu = tensorloom_cpu::Cpu::new(1);
     let report = suite(&cpu, &Suite { seed: seed as u64, graphs: graphs as u64, every: every as usize });
     say(&format!("{report}\n{} kernels are held", compiler::Backend::kernels(&cpu)));
     report.failures.iter().take(5).for_each(|f| say(f));

@@ -1,7 +1,7 @@
 //! Casts. What is not here goes through the helper.
 
-use crate::body::L;
-use crate::kernel::{Parts, Writer};
+use super::body::L;
+use super::kernel::{Parts, Writer};
 use ir::{Class, DType};
 use wasm_encoder::{Instruction as I, ValType};
 
@@ -134,7 +134,7 @@ impl Writer<'_> {
             (I64 | U64, I64 | U64) => x.to_vec(),
             // Lane by lane.
             (I64 | U64, F32 | F64) | (F32 | F64, I64 | U64) => {
-                let n = self.count(Bool) * crate::kernel::LANES;
+                let n = self.count(Bool) * super::kernel::LANES;
                 let mut lanes = Vec::with_capacity(n);
                 for lane in 0..n {
                     let v = self.extract(from, x, lane);

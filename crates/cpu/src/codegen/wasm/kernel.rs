@@ -4,8 +4,8 @@
 //! time for the rest. A register that varies by lane is a list of locals: one v128 for four lanes of up to 32 bits, two for
 //! four lanes of 64 bits, and so again for each copy.
 
-use crate::body::{Body, L, beyond};
-use crate::{Helper, Refused};
+use super::body::{Body, L, beyond};
+use super::{Helper, Refused};
 use compiler::loops::lanes::{identity, is_vector, varying};
 use compiler::loops::{Carried, Extent, Index, Kernel, Loop, LoopKind, Op, Reg, Size, Stmt, Var};
 use ir::{Binary, DType, Scalar};

@@ -2,8 +2,8 @@
 //!
 //! What an address has beside its innermost loop's variable is computed before that loop ([`Writer::enter`]).
 
-use crate::body::{L, beyond};
-use crate::kernel::{LANES, Parts, Vectors, Writer, held};
+use super::body::{L, beyond};
+use super::kernel::{LANES, Parts, Vectors, Writer, held};
 use compiler::loops::lanes::index_varies;
 use compiler::loops::{Atom, Buf, Index, Loop, Op, Reg, Size, Stmt, Var};
 use ir::{DType, Scalar};

@@ -2,9 +2,9 @@
 //!
 //! Bool is a mask of 32 bits a lane. Lanes of 64 bits are two vectors; comparisons of them are brought back to one mask.
 
-use crate::body::L;
-use crate::kernel::{LANES, Parts, Writer, held};
-use crate::scalar::rounds;
+use super::body::L;
+use super::kernel::{LANES, Parts, Writer, held};
+use super::scalar::rounds;
 use compiler::loops::{Atom, Index, Op, Size};
 use ir::{Binary, Class, Compare, DType, Scalar, Unary};
 use wasm_encoder::{Instruction as I, ValType};
