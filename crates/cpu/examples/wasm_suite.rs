@@ -2,7 +2,7 @@
 
 #![cfg(target_arch = "wasm32")]
 
-use oracle::backend::{Suite, suite};
+use testing::backend::{Suite, suite};
 
 #[link(wasm_import_module = "loom")]
 unsafe extern "C" {

@@ -1,8 +1,8 @@
 //! The suite for backends, on the CPU: with several threads, with one, and through the slower code generators.
 
-use oracle::backend::{Suite, suite};
-use oracle::rng::run_seed;
 use tensorloom_cpu::Cpu;
+use testing::backend::{Suite, suite};
+use testing::rng::run_seed;
 
 #[test]
 fn the_cpu_passes_at_any_thread_count() {

@@ -1,9 +1,9 @@
 //! Running a plan allocates nothing, on any path, hot or with sleeping workers.
 
 use ir::DType;
-use oracle::counting::{Counting, allocations};
 use tensorloom_cpu::gemm::{Layout, Operand, Output, Plan, Problem, Source};
 use tensorloom_cpu::pool::Pool;
+use testing::counting::{Counting, allocations};
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;

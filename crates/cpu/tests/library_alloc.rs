@@ -6,8 +6,8 @@ use harness::{Random, bindings, load};
 use ir::composites::attention::{Attention, attention, attention_backward};
 use ir::ops::*;
 use ir::{Build, Builder, DType, Graph, Op, Type};
-use oracle::counting::{Counting, allocations};
 use tensorloom_cpu::Cpu;
+use testing::counting::{Counting, allocations};
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;

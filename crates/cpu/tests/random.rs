@@ -1,11 +1,11 @@
 //! Random graphs and the table of ops, compiled, against the interpreter.
 
 use compiler::Options;
-use oracle::backend::{Verdict, agrees, equals};
-use oracle::random::{Options as Shape, Sample, exact, sample, shrink, whole};
-use oracle::{Coverage, rng::run_seed};
 use tensorloom_cpu::Cpu;
 use tensorloom_cpu::codegen::Target;
+use testing::backend::{Verdict, agrees, equals};
+use testing::random::{Options as Shape, Sample, exact, sample, shrink, whole};
+use testing::{Coverage, rng::run_seed};
 
 fn backends() -> Vec<Cpu> {
     let lesser = Target::available().into_iter().filter(|&t| Some(t) != Target::detect());
@@ -46,7 +46,7 @@ fn random_graphs_equal_the_interpreter() {
 fn the_table_of_ops_equals_the_interpreter() {
     let cpus = backends();
     let mut wrong = Vec::new();
-    for row in oracle::rows::all() {
+    for row in testing::rows::all() {
         for cpu in &cpus {
             if let Err(e) = agrees(cpu, &row.graph, &row.inputs) {
                 wrong.push(format!("{}: {e}", row.name));

@@ -1,8 +1,8 @@
 //! Scalar functions where their results are representable: on each code generator, on the portable one and in the interpreter.
 
-use oracle::backend::{gives, representable};
 use tensorloom_cpu::Cpu;
 use tensorloom_cpu::codegen::Target;
+use testing::backend::{gives, representable};
 
 #[test]
 fn each_generator_gives_representable_results() {

@@ -5,8 +5,8 @@ use ir::composites::attention::{Attention, attention};
 use ir::composites::{norm, softmax};
 use ir::ops::Scan;
 use ir::{Build, Builder, DType, Graph, Type, Unary};
-use oracle::counting::{Counting, allocations};
 use tensorloom_cpu::Cpu;
+use testing::counting::{Counting, allocations};
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;

@@ -5,10 +5,10 @@ mod harness;
 use compiler::{Backend, Options, Program};
 use harness::{Random, bindings, read};
 use ir::{Graph, Literal};
-use oracle::random::{Options as Shape, sample};
-use oracle::rng::run_seed;
 use std::path::{Path, PathBuf};
 use tensorloom_cpu::Cpu;
+use testing::random::{Options as Shape, sample};
+use testing::rng::run_seed;
 
 /// A folder that goes when the test ends.
 struct Folder(PathBuf);

@@ -205,7 +205,7 @@ fn last_words(child: &mut Child) -> String {
 
 #[test]
 fn a_killed_process_is_named_by_every_other_within_seconds() {
-    let mut rng = oracle::Rng::new(oracle::rng::run_seed());
+    let mut rng = testing::Rng::new(testing::rng::run_seed());
     let times = std::env::var("TENSORLOOM_KILLS").ok().and_then(|n| n.parse().ok()).unwrap_or(3);
     for _ in 0..times {
         let mut ranks = start(3, &[]);

@@ -76,8 +76,8 @@ fn groups_of_every_set_of_axes_do_what_our_collectives_do() {
                 for kind in kinds(n) {
                     let ty = Type::new(dtype, &[2 * n, n]);
                     let op = Collective::new(kind, &axes);
-                    let mut rng = oracle::Rng::new(comm.rank() as u64 * 31 + 7);
-                    let own: Literal = oracle::Fill::Between(-3.0, 3.0).of(&ty, &mut rng);
+                    let mut rng = testing::Rng::new(comm.rank() as u64 * 31 + 7);
+                    let own: Literal = testing::Fill::Between(-3.0, 3.0).of(&ty, &mut rng);
                     let bytes = op.infer(std::slice::from_ref(&ty)).unwrap()[0].bytes();
                     let (mut got, mut want) = (vec![7u8; bytes], vec![0u8; bytes]);
                     let zero = |at: *mut std::ffi::c_void, n: usize| {

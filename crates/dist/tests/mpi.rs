@@ -5,11 +5,11 @@ use compiler::{Backend, Bindings, Options, compile};
 use cpu::Cpu;
 use ir::ops::{Collective, CollectiveKind as Kind};
 use ir::{DType, Mesh, Type};
-use oracle::random::sharded::sharded;
 use std::process::Command;
 use std::sync::Arc;
 use tensorloom_dist::launch::{Place, Secret};
 use tensorloom_dist::{Comm, Error, Result, local};
+use testing::random::sharded::sharded;
 
 /// What a rank gets of many collectives, as one number: every kind, sizes that don't divide, long messages, messages without an
 /// answer, and a random program.

@@ -5,11 +5,11 @@ use compiler::{Backend, Bindings, Options, compile};
 use cpu::Cpu;
 use ir::ops::ShardMap;
 use ir::{Literal, Mesh, Op, Type, Value};
-use oracle::random::sharded::{Sharded, sharded};
-use oracle::rng::run_seed;
 use std::sync::Arc;
 use tensorloom_dist::launch::{Place, Secret};
 use tensorloom_dist::{Comm, Error, Result, local, tcp::Tcp};
+use testing::random::sharded::{Sharded, sharded};
+use testing::rng::run_seed;
 
 fn call(e: impl ToString) -> Error {
     Error::Call(e.to_string())
@@ -100,9 +100,9 @@ fn compiled_ranks_agree_with_the_interpreter_and_transports_with_each_other() {
                 .collect();
             let args: Vec<Value> = types.iter().map(|t| b.graph.input(t.clone())).collect();
             let results = b.emit(both.into(), &args).unwrap();
-            let mut rng = oracle::Rng::new(s.seed);
+            let mut rng = testing::Rng::new(s.seed);
             for t in &types[s.inputs.len()..] {
-                s.inputs.push(oracle::Fill::Between(-1.0, 1.0).of(t, &mut rng));
+                s.inputs.push(testing::Fill::Between(-1.0, 1.0).of(t, &mut rng));
             }
             s.graph = b.finish(&results);
         }
@@ -113,7 +113,7 @@ fn compiled_ranks_agree_with_the_interpreter_and_transports_with_each_other() {
         for (rank, outs) in threads.iter().enumerate() {
             for (o, got) in outs.iter().enumerate() {
                 let want = part(&whole[o], &map.outs[o].part(&map.mesh, whole[o].ty(), rank).unwrap());
-                oracle::compare::compare(got, &want, oracle::compare::Tolerance::of(got.ty().dtype).times(1e4))
+                testing::compare::compare(got, &want, testing::compare::Tolerance::of(got.ty().dtype).times(1e4))
                     .unwrap_or_else(|e| {
                         panic!("TENSORLOOM_SEED={} rank {rank} output {o}: {e:?}\n{}", s.seed, s.graph)
                     });
@@ -187,12 +187,12 @@ fn all_to_all_leaves_out_zeros() {
 fn sums_of_every_dtype_have_the_interpreter_s_bits() {
     use ir::ops::{Collective, CollectiveKind as Kind};
     let mesh = Mesh::new(&[("a", 3)]).unwrap();
-    let mut rng = oracle::Rng::new(run_seed());
+    let mut rng = testing::Rng::new(run_seed());
     for dtype in ir::DType::ALL.into_iter().filter(|d| *d != ir::DType::Bool) {
         for kind in [Kind::Sum, Kind::Max, Kind::Min] {
             let ty = Type::new(dtype, &[11]);
             let values: Vec<Literal> = (0..3)
-                .map(|i| if i == 0 { oracle::Fill::Special } else { oracle::Fill::Smooth }.of(&ty, &mut rng))
+                .map(|i| if i == 0 { testing::Fill::Special } else { testing::Fill::Smooth }.of(&ty, &mut rng))
                 .collect();
             let op = Collective::new(kind.clone(), mesh.axes());
             let got = local::spawn(&mesh, |comm| {

@@ -13,12 +13,12 @@ use dist::nccl::Nccl;
 use dist::{Comm, Error, Result, local};
 use ir::ops::{Collective, CollectiveKind as Kind, ShardMap};
 use ir::{Build, Builder, DType, Graph, Literal, Mesh, Op, Type, Value};
-use oracle::compare::{Tolerance, compare};
-use oracle::random::sharded::sharded;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Instant;
 use tensorloom_gpu::cuda::Cuda;
+use testing::compare::{Tolerance, compare};
+use testing::random::sharded::sharded;
 
 fn call(e: impl ToString) -> Error {
     Error::Call(e.to_string())
@@ -73,8 +73,8 @@ fn one(nccl: &Arc<Nccl>) -> Result<usize> {
                     let mut b = Builder::new();
                     let x = b.input(dtype, &[3, 5]);
                     let Ok(y) = b.one(Collective::new(kind.clone(), axes).into(), &[x]) else { continue };
-                    let mut rng = oracle::Rng::new(7);
-                    let own = oracle::Fill::Smooth.of(&Type::new(dtype, &[3, 5]), &mut rng);
+                    let mut rng = testing::Rng::new(7);
+                    let own = testing::Fill::Smooth.of(&Type::new(dtype, &[3, 5]), &mut rng);
                     let graph = b.finish(&[y]);
                     let want = ir::interp::run(&graph, std::slice::from_ref(&own)).map_err(call)?;
                     let (got, host) = run(&backend, &graph, &[own])?;
@@ -97,9 +97,9 @@ fn one(nccl: &Arc<Nccl>) -> Result<usize> {
         let h = b.unary(ir::Unary::Tanh, h).map_err(call)?;
         let y = b.matmul(h, w).map_err(call)?;
         let graph = b.finish(&[y]);
-        let mut rng = oracle::Rng::new(3);
+        let mut rng = testing::Rng::new(3);
         let inputs: Vec<Literal> =
-            graph.input_types().iter().map(|t| oracle::Fill::Between(-0.1, 0.1).of(t, &mut rng)).collect();
+            graph.input_types().iter().map(|t| testing::Fill::Between(-0.1, 0.1).of(t, &mut rng)).collect();
         let want = ir::interp::run(&graph, &inputs).map_err(call)?;
         let (got, host) = run(&backend, &graph, &inputs)?;
         compare(&got[0], &want[0], Tolerance::of(DType::F32).times(1e3)).map_err(|e| call(format!("{e:?}")))?;
@@ -129,7 +129,7 @@ fn map_of(graph: &Graph) -> Result<&ShardMap> {
 
 /// Random bodies, and every other one with its gradients.
 fn several(nccl: &Arc<Nccl>, count: u64) -> Result<usize> {
-    let seed = oracle::rng::run_seed();
+    let seed = testing::rng::run_seed();
     let (mut checks, mut through_host) = (0, 0);
     for k in 0..count {
         let mut s = sharded(seed.wrapping_add(k));
@@ -146,9 +146,9 @@ fn several(nccl: &Arc<Nccl>, count: u64) -> Result<usize> {
             let types = types.collect::<Result<Vec<Type>>>()?;
             let args: Vec<Value> = types.iter().map(|t| b.graph.input(t.clone())).collect();
             let results = b.emit(both.into(), &args).map_err(call)?;
-            let mut rng = oracle::Rng::new(s.seed);
+            let mut rng = testing::Rng::new(s.seed);
             for t in &types[s.inputs.len()..] {
-                s.inputs.push(oracle::Fill::Between(-1.0, 1.0).of(t, &mut rng));
+                s.inputs.push(testing::Fill::Between(-1.0, 1.0).of(t, &mut rng));
             }
             s.graph = b.finish(&results);
         }

@@ -3,10 +3,10 @@
 
 #![cfg(target_arch = "wasm32")]
 
-use oracle::backend::{Suite, suite};
 use std::cell::RefCell;
 use std::sync::Arc;
 use tensorloom_gpu::wgpu::{Wgpu, page};
+use testing::backend::{Suite, suite};
 
 #[link(wasm_import_module = "loom")]
 unsafe extern "C" {

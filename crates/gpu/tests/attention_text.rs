@@ -7,8 +7,8 @@ use host::{Run, compiler, host, single};
 use ir::composites::attention::{Attention, attention, attention_backward};
 use ir::ops::Composite;
 use ir::{DType, Literal, Scalar, Type};
-use oracle::{Rng, rng::run_seed};
 use tensorloom_gpu::cuda::Attention as Template;
+use testing::{Rng, rng::run_seed};
 
 #[derive(Debug)]
 struct Case {

@@ -12,10 +12,10 @@ use ir::ops::{
     ScatterKind, SliceDims, Sort, TakeAlong, TopK, WindowGather, WindowScatter, Windows,
 };
 use ir::{Build, Builder, DType, Graph, Literal, Op, Type};
-use oracle::rng::run_seed;
-use oracle::{Fill, Rng};
 use tensorloom_gpu::grid::{self, Launch, Limits, View};
 use tensorloom_gpu::library::{Means, expand, takes};
+use testing::rng::run_seed;
+use testing::{Fill, Rng};
 
 const PRODUCTS: &[DType] = &[DType::F32, DType::F64, DType::BF16, DType::F16];
 
@@ -455,7 +455,7 @@ fn most_library_ops_of_the_table_are_taken() {
     let means = Means { limits: Limits::CUDA, products: PRODUCTS, temporary: 1 << 30 };
     let (mut taken, mut left) = (0, std::collections::BTreeSet::new());
     let mut names = std::collections::BTreeSet::new();
-    for row in oracle::rows::all() {
+    for row in testing::rows::all() {
         for node in row.graph.nodes() {
             let types: Vec<Type> = node.args.iter().map(|v| row.graph.ty(*v).clone()).collect();
             if !matches!(node.op.meaning(), ir::Meaning::Library) {

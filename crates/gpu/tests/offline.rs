@@ -5,9 +5,9 @@
 use compiler::Options;
 use ir::ops::Dot;
 use ir::{Build, Builder, DType, Graph};
-use oracle::random::{Options as Shape, sample};
-use oracle::rng::run_seed;
 use tensorloom_gpu::cuda::Offline;
+use testing::random::{Options as Shape, sample};
+use testing::rng::run_seed;
 
 fn compiler() -> Option<Offline> {
     match Offline::new((9, 0)) {
@@ -28,7 +28,7 @@ fn check(offline: &Offline, name: &str, graph: &Graph) {
 fn one_row_of_each_op_compiles() {
     let Some(offline) = compiler() else { return };
     let mut seen = std::collections::BTreeSet::new();
-    for row in oracle::rows::all() {
+    for row in testing::rows::all() {
         if seen.insert(row.op().to_string()) {
             check(&offline, &row.name, &row.graph);
         }

@@ -4,8 +4,8 @@ mod grids;
 
 use grids::device::Device;
 use grids::{Seen, agrees, kernels};
-use oracle::random::{Options as Shape, Sample, sample, shrink};
-use oracle::{Rng, rng::run_seed};
+use testing::random::{Options as Shape, Sample, sample, shrink};
+use testing::{Rng, rng::run_seed};
 
 /// Each input with the first free output of its type.
 fn donations(graph: &ir::Graph) -> Vec<(usize, usize)> {

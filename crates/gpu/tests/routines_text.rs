@@ -5,9 +5,9 @@ mod host;
 use host::{Run, compiler, host, single};
 use ir::ops::{Cumulative, Permute, ReduceKind, Sort, TopK};
 use ir::{DType, Literal, Op, Scalar, Type};
-use oracle::{Rng, rng::run_seed};
 use tensorloom_gpu::cuda::turn::turn;
 use tensorloom_gpu::cuda::{Arg, Radix, Routine, Running};
+use testing::{Rng, rng::run_seed};
 
 fn values(t: &Type, rng: &mut Rng) -> Literal {
     let d = t.dtype;

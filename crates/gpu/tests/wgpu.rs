@@ -10,11 +10,11 @@ use compiler::{Backend, Error, Options};
 use ir::composites::attention::{Attention, attention, attention_backward};
 use ir::ops::gather::GatherMode;
 use ir::{Build, Builder, DType, Graph, Literal, Op, Scalar, Type, interp};
-use oracle::backend::{Suite, bind, load, results, run, suite};
-use oracle::rng::run_seed;
-use oracle::{Fill, Rng};
 use std::sync::Arc;
 use tensorloom_gpu::wgpu::{Choice, Wgpu, adapters};
+use testing::backend::{Suite, bind, load, results, run, suite};
+use testing::rng::run_seed;
+use testing::{Fill, Rng};
 
 fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
@@ -231,7 +231,7 @@ fn library_ops_run_on_the_device() {
     let mut rng = Rng::new(run_seed());
     let (mut taken, mut left) = (std::collections::BTreeSet::new(), std::collections::BTreeSet::new());
     let mut seen = std::collections::BTreeSet::new();
-    for row in oracle::rows::all() {
+    for row in testing::rows::all() {
         for node in row.graph.nodes() {
             let types: Vec<Type> = node.args.iter().map(|v| row.graph.ty(*v).clone()).collect();
             let known = types.iter().all(|t| w.target().dtypes.contains(&t.dtype));

@@ -7,12 +7,12 @@ mod grids;
 use compiler::{Backend, DeviceBuffer, Error, Executable, Options, Program, Result, Target};
 use ir::ops::Composite;
 use ir::{Graph, Type};
-use oracle::random::{Options as Shape, sample};
-use oracle::rng::run_seed;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use tensorloom_gpu::grid::{self, Limits, Space};
 use tensorloom_gpu::wgpu::{print, target};
+use testing::random::{Options as Shape, sample};
+use testing::rng::run_seed;
 use wgpu::naga::{front::wgsl, valid};
 
 /// An adapter with default limits that programs are compiled for and never run on.
@@ -120,7 +120,7 @@ fn check(graph: &Graph, limits: &Limits, seen: &mut Seen) -> std::result::Result
 fn every_row_of_the_table_of_ops_is_valid() {
     let mut seen = Seen::default();
     let only = std::env::var("TENSORLOOM_ROW").unwrap_or_default();
-    for row in oracle::rows::all().into_iter().filter(|r| r.name.starts_with(&only)) {
+    for row in testing::rows::all().into_iter().filter(|r| r.name.starts_with(&only)) {
         check(&row.graph, &Limits::WEBGPU, &mut seen).unwrap_or_else(|e| panic!("{}: {e}\n{}", row.name, row.graph));
     }
     println!("{} kernels, {} texts", seen.kernels, seen.texts.len());

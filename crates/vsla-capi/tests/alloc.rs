@@ -1,6 +1,5 @@
 //! Running through the C functions allocates nothing: forward, backward, profiles (§12).
 
-use oracle::counting::{Counting, calls};
 use std::ptr::{null, null_mut};
 use tensorloom_vsla::autograd::*;
 use tensorloom_vsla::backend::*;
@@ -9,6 +8,7 @@ use tensorloom_vsla::graph::*;
 use tensorloom_vsla::handles::vsla_destroy;
 use tensorloom_vsla::plan::*;
 use tensorloom_vsla::stream::*;
+use testing::counting::{Counting, calls};
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;

@@ -175,7 +175,7 @@ fn the_header_has_the_version_of_the_library() {
 /// The wrapper for NumPy, by its own tests.
 #[test]
 fn the_numpy_wrapper_gives_what_numpy_gives() {
-    let Some(program) = oracle::python::with_numpy() else { return };
+    let Some(program) = testing::python::with_numpy() else { return };
     let bindings = root().join("../../bindings/python");
     let mut python = Command::new(program);
     python.env("PYTHONPATH", &bindings).env("TENSORLOOM_VSLA", library("libtensorloom_vsla.so"));

@@ -1,11 +1,11 @@
 //! Nothing is allocated while programs run: forward, backward, or through the router (§2, §16).
 
-use oracle::counting::{Counting, calls};
 use std::sync::{Arc, Mutex};
 use tensorloom_vsla::autograd::{self, AdOptions};
 use tensorloom_vsla::{
     Backend, DType, Device, Event, Memory, Model, Numerics, Path, Plan, ProgramBuilder, Router, Stream, Tensor,
 };
+use testing::counting::{Counting, calls};
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;

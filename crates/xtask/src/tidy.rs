@@ -43,7 +43,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "serve",
         ],
     ),
-    ("oracle", &["ir", "transform", "compiler"]),
+    ("testing", &["ir", "transform", "compiler"]),
     ("bench", &["ir", "transform", "compiler", "cpu", "engine", "tensorloom", "lang", "models", "vsla"]),
     ("web", &["ir", "compiler", "gpu", "tensorloom"]),
     ("web-models", &["ir", "compiler", "cpu", "models"]),

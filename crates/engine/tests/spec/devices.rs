@@ -107,7 +107,7 @@ fn new_tensors_are_made_on_the_device_at_hand() {
 #[test]
 fn an_op_that_a_device_has_no_kernel_for_stops_nobody() {
     let devices: Vec<Arc<dyn compiler::Backend>> =
-        vec![Arc::new(cpu::Cpu::new(1)), Arc::new(oracle::fake::Fake::new(1))];
+        vec![Arc::new(cpu::Cpu::new(1)), Arc::new(testing::fake::Fake::new(1))];
     let e = Engine::with(devices, &EngineOptions::default());
     let wide = e.tensor(&[1.0f64, 2.0], &[2]).to(1);
     let sum = &wide + &wide;

@@ -6,7 +6,7 @@ use crate::report::Report;
 use compiler::Options;
 use ir::composites::attention::{Attention, attention, attention_backward};
 use ir::{Build, Builder, DType, Graph, Literal, Scalar, Type, interp};
-use oracle::Rng;
+use testing::Rng;
 
 /// How many cases.
 const CASES: u64 = 200;

@@ -77,7 +77,7 @@ impl Device {
 
     /// Whether a graph with types that the device lacks is refused by name, if it is one.
     pub(crate) fn refused(&self, graph: &Graph) -> Option<Result<(), String>> {
-        if oracle::backend::has_types(self.backend(), graph) {
+        if testing::backend::has_types(self.backend(), graph) {
             return None;
         }
         match compiler::compile(graph, self.backend(), &Options::default()) {

@@ -5,10 +5,10 @@ use crate::report::Report;
 use crate::sizes::chain;
 use compiler::{Backend, Bindings, Options};
 use ir::{Build, Builder, DType, Graph, Literal, Type, Unary};
-use oracle::backend::{QUEUE, Work};
-use oracle::{Fill, Rng};
 use std::sync::Arc;
 use tensorloom_gpu::cuda::Cuda;
+use testing::backend::{QUEUE, Work};
+use testing::{Fill, Rng};
 
 fn text(e: impl std::fmt::Display) -> String {
     e.to_string()

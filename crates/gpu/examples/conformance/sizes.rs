@@ -9,7 +9,7 @@ use ir::composites::norm::layernorm;
 use ir::composites::softmax::softmax;
 use ir::ops::{Dot, GatherMode, Quantize, ReduceKind, Scan};
 use ir::{Binary, Build, Builder, DType, Graph, Literal, Result as Made, Type, Unary, Value};
-use oracle::{Fill, Rng};
+use testing::{Fill, Rng};
 
 struct Case {
     name: String,

@@ -7,8 +7,8 @@ use crate::report::Report;
 use crate::sizes::chain;
 use compiler::{Backend, Error, Options};
 use ir::{Build, Builder, DType, Graph, Literal, Type};
-use oracle::{Fill, Rng};
 use tensorloom_gpu::wgpu::Wgpu;
+use testing::{Fill, Rng};
 
 fn text(e: impl std::fmt::Display) -> String {
     e.to_string()

@@ -10,8 +10,8 @@ use compiler::loops::{self, Extent, Index, Kernel, Mode, Op, Size, Stmt};
 use compiler::program::{Class, KernelArg, Place, Program, Slot, Step, Trip};
 use compiler::{Backend, Options};
 use ir::{DType, Graph, Scalar, Type};
-use oracle::{Fill, Rng};
 use tensorloom_gpu::grid::{self, Given, Launch, Limits, View};
+use testing::{Fill, Rng};
 
 /// A kernel with where its arguments are: a region and an offset, or scratch of so many bytes.
 pub(crate) struct Case {

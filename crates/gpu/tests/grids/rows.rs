@@ -5,8 +5,8 @@
 use super::{Arg, Case};
 use compiler::loops::{Buf, Builder, Extent, Index, LoopKind, Mode, Reg, Size, Var};
 use ir::{Binary, DType};
-use oracle::Rng;
 use tensorloom_gpu::grid::{Given, View};
+use testing::Rng;
 
 struct Writer<'r> {
     b: Builder,

@@ -1,9 +1,9 @@
 //! Random templates against Jinja, and hostile ones against the bounds.
 
 use super::{Rendered, budget, render};
-use oracle::counting::{Counting, peak};
 use serde_json::{Map, Value as Json, json};
 use std::time::{Duration, Instant};
+use testing::counting::{Counting, peak};
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;

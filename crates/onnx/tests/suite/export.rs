@@ -2,11 +2,11 @@
 
 use super::support;
 use ir::{Literal, interp};
-use oracle::compare::{Tolerance, compare};
 use prost::Message;
 use std::collections::BTreeSet;
 use std::path::Path;
 use tensorloom_onnx::{Names, Options};
+use testing::compare::{Tolerance, compare};
 
 /// Ops that ONNX has no counterpart of.
 const REFUSED: [&str; 18] = [
@@ -31,7 +31,7 @@ const REFUSED: [&str; 18] = [
 ];
 
 /// For `golden/onnx/check.py`.
-fn write(folder: &Path, number: usize, row: &oracle::Row, model: &[u8]) {
+fn write(folder: &Path, number: usize, row: &testing::Row, model: &[u8]) {
     let tensors = |list: &[Literal]| -> Vec<u8> {
         let mut bytes = Vec::new();
         for x in list {
@@ -54,7 +54,7 @@ const COLLECTIVES: [&str; 10] =
     ["psum", "pmax", "pmin", "pvary", "all_gather", "psum_scatter", "ppart", "all_to_all", "ppermute", "axis_index"];
 
 /// What importing the exported row computes, against the row.
-fn compared(row: &oracle::Row, bytes: &[u8]) -> Result<(), String> {
+fn compared(row: &testing::Row, bytes: &[u8]) -> Result<(), String> {
     let model = tensorloom_onnx::import(bytes, &Options::default()).map_err(|e| e.to_string())?;
     let inputs: Vec<Literal> = support::arguments(&model, &row.inputs);
     let want = interp::run(&row.graph, &row.inputs).map_err(|e| e.to_string())?;
@@ -74,10 +74,10 @@ fn every_row_of_the_table_survives() {
     let (mut refused, mut wrong, mut kept) = (BTreeSet::new(), Vec::new(), 0);
     let filter = std::env::var("ONNX_FILTER").unwrap_or_default();
     let rounds: u64 = std::env::var("TENSORLOOM_ROUNDS").ok().and_then(|r| r.parse().ok()).unwrap_or(1);
-    let seed = oracle::rng::run_seed();
+    let seed = testing::rng::run_seed();
     let seeds = std::iter::once(None).chain((0..4 * rounds).map(|k| Some(seed.wrapping_add(k))));
     for (seed, row) in seeds.flat_map(|seed| {
-        let rows = seed.map_or_else(oracle::rows::all, oracle::rows::drawn);
+        let rows = seed.map_or_else(testing::rows::all, testing::rows::drawn);
         rows.into_iter().map(move |row| (seed, row))
     }) {
         // ONNX rounds the product of `fma`, which may overflow where the sum doesn't; there is no wider type for f64.

@@ -4,12 +4,12 @@
 
 use super::support;
 use ir::Literal;
-use oracle::Rng;
 use prost::Message;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 use tensorloom_onnx::proto::{AttributeProto, GraphProto, ModelProto};
 use tensorloom_onnx::{Given, Options};
+use testing::Rng;
 
 fn pick<T: Copy>(rng: &mut Rng, list: &[T]) -> T {
     list[rng.below(list.len())]

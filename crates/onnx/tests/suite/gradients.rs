@@ -3,10 +3,10 @@
 use super::support;
 use cpu::Cpu;
 use ir::{Build, Builder, DType, Graph, Literal, Scalar};
-use oracle::Rng;
-use oracle::check::{Verdict, grads};
 use std::collections::BTreeMap;
 use tensorloom_onnx::Options;
+use testing::Rng;
+use testing::check::{Verdict, grads};
 
 /// A little beside the tests' own numbers, many of which lie exactly where a function bends: at 0, at whole places, at ties.
 fn beside(x: &Literal, rng: &mut Rng) -> Literal {

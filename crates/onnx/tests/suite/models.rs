@@ -99,7 +99,7 @@ fn models_print_and_go_out_again() {
     let cpu = Cpu::new(2);
     failures(&cases(), |case| {
         let ready = support::import(case, Options::default())?;
-        oracle::check::text(&ready.model.graph)?;
+        testing::check::text(&ready.model.graph)?;
         let n = ready.inputs.len();
         let parameters: BTreeMap<usize, Literal> =
             ready.model.parameters.iter().enumerate().map(|(i, (_, x))| (n + i, x.clone())).collect();

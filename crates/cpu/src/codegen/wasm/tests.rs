@@ -6,12 +6,11 @@ use compiler::Options;
 use compiler::loops::{self, Kernel, Mode, Op};
 use compiler::program::{KernelArg, Program, Step};
 use ir::{DType, Scalar};
-use oracle::Rng;
-use oracle::random::{Options as Shape, sample};
 use std::cell::Cell;
 use std::io::Write;
 use std::process::{Command, Stdio};
-
+use testing::Rng;
+use testing::random::{Options as Shape, sample};
 
 thread_local! {
     static HELPED: Cell<bool> = const { Cell::new(false) };
@@ -89,7 +88,7 @@ fn modules_are_valid_and_give_what_the_evaluator_gives() {
             kernels(&p, &p.steps, &mut all);
         }
     };
-    oracle::rows::all().iter().step_by(4).for_each(|row| add(&row.graph));
+    testing::rows::all().iter().step_by(4).for_each(|row| add(&row.graph));
     (0..150).for_each(|seed| add(&sample(seed, &Shape::ANY).graph));
     let (mut cases, mut run) = (Cases::default(), 0);
     let mut rng = Rng::new(7);

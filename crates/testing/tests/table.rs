@@ -1,11 +1,11 @@
 //! Every row of the table through every check.
 
-use tensorloom_oracle::check::{self, Verdict};
-use tensorloom_oracle::{Rng, rows};
+use tensorloom_testing::check::{self, Verdict};
+use tensorloom_testing::{Rng, rows};
 
 /// Runs a check over rows, reports all failures at once, and says how much was judged.
 fn each(what: &str, filter: impl Fn(&rows::Row) -> bool, f: impl Fn(&rows::Row, &mut Rng) -> Result<Verdict, String>) {
-    let seed = tensorloom_oracle::rng::run_seed();
+    let seed = tensorloom_testing::rng::run_seed();
     let (mut judged, mut undecided) = (0, Vec::new());
     let mut failures = Vec::new();
     for (k, row) in rows::all().iter().enumerate().filter(|(_, r)| filter(r)) {
@@ -88,7 +88,7 @@ fn vmap_of_grad_equals_a_loop() {
                     .output_types()
                     .iter()
                     .filter(|t| t.dtype.is_float())
-                    .map(|t| tensorloom_oracle::Fill::Smooth.of(t, rng)),
+                    .map(|t| tensorloom_testing::Fill::Smooth.of(t, rng)),
             );
             check::text(&g)?;
             check::vmap(&g, &x, rng).map(|()| Verdict::Agrees)

@@ -1,8 +1,8 @@
 //! Mutation testing of the sources: one fault at a time is put into a copy of the workspace, and the suite must fail.
 //!
 //! ```text
-//! cargo run -p tensorloom-oracle --example mutants            # all, some minutes
-//! cargo run -p tensorloom-oracle --example mutants -- scan    # those whose file or text mentions `scan`
+//! cargo run -p tensorloom-testing --example mutants            # all, some minutes
+//! cargo run -p tensorloom-testing --example mutants -- scan    # those whose file or text mentions `scan`
 //! ```
 //!
 //! A mutant that survives is a hole in the tests; a snippet that is not found any more must be brought up to date.
@@ -108,7 +108,7 @@ fn suite_passes(root: &Path) -> Result<bool, String> {
 /// `cargo test` in the copy, built without optimisation: building is most of the time.
 fn cargo(root: &Path, args: &[&str]) -> bool {
     let status = Command::new("cargo")
-        .args(["test", "-q", "-p", "tensorloom-oracle"])
+        .args(["test", "-q", "-p", "tensorloom-testing"])
         .args(args)
         .current_dir(root)
         .env("CARGO_TARGET_DIR", root.join("target"))

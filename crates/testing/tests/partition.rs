@@ -3,8 +3,8 @@
 
 use ir::ops::ShardMap;
 use ir::{Build, Builder, DType, Graph, Literal, Mesh, Spec, Type, Value};
-use tensorloom_oracle::random::{Options, sample};
-use tensorloom_oracle::{Fill, Rng, compare::compare_all, rng::run_seed};
+use tensorloom_testing::random::{Options, sample};
+use tensorloom_testing::{Fill, Rng, compare::compare_all, rng::run_seed};
 use transform::{Cut, Placement, partition, segments};
 
 fn count(few: u64) -> u64 {

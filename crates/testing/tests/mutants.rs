@@ -6,8 +6,8 @@
 
 use ir::ops::{Clamp, Const, Cumulative, Dot, Flip, Gather, Pad, Permute, Reduce, ReduceKind, Scan, Slice};
 use ir::{Binary, Build, Builder, Compare, Graph, Literal, Op, Scalar, Unary, Value};
-use tensorloom_oracle::check::{self, Transforms};
-use tensorloom_oracle::{Rng, rows};
+use tensorloom_testing::check::{self, Transforms};
+use tensorloom_testing::{Rng, rows};
 
 /// What stands in place of a node: an op over operands, or just an operand.
 enum Instead {

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use tensorloom_oracle::coverage::each_node;
-use tensorloom_oracle::rows;
+use tensorloom_testing::coverage::each_node;
+use tensorloom_testing::rows;
 
 /// What stands around the table.
 pub(crate) const BEGIN: &str = "<!-- ops: written by `UPDATE=1 cargo test --test docs` -->";

@@ -2,8 +2,8 @@
 
 use ir::Error;
 use ir::text::parse;
-use tensorloom_oracle::random::{Options, sample};
-use tensorloom_oracle::{Rng, rng::run_seed, rows};
+use tensorloom_testing::random::{Options, sample};
+use tensorloom_testing::{Rng, rng::run_seed, rows};
 
 #[test]
 fn errors_point_at_line_and_column() {
@@ -156,7 +156,7 @@ fn affordable(graph: &ir::Graph, text: &str) -> bool {
 /// What type-checks also runs: on any data, without a panic.
 fn run_filled(graph: &ir::Graph, rng: &mut Rng) -> Result<(), String> {
     let inputs: Vec<ir::Literal> =
-        graph.input_types().iter().map(|t| tensorloom_oracle::Fill::Special.of(t, rng)).collect();
+        graph.input_types().iter().map(|t| tensorloom_testing::Fill::Special.of(t, rng)).collect();
     match std::panic::catch_unwind(|| ir::interp::run(graph, &inputs)) {
         Ok(Ok(_)) => Ok(()),
         Ok(Err(e)) => Err(format!("it type-checks but does not run: {e}")),

@@ -6,8 +6,8 @@ use ir::types::Shape;
 use ir::{Binary, Build, Builder, Compare, DType, Error, Graph, Literal, Op, Problem, Type, Unary, interp};
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use tensorloom_oracle::coverage::{each_graph, op_name};
-use tensorloom_oracle::{Fill, Rng, rng::run_seed, rows};
+use tensorloom_testing::coverage::{each_graph, op_name};
+use tensorloom_testing::{Fill, Rng, rng::run_seed, rows};
 
 /// Every op that the rows hold, with operand types that fit it; sub-graphs included.
 fn calls() -> Vec<(Op, Vec<Type>)> {
@@ -118,7 +118,7 @@ fn disturbed_operands_never_panic_and_what_type_checks_runs() {
 }
 
 fn ty(text: &str) -> Type {
-    tensorloom_oracle::golden::parse_type(text).unwrap()
+    tensorloom_testing::golden::parse_type(text).unwrap()
 }
 
 /// The kind of a problem, to be named in a table.

@@ -3,9 +3,9 @@
 use ir::ops::{Collective, CollectiveKind as Kind, ShardMap};
 use ir::{Build, Builder, DType, Graph, Mesh, MeshAxis, Spec, Value};
 use std::collections::BTreeMap;
-use tensorloom_oracle::check::{self, Verdict};
-use tensorloom_oracle::random::sharded::sharded;
-use tensorloom_oracle::{Rng, rng::run_seed};
+use tensorloom_testing::check::{self, Verdict};
+use tensorloom_testing::random::sharded::sharded;
+use tensorloom_testing::{Rng, rng::run_seed};
 
 /// `TENSORLOOM_SHARDED=500` looks longer.
 fn count(few: u64) -> u64 {

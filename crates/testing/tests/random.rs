@@ -1,8 +1,8 @@
 //! Laws on random graphs, with a fresh seed each run.
 
-use tensorloom_oracle::check::{self, Verdict};
-use tensorloom_oracle::random::{Options, Sample, sample, shrink};
-use tensorloom_oracle::{Coverage, Rng, rng::run_seed};
+use tensorloom_testing::check::{self, Verdict};
+use tensorloom_testing::random::{Options, Sample, sample, shrink};
+use tensorloom_testing::{Coverage, Rng, rng::run_seed};
 
 /// Runs `f` over `count` graphs; a failure names the seed that gives the graph again.
 fn each(count: u64, options: Options, f: impl Fn(&Sample, &mut Rng) -> Result<(), String>) -> Coverage {

@@ -5,8 +5,8 @@ mod op_table;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use tensorloom_oracle::coverage::op_name;
-use tensorloom_oracle::rows;
+use tensorloom_testing::coverage::op_name;
+use tensorloom_testing::rows;
 
 fn page() -> String {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/ir.md");
@@ -20,7 +20,7 @@ fn its_graphs_parse_and_round_trip() {
     assert!(blocks.len() >= 2);
     for block in blocks {
         let graph = ir::text::parse(block).unwrap_or_else(|e| panic!("{e}\n{block}"));
-        tensorloom_oracle::check::text(&graph).unwrap();
+        tensorloom_testing::check::text(&graph).unwrap();
     }
 }
 

@@ -4,7 +4,7 @@
 //!
 //! ```ignore
 //! #[global_allocator]
-//! static ALLOCATOR: tensorloom_oracle::counting::Counting = tensorloom_oracle::counting::Counting;
+//! static ALLOCATOR: tensorloom_testing::counting::Counting = tensorloom_testing::counting::Counting;
 //! ```
 
 use std::alloc::{GlobalAlloc, Layout, System};

@@ -1,8 +1,8 @@
 //! The suite for backends on a device that is nothing like a CPU, and on the same device broken in several ways.
 
-use tensorloom_oracle::backend::{Suite, suite};
-use tensorloom_oracle::fake::{Fake, Fault};
-use tensorloom_oracle::rng::run_seed;
+use tensorloom_testing::backend::{Suite, suite};
+use tensorloom_testing::fake::{Fake, Fault};
+use tensorloom_testing::rng::run_seed;
 
 #[test]
 fn a_late_device_with_narrow_limits_passes() {
@@ -29,7 +29,7 @@ fn each_fault_is_noticed() {
 
 #[test]
 fn what_runs_on_the_host_is_named() {
-    let row = tensorloom_oracle::rows::all()
+    let row = tensorloom_testing::rows::all()
         .into_iter()
         .find(|r| r.op() == "sort" && r.inputs[0].ty().dtype == ir::DType::F32);
     let row = row.expect("sort has rows in f32");

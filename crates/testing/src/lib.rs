@@ -2,7 +2,7 @@
 //! PyTorch, and the checks that hold rules, passes and backends to the interpreter.
 //!
 //! ```
-//! use tensorloom_oracle::{check, rows, Rng};
+//! use tensorloom_testing::{check, rows, Rng};
 //!
 //! let mut rng = Rng::new(7);
 //! for row in rows::all().iter().filter(|r| r.op() == "tanh") {

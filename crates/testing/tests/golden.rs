@@ -1,7 +1,7 @@
 //! Values, gradients and tangents equal those of JAX and PyTorch.
 
 use ir::DType;
-use tensorloom_oracle::golden;
+use tensorloom_testing::golden;
 
 #[test]
 fn golden_cases() {
