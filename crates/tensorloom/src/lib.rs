@@ -55,13 +55,16 @@ mod write;
 pub use configure::{Config, configure, engine, reset};
 pub use data::Data;
 pub use data_loader::{Batches, DataLoader};
-pub use derive::Tree;
 pub use device::{Device, block_until_ready, device_put, devices};
 pub use engine::trace;
+pub use macros::Tree;
 /// Where time and memory go; see [`Engine::profile`].
 pub mod profile {
     pub use engine::{Phase, Profile, Record, Sums, Unfused, module, phase};
 }
+/// The `.module` language.
+#[cfg(feature = "lang")]
+pub use ::lang;
 /// The axes of a reduction, and whether they stay.
 ///
 /// ```
@@ -205,6 +208,8 @@ pub use function::*;
 pub use ir::ops::{ReduceKind, RematPolicy};
 pub use ir::{DType, Element, Graph, Literal, Type};
 pub use leaks::{LeakCheck, LeakReport, check_leaks};
+#[cfg(feature = "include")]
+pub use macros::include_module;
 pub use optimizer::GradScaler;
 #[doc(hidden)]
 pub use save::DTYPES as SAFETENSORS_DTYPES;

@@ -12,7 +12,7 @@ const CRATES: [(&str, &str); 2] = [("tensorloom", "tensorloom"), ("tensorloom_vs
 
 /// Compares the lists with the documentation that cargo makes, or writes them.
 pub(crate) fn api(root: &Path, write: bool) -> Result<(), String> {
-    crate::run("cargo", &["doc", "--workspace", "--no-deps", "--features", "tensorloom-cli/wgpu"])?;
+    crate::run("cargo", &["doc", "--workspace", "--no-deps", "--features", crate::FEATURES])?;
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
     let folder = root.join("docs/api");
     let mut wrong = Vec::new();

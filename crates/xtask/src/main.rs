@@ -28,6 +28,9 @@ const USAGE: &str = "usage: cargo xtask tidy
        cargo xtask api [--write]     (what is public, against docs/api)
        cargo xtask lines [REVISION]     (lines of Rust per crate, source and tests, against a revision or the last tag)";
 
+/// What tests and documentation are built with beyond the defaults.
+const FEATURES: &str = "tensorloom-cli/wgpu,tensorloom/include";
+
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = args.iter().map(String::as_str).collect();
@@ -90,7 +93,7 @@ fn test() -> Result<(), String> {
     run("cargo", &["fmt", "--all", "--check"])?;
     tidy::tidy(&root())?;
     // With WebGPU, which the default build leaves out.
-    run("cargo", &["test", "--workspace", "--features", "tensorloom-cli/wgpu", "--no-fail-fast"])
+    run("cargo", &["test", "--workspace", "--features", FEATURES, "--no-fail-fast"])
 }
 
 /// Runs the tests of the unsafe parts under a checker: memory accesses of the CPU backend and its generated code's

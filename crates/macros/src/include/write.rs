@@ -17,7 +17,7 @@ struct Field {
 /// Everything that `include_module!` stands for.
 pub(crate) fn program(program: &Program, stem: &str, files: &[(String, PathBuf, String)]) -> String {
     let mut out = String::new();
-    let mut loader = "::lang::resolve::MemoryLoader::new()".to_string();
+    let mut loader = "::tensorloom::lang::resolve::MemoryLoader::new()".to_string();
     for (path, file, _) in files {
         // `include_str!` makes the crate depend on the file: it is checked again when the file changes.
         let _ = write!(loader, ".with({path:?}, \"local\", ::core::include_str!({:?}))", file.display().to_string());
@@ -45,16 +45,20 @@ fn fields(view: &ModuleView<'_>) -> Option<Vec<Field>> {
     for param in &view.header {
         let Param::Named { name, ty, default, .. } = param else { return None };
         let (ty, make) = match (kind(ty.as_ref()), default.as_ref().map(|d| &d.peel().kind)) {
-            (Some("int"), _) | (None, Some(ExprKind::Int(_))) => ("i64", "::lang::consteval::Value::int(self.{})"),
-            (Some("float"), _) | (None, Some(ExprKind::Float(_))) => {
-                ("f64", "::lang::consteval::Value::Float(::core::option::Option::Some(self.{}))")
+            (Some("int"), _) | (None, Some(ExprKind::Int(_))) => {
+                ("i64", "::tensorloom::lang::consteval::Value::int(self.{})")
             }
-            (Some("bool"), _) | (None, Some(ExprKind::Bool(_))) => ("bool", "::lang::consteval::Value::bool(self.{})"),
+            (Some("float"), _) | (None, Some(ExprKind::Float(_))) => {
+                ("f64", "::tensorloom::lang::consteval::Value::Float(::core::option::Option::Some(self.{}))")
+            }
+            (Some("bool"), _) | (None, Some(ExprKind::Bool(_))) => {
+                ("bool", "::tensorloom::lang::consteval::Value::bool(self.{})")
+            }
             (Some("string"), _) | (None, Some(ExprKind::Str(_))) => {
-                ("::std::string::String", "::lang::consteval::Value::Str(self.{}.clone())")
+                ("::std::string::String", "::tensorloom::lang::consteval::Value::Str(self.{}.clone())")
             }
             // A size without a type.
-            (None, None) => ("i64", "::lang::consteval::Value::int(self.{})"),
+            (None, None) => ("i64", "::tensorloom::lang::consteval::Value::int(self.{})"),
             _ => return None,
         };
         let name = escaped(&name.name);
@@ -121,7 +125,7 @@ fn declaration(out: &mut String, view: &ModuleView<'_>, fields: &[Field], stem: 
             names.map(|tensor| tensor.name.as_ref().map_or("in_".to_string(), |name| escaped(&name.name))).collect()
         }
     };
-    let typed: Vec<String> = inputs.iter().map(|input| format!("{input}: ::ir::Type")).collect();
+    let typed: Vec<String> = inputs.iter().map(|input| format!("{input}: ::tensorloom::Type")).collect();
     let given: Vec<String> = fields
         .iter()
         .map(|field| format!("(::std::string::String::from({:?}), {})", plain(&field.name), field.value))
@@ -135,13 +139,13 @@ fn declaration(out: &mut String, view: &ModuleView<'_>, fields: &[Field], stem: 
 
             #[doc = \"The graph for inputs of these types; a mistake comes with its drawing.\"]
             #[allow(clippy::too_many_arguments)]
-            pub fn lower(&self, {}, options: &::lang::lower::Options) -> ::core::result::Result<::lang::lower::Lowered, ::std::string::String> {{
-                let loader = ::lang::library::WithLibrary({loader});
-                let program = ::lang::resolve::Program::load({stem:?}, &loader);
+            pub fn lower(&self, {}, options: &::tensorloom::lang::lower::Options) -> ::core::result::Result<::tensorloom::lang::lower::Lowered, ::std::string::String> {{
+                let loader = ::tensorloom::lang::library::WithLibrary({loader});
+                let program = ::tensorloom::lang::resolve::Program::load({stem:?}, &loader);
                 let item = program.export(0, {name:?}).ok_or_else(|| ::std::string::String::from(\"no such declaration\"))?;
                 let given = ::std::collections::BTreeMap::from([{}]);
-                ::lang::lower::lower(&program, item, &given, &[{}], options).map_err(|found| {{
-                    ::lang::diagnostic::render(&program.sources, &found, ::lang::diagnostic::Style::Plain)
+                ::tensorloom::lang::lower::lower(&program, item, &given, &[{}], options).map_err(|found| {{
+                    ::tensorloom::lang::diagnostic::render(&program.sources, &found, ::tensorloom::lang::diagnostic::Style::Plain)
                 }})
             }}
         }}",

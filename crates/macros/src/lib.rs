@@ -1,8 +1,12 @@
-//! `#[derive(Tree)]`: a struct of trees is a tree. `#[derive(Module)]`: a struct of modules is a module.
+//! `#[derive(Tree)]`: a struct of trees is a tree. `#[derive(Module)]`: a struct of modules is a module. `include_module!`, with the
+//! feature `include`: a file of the model language becomes Rust. The crate `tensorloom` exports them all.
 //!
 //! Fields marked `#[tree(skip)]` are not part of the tree: they are cloned when it is rebuilt. Fields marked
 //! `#[tree(fixed)]` are cloned too, and a function compiled for one value of them is compiled anew for another; they are
 //! `Hash`.
+
+#[cfg(feature = "include")]
+mod include;
 
 use proc_macro::TokenStream;
 use quote::{format_ident, quote};
@@ -29,6 +33,24 @@ pub fn derive_tree(input: TokenStream) -> TokenStream {
 pub fn derive_module(input: TokenStream) -> TokenStream {
     let input = parse_macro_input!(input as DeriveInput);
     expand_module(input).unwrap_or_else(|e| e.to_compile_error()).into()
+}
+
+/// Includes a `.module` file, named from the folder of the crate's `Cargo.toml`.
+///
+/// The file is parsed and checked when the crate is compiled. Each finding is an error of rustc with the place in the `.module` file.
+/// For every model or module whose parameters have plain types there is a struct with those parameters as fields, and a function
+/// `lower` with one argument per input.
+///
+/// ```ignore
+/// tensorloom::include_module!("src/net.module");
+///
+/// let net = Net { width: 64, ..Net::new(10) };           // `width` has a default, the first parameter has none
+/// let lowered = net.lower(Type::new(DType::F32, &[8, 64]), &Options::default())?;
+/// ```
+#[cfg(feature = "include")]
+#[proc_macro]
+pub fn include_module(input: TokenStream) -> TokenStream {
+    include::include_module(input)
 }
 
 fn skipped(field: &Field) -> Result<bool, Error> {

@@ -1,18 +1,8 @@
 //! `include_module!("my.module")`: a file of the language becomes Rust when the crate that names it is compiled.
 //!
 //! The file is parsed and checked then; each finding is an error of rustc, with the place in the `.module` file in its
-//! words (stable Rust can't point into another file) and the whole drawing below. For every model or module whose
-//! parameters have plain types there is a struct with those parameters as fields, and a function `lower` with one
-//! argument per input.
-//!
-//! ```ignore
-//! tensorloom_include::include_module!("src/net.module");
-//!
-//! let net = Net { width: 64, ..Net::new(10) };           // `width` has a default, the first parameter has none
-//! let lowered = net.lower(Type::new(DType::F32, &[8, 64]), &Options::default())?;
-//! ```
-//!
-//! The crate that uses it depends on `tensorloom-lang` (as `lang`) and `tensorloom-ir` (as `ir`).
+//! words (stable Rust can't point into another file) and the whole drawing below. What is written names `::tensorloom`, so the crate
+//! that uses it depends on `tensorloom` with the feature `include`.
 
 mod write;
 
@@ -23,9 +13,7 @@ use proc_macro::{TokenStream, TokenTree};
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 
-/// Includes a `.module` file, named from the folder of the crate's `Cargo.toml`.
-#[proc_macro]
-pub fn include_module(input: TokenStream) -> TokenStream {
+pub(crate) fn include_module(input: TokenStream) -> TokenStream {
     let tokens: Vec<TokenTree> = input.into_iter().collect();
     let path = match &tokens[..] {
         [TokenTree::Literal(literal)] => literal.to_string(),
