@@ -1,0 +1,212 @@
+//! Streams and events (§7.4): runs at once, or later and in order.
+
+use crate::vsla::backend::vsla_backend_t;
+use crate::vsla::error::{Code, guard};
+use crate::vsla::handles::{Object, get, kind, lock, put, want};
+use crate::vsla::plan::{Io, read_all, run_on, write_all};
+use crate::vsla::pointers::{set, slice, slice_mut, writable};
+use std::sync::Arc;
+use vsla::queue::{Queue, Task};
+use vsla::{Backend, Event, Result, Stream};
+
+/// An order of execution.
+#[expect(non_camel_case_types, reason = "the name in C")]
+pub struct vsla_stream_t;
+
+/// A mark in a stream that others wait for.
+#[expect(non_camel_case_types, reason = "the name in C")]
+pub struct vsla_event_t;
+
+/// A stream with its thread, if it has one.
+pub(crate) struct Order {
+    backend: Backend,
+    queue: Option<Queue<Job>>,
+}
+
+/// What a stream runs. Handles were looked up when it was submitted, so they may be destroyed before it runs.
+#[expect(clippy::large_enum_variant, reason = "a box would allocate in every run")]
+pub(crate) enum Job {
+    Program { plan: Arc<Object>, bindings: Arc<Object>, inputs: Io, outputs: Io },
+    Profile { profile: Arc<Object>, inputs: Io, outputs: Io },
+    Training { plan: Arc<Object>, bindings: Arc<Object>, inputs: Io, outputs: Io, cotangents: Io, gradients: Io },
+}
+
+// SAFETY: the data is the caller's, who leaves it alone until the stream is synchronised; the header says so.
+unsafe impl Send for Job {}
+
+impl Task for Job {
+    fn run(self) -> Result<()> {
+        let now = Stream::default();
+        match self {
+            Job::Program { plan, bindings, inputs, outputs } => {
+                kind!(plan, Plan, plan);
+                kind!(bindings, Bindings, bindings);
+                // SAFETY: the caller's promise, here and below.
+                unsafe { run_on(plan, &mut lock(bindings), &inputs, &outputs) }
+            }
+            Job::Profile { profile, inputs, outputs } => {
+                kind!(profile, Profile, profile);
+                let mut p = lock(profile);
+                if let Some((plan, bindings)) = p.parts() {
+                    // SAFETY: as above.
+                    return unsafe { run_on(plan, bindings, &inputs, &outputs) };
+                }
+                // SAFETY: as above.
+                unsafe { write_all(&inputs, p.bindings_mut())? };
+                p.execute(&now)?;
+                // SAFETY: as above.
+                unsafe { read_all(&outputs, p.bindings()) }
+            }
+            Job::Training { plan, bindings, inputs, outputs, cotangents, gradients } => {
+                kind!(plan, BackwardPlan, plan);
+                kind!(bindings, AdBindings, bindings);
+                let mut b = lock(bindings);
+                // SAFETY: as above.
+                unsafe { write_all(&inputs, b.values_mut())? };
+                plan.forward(&mut b, &now)?;
+                // SAFETY: as above.
+                unsafe {
+                    read_all(&outputs, b.values())?;
+                    cotangents.each(|v, at, n| b.write_cotangent_bytes(v, slice(at, n, "data")?))?;
+                }
+                plan.backward(&mut b, &now)?;
+                // SAFETY: as above.
+                unsafe { gradients.each(|v, at, n| b.read_gradient_bytes(v, slice_mut(at, n, "data")?)) }
+            }
+        }
+    }
+}
+
+impl Order {
+    /// Runs a job now, or leaves it to the stream's thread.
+    pub(crate) fn start(&self, job: Job) -> Result<()> {
+        match &self.queue {
+            None => job.run(),
+            // SAFETY: lists were good when the job was made, in this very call.
+            Some(q) => q.submit(unsafe { job.copied()? }),
+        }
+    }
+}
+
+impl Job {
+    /// With lists of its own.
+    unsafe fn copied(mut self) -> Result<Job> {
+        let lists: [Option<&mut Io>; 4] = match &mut self {
+            Job::Program { inputs, outputs, .. } | Job::Profile { inputs, outputs, .. } => {
+                [Some(inputs), Some(outputs), None, None]
+            }
+            Job::Training { inputs, outputs, cotangents, gradients, .. } => {
+                [Some(inputs), Some(outputs), Some(cotangents), Some(gradients)]
+            }
+        };
+        for io in lists.into_iter().flatten() {
+            // SAFETY: the caller's promise.
+            *io = unsafe { std::mem::replace(io, Io::None).copied()? };
+        }
+        Ok(self)
+    }
+}
+
+/// A stream whose runs have ended when a call returns.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vsla_backend_create_stream(
+    backend: *const vsla_backend_t,
+    out: *mut *mut vsla_stream_t,
+) -> Code {
+    guard(|| {
+        writable(out)?;
+        want!(backend, Backend, backend);
+        // SAFETY: the caller's promise.
+        unsafe { set(out, put(Object::Stream(Order { backend: backend.clone(), queue: None }))) }
+    })
+}
+
+/// A stream with a thread of its own: runs return at once and are done later, in order, beside the host and beside other
+/// streams. Until the stream is synchronised, the data that a run was given must stay, and outputs are not there yet; lists
+/// of values are copied (more than 16 of them on the heap). A run that fails is told by `vsla_backend_synchronize`, and
+/// runs after it are left out until then.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vsla_backend_create_async_stream(
+    backend: *const vsla_backend_t,
+    out: *mut *mut vsla_stream_t,
+) -> Code {
+    guard(|| {
+        writable(out)?;
+        want!(backend, Backend, backend);
+        let order = Order { backend: backend.clone(), queue: Some(Queue::new()?) };
+        // SAFETY: the caller's promise.
+        unsafe { set(out, put(Object::Stream(order))) }
+    })
+}
+
+/// Returns when all that was started on the stream has ended; with the first failure since the last call, if there was
+/// one.
+#[unsafe(no_mangle)]
+pub extern "C" fn vsla_backend_synchronize(stream: *const vsla_stream_t) -> Code {
+    guard(|| {
+        want!(stream, Stream, stream);
+        stream.queue.as_ref().map_or(Ok(()), |q| q.synchronize())?;
+        Stream::new(&stream.backend).synchronize()
+    })
+}
+
+/// An event. Before it is recorded, nobody waits for it.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vsla_event_create(out: *mut *mut vsla_event_t) -> Code {
+    guard(|| {
+        writable(out)?;
+        // SAFETY: the caller's promise.
+        unsafe { set(out, put(Object::Event(Event::new()))) }
+    })
+}
+
+/// Marks a place in a stream: the event has happened when all before it is done.
+#[unsafe(no_mangle)]
+pub extern "C" fn vsla_event_record(event: *const vsla_event_t, stream: *const vsla_stream_t) -> Code {
+    guard(|| {
+        want!(event, Event, event);
+        want!(stream, Stream, stream);
+        stream.queue.as_ref().map_or(Ok(()), |q| q.signal(event))
+    })
+}
+
+/// What is started on a stream from now on waits for the last mark of an event.
+#[unsafe(no_mangle)]
+pub extern "C" fn vsla_stream_wait_event(stream: *const vsla_stream_t, event: *const vsla_event_t) -> Code {
+    guard(|| {
+        want!(stream, Stream, stream);
+        want!(event, Event, event);
+        match &stream.queue {
+            Some(q) => q.wait(event),
+            None => event.synchronize(),
+        }
+    })
+}
+
+/// Returns when all before the last mark of an event is done.
+#[unsafe(no_mangle)]
+pub extern "C" fn vsla_event_synchronize(event: *const vsla_event_t) -> Code {
+    guard(|| {
+        want!(event, Event, event);
+        event.synchronize()
+    })
+}
+
+/// Writes 1 if all before the last mark of an event is done, else 0.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vsla_event_query(event: *const vsla_event_t, happened: *mut u32) -> Code {
+    guard(|| {
+        want!(event, Event, event);
+        // SAFETY: the caller's promise.
+        unsafe { set(happened, u32::from(event.has_happened())) }
+    })
+}
+
+/// Looks up a handle that a job keeps, and checks its kind.
+pub(crate) fn keep<T>(handle: *const T, what: &str, fits: impl FnOnce(&Object) -> bool) -> Result<Arc<Object>> {
+    let object = get(handle, what)?;
+    if fits(&object) {
+        return Ok(object);
+    }
+    Err(vsla::Error::InvalidArg(format!("the {what} is a handle of another kind")))
+}
