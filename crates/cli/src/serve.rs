@@ -7,7 +7,7 @@ use crate::device::Machine;
 use crate::output::{self, errln, outln};
 use ir::DType;
 use models::SlotSizes;
-use serving::{EngineOptions, Limits, Served, Server};
+use models::serve::{EngineOptions, Limits, Served, Server};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -95,7 +95,7 @@ pub(crate) fn serve(args: &Serve) -> Result<Outcome, Usage> {
         prefixes: args.prefix_cache.saturating_mul(1 << 20),
     };
     let options = EngineOptions { queue: args.queue };
-    let fault = |e: serving::Error| Usage(e.to_string().trim_end().to_string());
+    let fault = |e: models::serve::Error| Usage(e.to_string().trim_end().to_string());
     let module = args.module.as_deref();
     let served = Served::load(&args.dirs, module, args.dtype, sizes, options, &backend, &mut |what| errln!("{what}"));
     let served = served.map_err(fault)?;

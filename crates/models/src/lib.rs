@@ -49,6 +49,8 @@ mod random;
 mod recipe;
 mod run;
 mod sample;
+#[cfg(feature = "serve")]
+pub mod serve;
 mod session;
 mod slots;
 mod special_tokens;

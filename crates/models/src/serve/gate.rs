@@ -1,7 +1,7 @@
 //! Which requests come in: by the host that they name, the page that sends them, and their key.
 
-use crate::api::{Fault, Parsed};
-use crate::http::Limits;
+use crate::serve::api::{Fault, Parsed};
+use crate::serve::http::Limits;
 use axum::body::Body;
 use axum::http::{HeaderMap, HeaderValue, Method, Request, StatusCode, header};
 use axum::response::Response;

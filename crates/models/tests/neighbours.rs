@@ -4,7 +4,7 @@
 //! The four others stand for machines elsewhere, but their threads run on the server's cores: on Linux they have the lowest priority, so
 //! that what is measured is the server. It and the ordinary client have the usual one.
 //!
-//! Short by default; `LOOM_NEIGHBOURS_SECONDS=60 cargo test --release -p tensorloom-serve --test neighbours -- --nocapture` is the longer
+//! Short by default; `LOOM_NEIGHBOURS_SECONDS=60 cargo test --release -p tensorloom-models --features serve --test neighbours -- --nocapture` is the longer
 //! run, which also holds the ordinary client's 95th percentile to three times of what it is alone, and memory to a fifth more than before.
 //!
 //! The server is a process of its own, whose memory is watched. Clients have their own addresses, and their own keys.
@@ -20,7 +20,7 @@ use std::net::TcpStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
-use tensorloom_serve::Limits;
+use tensorloom_models::serve::Limits;
 
 const CONNECTIONS: usize = 64;
 const CONTEXT: usize = 400;

@@ -2,7 +2,7 @@
 
     pip install openai
     loom serve my-model --port 8080 &
-    python crates/serve/tests/openai_client.py http://127.0.0.1:8080 my-model
+    python crates/models/tests/openai_client.py http://127.0.0.1:8080 my-model
 
 Ends with status 0 if everything answers as it should. Any model will do; texts of random ones are random.
 """

@@ -1,20 +1,20 @@
 //! From a checked request to its answer, whole or in pieces.
 
-use crate::api::{self, Ask, Encoding, Fault, Format, Parsed, Prompt};
-use crate::chunks::{self, Lost, Writer};
-use crate::connections::Working;
-use crate::engine::{Embedding, Event, Finish, Job, Task, Told};
-use crate::fields::{self, Endpoint};
-use crate::http::{App, Caller};
-use crate::metrics::count;
-use crate::queue::Refused;
-use crate::served::{Engine, Entry};
-use crate::shares::Client;
-use crate::text::Stops;
+use crate::serve::api::{self, Ask, Encoding, Fault, Format, Parsed, Prompt};
+use crate::serve::chunks::{self, Lost, Writer};
+use crate::serve::connections::Working;
+use crate::serve::engine::{Embedding, Event, Finish, Job, Task, Told};
+use crate::serve::fields::{self, Endpoint};
+use crate::serve::http::{App, Caller};
+use crate::serve::metrics::count;
+use crate::serve::queue::Refused;
+use crate::serve::served::{Engine, Entry};
+use crate::serve::shares::Client;
+use crate::serve::text::Stops;
+use crate::{Constraint, Sampling};
 use axum::body::Body;
 use axum::http::{StatusCode, header};
 use axum::response::Response;
-use models::{Constraint, Sampling};
 use serde_json::{Value as Json, json};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -277,7 +277,7 @@ pub(crate) async fn complete(app: &Arc<App>, asked: Prepared, kind: Kind, caller
     Ok(json_response(200, &answer))
 }
 
-fn bad(error: models::Error) -> Fault {
+fn bad(error: crate::Error) -> Fault {
     Fault::new(400, error.to_string())
 }
 
@@ -477,7 +477,7 @@ struct Choice {
     enough: Arc<AtomicBool>,
     /// What is shown before everything else.
     echo: String,
-    ids: models::TextStream<Arc<models::Tokenizer>>,
+    ids: crate::TextStream<Arc<crate::Tokenizer>>,
     stops: Stops,
     /// Tokens whose text is not shown yet.
     held: Vec<Token>,
@@ -501,8 +501,8 @@ impl Choice {
     ) -> Choice {
         let tokenizer = app.served.engines[entry.engine].tokenizer.clone();
         let ids = match ask.show_special {
-            true => models::TextStream::with_special(tokenizer),
-            false => models::TextStream::new(tokenizer),
+            true => crate::TextStream::with_special(tokenizer),
+            false => crate::TextStream::new(tokenizer),
         };
         Choice {
             app: app.clone(),

@@ -1,7 +1,7 @@
 //! Every field of requests, of OpenAI's interface and of vLLM's: what is implemented, what changes nothing, and what is refused by
 //! name. `FIELDS.md` is written from this table.
 
-use crate::api::{Fault, Parsed};
+use crate::serve::api::{Fault, Parsed};
 use serde_json::{Map, Value as Json};
 
 /// Which address a field belongs to.
@@ -231,7 +231,7 @@ mod tests {
     /// The table for people.
     fn page() -> String {
         let mut text = String::from(
-            "# Fields of requests\n\nWritten from `src/fields.rs`; `TENSORLOOM_WRITE=1 cargo test -p tensorloom-serve --lib fields` writes it again.\n\n\
+            "# Fields of requests\n\nWritten from `src/serve/fields.rs`; `TENSORLOOM_WRITE=1 cargo test -p tensorloom-models --features serve --lib serve::fields` writes it again.\n\n\
              A field that is not listed for an address, or that is refused, is answered with 400 and its name. `null` is as if it were not there.\n",
         );
         for on in [Text, Chat, Embed] {
@@ -251,7 +251,7 @@ mod tests {
 
     #[test]
     fn the_page_is_what_the_table_says() {
-        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/FIELDS.md");
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/src/serve/FIELDS.md");
         if std::env::var_os("TENSORLOOM_WRITE").is_some() {
             std::fs::write(path, page()).expect("written");
         }
@@ -265,7 +265,7 @@ mod tests {
     /// Every field of OpenAI's and vLLM's requests is in the table, for its address.
     #[test]
     fn nothing_of_openai_and_vllm_is_missing() {
-        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/fields.json");
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/serve_fields.json");
         let peers: Json = serde_json::from_str(&std::fs::read_to_string(path).expect("read")).expect("JSON");
         let mut count = 0;
         for (name, on) in [("completions", Text), ("chat", Chat), ("embeddings", Embed)] {

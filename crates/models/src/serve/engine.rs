@@ -5,11 +5,11 @@
 //! parts, and a row of a client that has many is put aside for the first one of another. What is put aside goes on with the same bits.
 //! Rows of a client that is far ahead of another are left out of steps, where that makes steps shorter.
 
-use crate::metrics::{Metrics, count, uncount};
-use crate::pace::{Pace, ordered};
-use crate::queue::{Needs, Queue, Refused};
-use crate::shares::Client;
-use models::{Aside, Constraint, History, Random, Sampling, Slots, log_probabilities};
+use crate::serve::metrics::{Metrics, count, uncount};
+use crate::serve::pace::{Pace, ordered};
+use crate::serve::queue::{Needs, Queue, Refused};
+use crate::serve::shares::Client;
+use crate::{Aside, Constraint, History, Random, Sampling, Slots, log_probabilities};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -428,7 +428,7 @@ impl Engine {
     }
 
     /// How many of the rows are stepped next. Those of clients that are not far ahead of others are among them.
-    fn in_front(&mut self) -> models::Result<usize> {
+    fn in_front(&mut self) -> crate::Result<usize> {
         let all = self.rows.len();
         let paused = self.queue.paused();
         let wanted: Vec<bool> = self.rows.iter().map(|row| !paused.contains(&row.client)).collect();

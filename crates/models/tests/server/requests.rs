@@ -3,11 +3,11 @@
 use crate::client::{Choices, Client, model, read, start};
 use cpu::Cpu;
 use ir::DType;
-use models::{Adapter, Model, Tokenizer};
 use serde_json::{Value as Json, json};
 use std::io::{Read, Write};
 use std::time::{Duration, Instant};
-use tensorloom_serve::Limits;
+use tensorloom_models::serve::Limits;
+use tensorloom_models::{Adapter, Model, Tokenizer};
 
 const PROMPTS: [&str; 6] =
     ["the cat", "Zoë", "the mat sat on the cat and sang", "{\"a\": [1", "x", "the cat sat on the mat"];

@@ -37,7 +37,7 @@ pub use served::{Entry, Served};
 pub enum Error {
     /// The model could not be read, or does not fit.
     #[error("{0}")]
-    Model(#[from] models::Error),
+    Model(#[from] crate::Error),
     /// The address could not be had.
     #[error("{address}: {reason}; give another `--host` or `--port`")]
     Address {
@@ -51,5 +51,5 @@ pub enum Error {
     Setup(String),
 }
 
-/// Results of this crate.
+/// Results of this module.
 pub type Result<T> = std::result::Result<T, Error>;

@@ -4,7 +4,7 @@
 //! the others is. Rows are shared by number: a client takes one from another that has at least two more. So are their tokens: a
 //! client that is far ahead of another pauses until that one has caught up ([`Queue::paused`]).
 
-use crate::shares::{Client, fits, largest};
+use crate::serve::shares::{Client, fits, largest};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Condvar, Mutex, MutexGuard};
 use std::time::Duration;

@@ -1,6 +1,6 @@
 //! Many clients at once, for a while: no errors, no growth, and how fast.
 //!
-//! Short by default; `LOOM_LOAD_SECONDS=120 LOOM_LOAD_STREAMS=64 cargo test --release -p tensorloom-serve --test load -- --nocapture`
+//! Short by default; `LOOM_LOAD_SECONDS=120 LOOM_LOAD_STREAMS=64 cargo test --release -p tensorloom-models --features serve --test load -- --nocapture`
 //! is the run whose figures are in `docs/bench/serve.md`. `LOOM_LOAD_WIDTH` and `LOOM_LOAD_LAYERS` make the model larger.
 //!
 //! Alone in its process, whose memory it watches.

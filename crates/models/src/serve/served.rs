@@ -1,11 +1,11 @@
 //! A model that is served: its engine, and what turns text into ids and back.
 
-use crate::engine::{self, EngineOptions, Handle};
-use crate::metrics::Metrics;
-use crate::{Error, Result};
+use crate::serve::engine::{self, EngineOptions, Handle};
+use crate::serve::metrics::Metrics;
+use crate::serve::{Error, Result};
+use crate::{Adapter, ChatTemplate, Constrainer, Model, SlotSizes, Slots, Tokenizer};
 use compiler::Backend;
 use ir::DType;
-use models::{Adapter, ChatTemplate, Constrainer, Model, SlotSizes, Slots, Tokenizer};
 use serde_json::Value as Json;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -121,13 +121,13 @@ impl Served {
         let mut served = Served { engines: Vec::new(), entries: Vec::new(), metrics };
         for (base, named, adapters) in &found {
             told(&format!("reading {}", base.display()));
-            let module = module.map(models::load_program).transpose()?;
+            let module = module.map(crate::load_program).transpose()?;
             let model = Arc::new(Model::load_by(base, dtype, module)?);
             let tokenizer = Arc::new(Tokenizer::of_dir(base)?);
             let template = ChatTemplate::of_dir(base)?;
-            let read = adapters.iter().map(|dir| Adapter::read(dir, &model)).collect::<models::Result<Vec<_>>>()?;
+            let read = adapters.iter().map(|dir| Adapter::read(dir, &model)).collect::<crate::Result<Vec<_>>>()?;
             let vocabulary = model.vocabulary().unwrap_or(usize::MAX);
-            let ends: Vec<i32> = models::end_ids(base, Some(&tokenizer))?;
+            let ends: Vec<i32> = crate::end_ids(base, Some(&tokenizer))?;
             let ends = ends.into_iter().filter(|id| usize::try_from(*id).is_ok_and(|id| id < vocabulary)).collect();
             let mut slots = Slots::new(model, &read, sizes, backend.clone())?;
             told(&format!("compiling programs for up to {} rows", slots.sizes().rows));

@@ -3,7 +3,6 @@
 use cpu::Cpu;
 use ir::DType;
 use lang::consteval::Value;
-use models::{Adapter, Architecture, LoraOptions, Model, Random, SlotSizes, Tokenizer};
 use serde_json::{Value as Json, json};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -11,7 +10,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
-use tensorloom_serve::{EngineOptions, Limits, Running, Served, Server};
+use tensorloom_models::serve::{EngineOptions, Limits, Running, Served, Server};
+use tensorloom_models::{Adapter, Architecture, LoraOptions, Model, Random, SlotSizes, Tokenizer};
 
 /// A directory that goes away with its owner.
 pub(crate) struct Folder(pub(crate) PathBuf);

@@ -1,7 +1,7 @@
 //! Open connections. There is always room for one more client: where the limit is reached, the connection that did nothing for longest
 //! is closed, and where all are at work a new one waits.
 
-use crate::shares::{Client, fits};
+use crate::serve::shares::{Client, fits};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};

@@ -2,7 +2,7 @@
 //!
 //! The allocator keeps what large requests had, in case of more. It would stay the process's for as long as it runs.
 
-use crate::metrics::Metrics;
+use crate::serve::metrics::Metrics;
 use std::sync::Arc;
 use std::time::Duration;
 

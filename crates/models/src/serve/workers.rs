@@ -2,8 +2,8 @@
 //! and neither do clients for each other: they take turns, and each has one thread at most. Threads for large requests have a lower
 //! priority than the engines, which work for all clients.
 
-use crate::api::{Fault, Parsed};
-use crate::shares::Client;
+use crate::serve::api::{Fault, Parsed};
+use crate::serve::shares::Client;
 use std::collections::{BTreeMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};

@@ -1,9 +1,9 @@
 //! Every field that `FIELDS.md` calls implemented does what it says.
 
 use crate::client::{Choices, Client, model, start};
-use models::Tokenizer;
 use serde_json::{Value as Json, json};
 use std::collections::BTreeSet;
+use tensorloom_models::Tokenizer;
 
 const TEMPLATE: &str = "{% if documents %}{% for d in documents %}[{{ d.text }}]{% endfor %}{% endif %}{% if tone is defined %}{{ tone }}{% endif %}\
     {% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}";
@@ -340,7 +340,7 @@ fn every_field_is_implemented_or_refused() {
     let folder = model();
     std::fs::write(folder.0.join("tiny/chat_template.jinja"), TEMPLATE).expect("written");
     let (_running, client) = start(&folder, Choices::default());
-    let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/FIELDS.md")).expect("read");
+    let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/src/serve/FIELDS.md")).expect("read");
     let mut counts = [0; 3];
     let mut path = "";
     let mut seen = BTreeSet::new();

@@ -1,6 +1,6 @@
 //! Requests of OpenAI's interface, read and checked field by field.
 
-use models::Sampling;
+use crate::Sampling;
 use serde_json::{Map, Value as Json, json};
 
 /// Why a request is refused: one line, and the field it is about.

@@ -1,15 +1,15 @@
 //! Connections, routes and limits.
 
-use crate::answer::{self, Kind, json_response, refusal};
-use crate::api::{Fault, Parsed};
-use crate::connections::{Connection, Connections};
-use crate::gate::{self, Passed};
-use crate::idle;
-use crate::metrics::{count, uncount};
-use crate::served::{Engine, Entry, Served};
-use crate::shares::{Client, Share, Shares};
-use crate::workers::Workers;
-use crate::{Error, Result};
+use crate::serve::answer::{self, Kind, json_response, refusal};
+use crate::serve::api::{Fault, Parsed};
+use crate::serve::connections::{Connection, Connections};
+use crate::serve::gate::{self, Passed};
+use crate::serve::idle;
+use crate::serve::metrics::{count, uncount};
+use crate::serve::served::{Engine, Entry, Served};
+use crate::serve::shares::{Client, Share, Shares};
+use crate::serve::workers::Workers;
+use crate::serve::{Error, Result};
 use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::extract::{Request, State};
