@@ -27,8 +27,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ),
     ("testing", &["ir", "transform", "compiler"]),
     ("bench", &["ir", "transform", "compiler", "cpu", "engine", "tensorloom", "lang", "models", "vsla"]),
-    ("web", &["ir", "compiler", "gpu", "tensorloom"]),
-    ("web-models", &["ir", "compiler", "cpu", "models"]),
+    ("web", &["ir", "compiler", "cpu", "gpu", "tensorloom", "models"]),
     ("xtask", &[]),
 ];
 

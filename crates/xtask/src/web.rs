@@ -42,12 +42,12 @@ pub(crate) fn models(root: &Path) -> Result<PathBuf, String> {
     if !there && run("rustup", &["target", "add", FILES]).is_err() {
         return Err(format!("there is no standard library for {FILES} here; `rustup target add {FILES}` gets it"));
     }
-    run("cargo", &["build", "--target", FILES, "--profile", "web", "-p", "tensorloom-web-models"])?;
+    run("cargo", &["build", "--target", FILES, "--profile", "web", "-p", "tensorloom-web"])?;
     let to = target(root).join("web/site/models");
     folder(&to)?;
-    copy(&target(root).join(FILES).join("web/web_models.wasm"), &to.join("models.wasm"))?;
+    copy(&target(root).join(FILES).join("web/tensorloom_web.wasm"), &to.join("models.wasm"))?;
     for name in ["models.js", "files.js"] {
-        copy(&root.join("crates/web-models/js").join(name), &to.join(name))?;
+        copy(&root.join("crates/web/js").join(name), &to.join(name))?;
     }
     println!("{}", to.display());
     Ok(to)
@@ -56,7 +56,7 @@ pub(crate) fn models(root: &Path) -> Result<PathBuf, String> {
 /// Models under node, and the page that chats.
 pub(crate) fn test_models(root: &Path) -> Result<(), String> {
     let to = models(root)?;
-    run("node", &["crates/web-models/tests/models.mjs", &to.to_string_lossy()])
+    run("node", &["crates/web/tests/models.mjs", &to.to_string_lossy()])
 }
 
 /// The package's types: what is written by hand, and the functions of the list.

@@ -4,7 +4,7 @@ import { existsSync, mkdirSync, mkdtempSync, readFileSync, readdirSync, writeFil
 import { tmpdir } from "node:os";
 import path from "node:path";
 import { fileURLToPath, pathToFileURL } from "node:url";
-import { findBrowser, launch, serve } from "../../web/tests/pages/browser.mjs";
+import { findBrowser, launch, serve } from "./pages/browser.mjs";
 
 const folder = path.resolve(process.argv[2] ?? "target/web/site/models");
 const data = fileURLToPath(new URL("../../models/tests/data/", import.meta.url));

@@ -3,8 +3,6 @@
 //!
 //! Imports: WASI's, for files (`js/files.js`), and `loom` for kernels and the clock (see `cpu/codegen/page.rs`).
 
-#![cfg(target_arch = "wasm32")]
-
 use ir::DType;
 use models::{ChatTemplate, History, Model, Random, Sampling, SlotSizes, Slots, TextStream, Tokenizer};
 use serde_json::{Map, Value as Json, json};
