@@ -11,8 +11,8 @@ use ir::DType;
 use lang::resolve::Program;
 use models::train::Lock;
 use models::{
-    Adapter, Beams, ChatTemplate, Constrainer, Model, NamedTensor, Sampling, Scheme, SlotSizes, Slots, Together,
-    Tokenizer, Writing,
+    Adapter, Beams, ChatTemplate, Constrainer, GenerateOptions, Model, NamedTensor, Sampling, Scheme, SlotSizes, Slots,
+    Together, Tokenizer,
 };
 use serde_json::Value as Json;
 use std::io::Write;
@@ -349,7 +349,7 @@ pub(crate) fn eval(args: &Eval) -> Result<Outcome, Usage> {
     }
     let labels = (!labels.is_empty()).then_some(&labels[..]);
     let backend = args.machine.open()?;
-    let found = model.evaluate(&ids, labels, &*backend).map_err(usage)?;
+    let found = model.evaluate_on(&ids, labels, &*backend).map_err(usage)?;
     let mut tensors: Vec<NamedTensor> = vec![found.logits];
     if let Some(loss) = found.loss {
         outln!("loss {}", loss.floats()[0]);
@@ -479,14 +479,15 @@ pub(crate) fn generate(args: &Generate) -> Result<Outcome, Usage> {
         }
         true
     };
-    let writing = Writing {
+    let writing = GenerateOptions {
+        max_new_tokens: most,
         sampling: Some(sampling),
         constraint,
         ends: &ends,
         draft: draft.as_ref().map(|draft| (draft, args.guesses)),
         ranks: ranks.clone(),
     };
-    let found = model.write(&prompt, most, &writing, &*backend, &mut heard);
+    let found = model.generate_with_options(&prompt, &writing, &*backend, &mut heard);
     if let (Some(comm), Err(e)) = (&ranks, &found) {
         comm.abort(&e.to_string());
     }
@@ -551,11 +552,12 @@ fn answer(args: &Generate, model: Model) -> Result<Outcome, Usage> {
     };
     let longest = model.max_sequence().unwrap_or(usize::MAX).saturating_sub(1).max(1);
     let most = args.max_new.unwrap_or(if tokenizer.is_some() { 256 } else { 32 }.min(longest));
-    let writing = Writing {
+    let writing = GenerateOptions {
+        max_new_tokens: most,
         sampling: Some(args.choosing.sampling(false)?),
         constraint: constraint(args, tokenizer.as_ref())?,
         ends: &ends,
-        ..Writing::default()
+        ..GenerateOptions::default()
     };
     let backend = args.machine.open()?;
     let mut stream = tokenizer.as_ref().filter(|_| !args.json).map(Tokenizer::stream);
@@ -569,7 +571,7 @@ fn answer(args: &Generate, model: Model) -> Result<Outcome, Usage> {
         }
         true
     };
-    let found = model.answer(&read, &[start], most, &writing, &*backend, &mut heard).map_err(usage)?;
+    let found = model.answer(&read, &[start], &writing, &*backend, &mut heard).map_err(usage)?;
     let text: Vec<String> = found.ids.iter().map(i32::to_string).collect();
     match (args.json, &tokenizer) {
         (true, _) => outln!("[{}]", text.join(", ")),

@@ -6,7 +6,7 @@
 //! its own, and keys and values of those before it stand in caches; otherwise all rows are computed again.
 
 use crate::error::{Error, Result};
-use crate::generate::{Choosing, Generation, Writing};
+use crate::generate::{Choosing, GenerateOptions, Generation};
 use crate::growing::growing;
 use crate::last_row::last_row;
 use crate::model::Model;
@@ -118,15 +118,14 @@ impl Model {
         &self,
         given: &[NamedTensor],
         start: &[i32],
-        max_new: usize,
-        writing: &Writing<'_>,
+        writing: &GenerateOptions<'_>,
         backend: &dyn Backend,
         heard: &mut dyn FnMut(i32) -> bool,
     ) -> Result<Generation> {
         if writing.draft.is_some() || writing.ranks.is_some() {
             return Err(Error::Input("a model that answers is run without drafts, by one process".into()));
         }
-        let started = Instant::now();
+        let (started, max_new) = (Instant::now(), writing.max_new_tokens);
         let zero = Duration::ZERO;
         let mut found = Generation { ids: Vec::new(), first: zero, prompt: zero, rest: zero, guessed: (0, 0) };
         let mut choosing = Choosing::new(writing, start);

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 /// Errors of this crate.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum Error {
     /// A file could not be read or written.
     #[error(transparent)]
@@ -88,6 +89,12 @@ impl Error {
     /// A file that could not be read or written.
     pub(crate) fn file(path: &std::path::Path, reason: impl std::fmt::Display) -> Error {
         training::Error::file(path, reason).into()
+    }
+}
+
+impl From<lang::ProgramError> for Error {
+    fn from(error: lang::ProgramError) -> Error {
+        Error::Language(error.to_string())
     }
 }
 

@@ -2,6 +2,7 @@
 
 use crate::adapter::Adapter;
 use crate::constrain::Constraint;
+use crate::default_device::default_device;
 use crate::error::{Error, Result};
 use crate::model::Model;
 use crate::random::Random;
@@ -28,8 +29,18 @@ pub struct Generation {
 }
 
 /// What may be chosen about a generation.
-#[derive(Clone, Default)]
-pub struct Writing<'a> {
+///
+/// ```
+/// use tensorloom_models::{GenerateOptions, Sampling};
+///
+/// let sampling = Sampling { temperature: 0.8, top_k: 20, ..Sampling::GREEDY };
+/// let options = GenerateOptions { max_new_tokens: 64, sampling: Some(sampling), ..GenerateOptions::default() };
+/// assert_eq!(options.max_new_tokens, 64);
+/// ```
+#[derive(Clone)]
+pub struct GenerateOptions<'a> {
+    /// New tokens, at most.
+    pub max_new_tokens: usize,
     /// How tokens are chosen.
     pub sampling: Option<Sampling>,
     /// The form that the text must have.
@@ -42,6 +53,13 @@ pub struct Writing<'a> {
     pub ranks: Option<Arc<Comm>>,
 }
 
+impl Default for GenerateOptions<'_> {
+    /// 128 new tokens at most, the most probable one each time.
+    fn default() -> Self {
+        Self { max_new_tokens: 128, sampling: None, constraint: None, ends: &[], draft: None, ranks: None }
+    }
+}
+
 /// Chooses token after token, whoever computed the logits.
 pub(crate) struct Choosing {
     sampling: Sampling,
@@ -52,7 +70,7 @@ pub(crate) struct Choosing {
 }
 
 impl Choosing {
-    pub(crate) fn new(writing: &Writing<'_>, prompt: &[i32]) -> Choosing {
+    pub(crate) fn new(writing: &GenerateOptions<'_>, prompt: &[i32]) -> Choosing {
         let sampling = writing.sampling.unwrap_or(Sampling::GREEDY);
         let constraint = writing.constraint.clone();
         let (random, history) = (sampling.random(), History::of(prompt));
@@ -78,8 +96,14 @@ impl Choosing {
 }
 
 impl Model {
+    /// A continuation of a prompt, computed on the CPU with all its cores. [`Model::generate_with_options`] does it on another device, and
+    /// shows tokens as they come.
+    pub fn generate(&self, prompt: &[i32], options: &GenerateOptions<'_>) -> Result<Generation> {
+        self.generate_with_options(prompt, options, default_device(), &mut |_| true)
+    }
+
     /// The most probable continuation of a prompt.
-    pub fn generate(&self, prompt: &[i32], max_new: usize, backend: &dyn Backend) -> Result<Generation> {
+    pub fn generate_greedy(&self, prompt: &[i32], max_new: usize, backend: &dyn Backend) -> Result<Generation> {
         self.generate_with(prompt, max_new, &Sampling::GREEDY, backend, &mut |_| true)
     }
 
@@ -92,23 +116,23 @@ impl Model {
         backend: &dyn Backend,
         heard: &mut dyn FnMut(i32) -> bool,
     ) -> Result<Generation> {
-        let writing = Writing { sampling: Some(*sampling), ..Writing::default() };
-        self.write(prompt, max_new, &writing, backend, heard)
+        let writing =
+            GenerateOptions { max_new_tokens: max_new, sampling: Some(*sampling), ..GenerateOptions::default() };
+        self.generate_with_options(prompt, &writing, backend, heard)
     }
 
     /// The same with everything chosen.
     ///
     /// With a draft, tokens are those of the plain run: each is chosen from the model's own logits, in the same order and by
     /// the same draws, and a guess only saves a run where it was right.
-    pub fn write(
+    pub fn generate_with_options(
         &self,
         prompt: &[i32],
-        max_new: usize,
-        writing: &Writing<'_>,
+        writing: &GenerateOptions<'_>,
         backend: &dyn Backend,
         heard: &mut dyn FnMut(i32) -> bool,
     ) -> Result<Generation> {
-        self.write_on(None, prompt, max_new, writing, backend, heard)
+        self.write_on(None, prompt, writing, backend, heard)
     }
 
     /// The same, perhaps with parameters that are on the device already, those of an adapter in front of them.
@@ -116,12 +140,11 @@ impl Model {
         &self,
         given: Option<(Vec<Buffer>, Option<&Adapter>)>,
         prompt: &[i32],
-        max_new: usize,
-        writing: &Writing<'_>,
+        writing: &GenerateOptions<'_>,
         backend: &dyn Backend,
         heard: &mut dyn FnMut(i32) -> bool,
     ) -> Result<Generation> {
-        let started = Instant::now();
+        let (started, max_new) = (Instant::now(), writing.max_new_tokens);
         let length = self.check_ids(&[prompt.to_vec()])?;
         self.scores_ids()?;
         if let Some(most) = self.longest().filter(|most| length + max_new > *most) {

@@ -20,6 +20,7 @@ mod companions;
 mod config;
 mod constrain;
 mod decoding;
+mod default_device;
 mod disk;
 mod divided;
 mod error;
@@ -78,7 +79,7 @@ pub use divided::divide;
 pub use error::{Error, Result};
 pub use evaluate::{Evaluation, Probed};
 pub use export::{read_tensors, write_tensors};
-pub use generate::{Generation, Writing};
+pub use generate::{GenerateOptions, Generation};
 pub use guard::panic_is_caught;
 pub use ia3::Ia3Options;
 pub use lora::LoraOptions;
@@ -94,24 +95,3 @@ pub use special_tokens::{SpecialTokens, end_ids, start_id};
 pub use together::Together;
 pub use tokenizer::{END, TextStream, Tokenizer};
 pub use training::{NamedTensor, files};
-
-/// The snippets of the README, the tutorial and the book are compiled and run with the documentation.
-#[cfg(doctest)]
-mod documents {
-    #[doc = include_str!("../../../README.md")]
-    struct Readme;
-    #[doc = include_str!("../../../docs/tutorial.md")]
-    struct Tutorial;
-    #[doc = include_str!("../../../book/src/from_pytorch.md")]
-    struct FromPyTorch;
-    #[doc = include_str!("../../../book/src/from_jax.md")]
-    struct FromJax;
-    #[doc = include_str!("../../../book/src/tensors.md")]
-    struct Tensors;
-    #[doc = include_str!("../../../book/src/functions.md")]
-    struct Functions;
-    #[doc = include_str!("../../../book/src/variable_shapes.md")]
-    struct VariableShapes;
-    #[doc = include_str!("../../../book/src/modules.md")]
-    struct Modules;
-}

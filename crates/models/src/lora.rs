@@ -11,6 +11,7 @@ const MOST_RANK: usize = 1 << 16;
 
 /// What may be chosen about a low-rank adapter.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct LoraOptions {
     /// Rank of the update.
     pub rank: usize,

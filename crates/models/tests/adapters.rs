@@ -42,11 +42,11 @@ fn check(adapter: &str, base: &str) {
     let ids: Vec<Vec<i32>> = IDS.iter().map(|row| row.to_vec()).collect();
     let cpu = Cpu::new(2);
     let mut model = Model::load(&data(base), DType::F32).unwrap_or_else(|e| panic!("{e}"));
-    let plain = model.evaluate(&ids, None, &cpu).unwrap_or_else(|e| panic!("{e}")).logits.floats();
+    let plain = model.evaluate_on(&ids, None, &cpu).unwrap_or_else(|e| panic!("{e}")).logits.floats();
     let adapter = Adapter::read(&folder, &model).unwrap_or_else(|e| panic!("{e}"));
     let beside = model.evaluate_adapted(&adapter, &ids, &cpu).unwrap_or_else(|e| panic!("{e}")).floats();
     model.merge(&adapter).expect("merges");
-    let merged = model.evaluate(&ids, None, &cpu).unwrap_or_else(|e| panic!("{e}")).logits.floats();
+    let merged = model.evaluate_on(&ids, None, &cpu).unwrap_or_else(|e| panic!("{e}")).logits.floats();
     assert!(difference(&plain, &beside) > 0.05, "the adapter does something");
     for (what, found, wanted) in
         [("beside", &beside, want("logits")), ("merged", &merged, want("merged")), ("both", &beside, merged.clone())]
@@ -224,7 +224,7 @@ fn check_training(kind: &str, options: &str, rate: &str, count: usize) {
     model.merge(&adapter).expect("merges");
     model.export(&out.join("merged")).unwrap_or_else(|e| panic!("{e}"));
     let again = Model::load(&out.join("merged"), DType::F32).unwrap_or_else(|e| panic!("{e}"));
-    let merged = again.evaluate(&ids, None, &cpu).unwrap_or_else(|e| panic!("{e}")).logits.floats();
+    let merged = again.evaluate_on(&ids, None, &cpu).unwrap_or_else(|e| panic!("{e}")).logits.floats();
     assert!(difference(&beside, &merged) < 1e-3);
     // How `ours` was made.
     if let Some(keep) = std::env::var_os("KEEP_ADAPTER") {

@@ -137,7 +137,7 @@ fn moments_in_eight_bits_train_as_wide_ones() {
 fn models_follow_recipes_outside_of_training() {
     let ids: Vec<Vec<i32>> = vec![(0..12).map(|i| (i * 7 % 96) as i32).collect()];
     let cpu = Cpu::new(2);
-    let logits = |model: &Model| model.evaluate(&ids, None, &cpu).expect("runs").logits.floats();
+    let logits = |model: &Model| model.evaluate_on(&ids, None, &cpu).expect("runs").logits.floats();
     let plain = logits(&model(DType::F32));
     for policy in ["fp8_hybrid", "fp8_pure", "fp4", "bf16"] {
         let few = model(DType::F32).following(Recipe::of_policy(policy).expect("known"));
@@ -170,7 +170,7 @@ fn weights_of_few_bits_are_packed_where_a_model_only_runs() {
             let wide = Model::fresh(architecture.clone(), dtype, 3).expect("drawn");
             let packed = Model::fresh(architecture.clone(), dtype, 3).expect("drawn").stored().expect("packs");
             assert!(packed.is_quantized() && !wide.is_quantized());
-            let logits = |model: &Model| model.evaluate(&ids, None, &cpu).expect("runs").logits.floats();
+            let logits = |model: &Model| model.evaluate_on(&ids, None, &cpu).expect("runs").logits.floats();
             let (found, want) = (logits(&packed), logits(&wide));
             let size = want.iter().fold(1e-6f32, |m, x| m.max(x.abs()));
             let bound = if dtype == DType::F32 { 1e-5 } else { 2e-2 };

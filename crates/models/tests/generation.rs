@@ -5,7 +5,7 @@ use ir::DType;
 use serde_json::Value as Json;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use tensorloom_models::{Beams, Constrainer, Model, Sampling, SlotSizes, Slots, Together, Tokenizer, Writing};
+use tensorloom_models::{Beams, Constrainer, GenerateOptions, Model, Sampling, SlotSizes, Slots, Together, Tokenizer};
 
 fn data() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data")
@@ -62,7 +62,7 @@ fn long_prompts_in_parts_are_the_whole() {
     let model = Model::fresh(architecture, DType::F32, 5).unwrap_or_else(|e| panic!("{e}"));
     for length in [256, 257, 512, 700] {
         let prompt: Vec<i32> = (0..length).map(|i| i * 7 % 48).collect();
-        let whole = model.evaluate(&[prompt.clone()], None, &cpu).unwrap_or_else(|e| panic!("{e}")).logits.floats();
+        let whole = model.evaluate_on(&[prompt.clone()], None, &cpu).unwrap_or_else(|e| panic!("{e}")).logits.floats();
         let want = &whole[whole.len() - 48..];
         let mut decoding = model.decoding(length as usize + 4, &cpu).expect("fits");
         let found = decoding.push(&prompt).unwrap_or_else(|e| panic!("{e}"));
@@ -85,11 +85,15 @@ fn guesses_change_nothing() {
             let plain = model.generate_with(&prompt, 23, &sampling, &cpu, &mut |_| true).expect("runs");
             for (i, draft) in drafts.iter().enumerate() {
                 for count in [1, 3, 5] {
-                    let writing =
-                        Writing { sampling: Some(sampling), draft: Some((draft, count)), ..Writing::default() };
+                    let writing = GenerateOptions {
+                        max_new_tokens: 23,
+                        sampling: Some(sampling),
+                        draft: Some((draft, count)),
+                        ..GenerateOptions::default()
+                    };
                     let mut heard = Vec::new();
                     let found = model
-                        .write(&prompt, 23, &writing, &cpu, &mut |id| {
+                        .generate_with_options(&prompt, &writing, &cpu, &mut |id| {
                             heard.push(id);
                             true
                         })
@@ -106,8 +110,8 @@ fn guesses_change_nothing() {
         }
     }
     let other = golden("mamba");
-    let writing = Writing { draft: Some((&other, 2)), ..Writing::default() };
-    assert!(model.write(&[1], 9, &writing, &cpu, &mut |_| true).is_err(), "a state can't go back");
+    let writing = GenerateOptions { max_new_tokens: 9, draft: Some((&other, 2)), ..GenerateOptions::default() };
+    assert!(model.generate_with_options(&[1], &writing, &cpu, &mut |_| true).is_err(), "a state can't go back");
 }
 
 #[test]
@@ -146,8 +150,9 @@ fn a_form_is_kept() {
     for seed in 0..5 {
         let sampling = Some(Sampling { temperature: 1.0, seed, ..Sampling::GREEDY });
         let constraint = Some(maker.regex("[0-9]{2}:(cat|sat)").expect("valid"));
-        let writing = Writing { sampling, constraint, ends: &ends, ..Writing::default() };
-        let found = model.write(&[5], 40, &writing, &cpu, &mut |_| true).expect("runs");
+        let writing =
+            GenerateOptions { max_new_tokens: 40, sampling, constraint, ends: &ends, ..GenerateOptions::default() };
+        let found = model.generate_with_options(&[5], &writing, &cpu, &mut |_| true).expect("runs");
         let shown = tokenizer.decode(&found.ids).expect("decodes");
         assert!(shown.len() == 6 && shown[2..3] == *":" && ["cat", "sat"].contains(&&shown[3..]), "{shown}");
     }
@@ -188,13 +193,13 @@ fn a_module_of_ones_own_reads_a_checkpoint() {
         let program = || tensorloom_models::load_program(&module.to_string_lossy()).unwrap_or_else(|e| panic!("{e}"));
         let model = Model::load_by(&dir, DType::F32, Some(program())).unwrap_or_else(|e| panic!("{e}"));
         let (plain, prompt) = (golden(name), [1, 5, 7]);
-        let want = plain.generate(&prompt, 12, &cpu).expect("runs").ids;
-        assert_eq!(model.generate(&prompt, 12, &cpu).expect("runs").ids, want);
+        let want = plain.generate_greedy(&prompt, 12, &cpu).expect("runs").ids;
+        assert_eq!(model.generate_greedy(&prompt, 12, &cpu).expect("runs").ids, want);
         // An export needs the module no more.
         let out = root.join(format!("{name}-out"));
         model.export(&out).unwrap_or_else(|e| panic!("{e}"));
         let again = Model::load(&out, DType::F32).unwrap_or_else(|e| panic!("{e}"));
-        assert_eq!(again.generate(&prompt, 12, &cpu).expect("runs").ids, want);
+        assert_eq!(again.generate_greedy(&prompt, 12, &cpu).expect("runs").ids, want);
     }
     // A module without `hf_config` can't read one.
     let module = root.join("bare.module");

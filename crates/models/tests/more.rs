@@ -147,7 +147,7 @@ fn decoder(what: &str, case: &Json, model: &Model, again: &Model, tokens: &[i32]
     let ids = &case["inputs"]["input_ids"];
     let steps = sizes(&ids["shape"])[1];
     let rows: Vec<Vec<i32>> = ints(&ids["values"]).chunks(steps).map(<[i32]>::to_vec).collect();
-    let found = model.evaluate(&rows, Some(&rows), cpu).unwrap_or_else(|e| panic!("{what}: {e}"));
+    let found = model.evaluate_on(&rows, Some(&rows), cpu).unwrap_or_else(|e| panic!("{what}: {e}"));
     let logits = numbers(&case["outputs"]["logits"]["values"]);
     close(what, &found.logits.floats(), &logits);
     let loss = f64::from(found.loss.expect("labels were given").floats()[0]);
@@ -155,7 +155,7 @@ fn decoder(what: &str, case: &Json, model: &Model, again: &Model, tokens: &[i32]
     check_gradients(what, &found.gradients, &case["gradients"]);
     assert_eq!(model.runs_whole(), None, "{what}");
     let prompt = ints(&case["prompt"]);
-    let generated = model.generate(&prompt, tokens.len(), cpu).unwrap_or_else(|e| panic!("{what}: {e}"));
+    let generated = model.generate_greedy(&prompt, tokens.len(), cpu).unwrap_or_else(|e| panic!("{what}: {e}"));
     assert_eq!(generated.ids, tokens, "{what}");
     // A prefix at once, then one by one: the logits of the whole sequence.
     let width = logits.len() / rows.iter().map(Vec::len).sum::<usize>();
@@ -166,8 +166,12 @@ fn decoder(what: &str, case: &Json, model: &Model, again: &Model, tokens: &[i32]
         at += count;
         close(what, &row, &logits[(at - 1) * width..at * width]);
     }
-    let logits_again = again.evaluate(&rows, None, cpu).unwrap_or_else(|e| panic!("{what}: {e}")).logits;
-    assert_eq!(logits_again.floats(), model.evaluate(&rows, None, cpu).expect("ran before").logits.floats(), "{what}");
+    let logits_again = again.evaluate_on(&rows, None, cpu).unwrap_or_else(|e| panic!("{what}: {e}")).logits;
+    assert_eq!(
+        logits_again.floats(),
+        model.evaluate_on(&rows, None, cpu).expect("ran before").logits.floats(),
+        "{what}"
+    );
 }
 
 /// Tensors in by name, tensors out by name.
@@ -222,8 +226,8 @@ fn answer(what: &str, model: &Model, given: &[NamedTensor], start: i32, wanted: 
             one
         })
         .collect();
-    let writing = tensorloom_models::Writing::default();
-    let found = model.answer(&read, &[start], wanted.len(), &writing, cpu, &mut |_| true);
+    let writing = tensorloom_models::GenerateOptions { max_new_tokens: wanted.len(), ..Default::default() };
+    let found = model.answer(&read, &[start], &writing, cpu, &mut |_| true);
     assert_eq!(found.unwrap_or_else(|e| panic!("{what}: {e}")).ids, wanted, "{what}");
     // The same logits as the whole, through several ids at once and one by one; and it stops where it is told to.
     let mut answering = model.answering(&read, wanted.len(), cpu).unwrap_or_else(|e| panic!("{what}: {e}"));
@@ -242,7 +246,7 @@ fn answer(what: &str, model: &Model, given: &[NamedTensor], start: i32, wanted: 
     assert!(!answering.runs_whole(), "{what}: computes all rows for each id");
     assert!(answering.push(&vec![1; wanted.len()]).is_err(), "{what}: longer than it was to be");
     assert!(answering.push(&[1_000_000]).is_err() && answering.push(&[]).is_err(), "{what}");
-    let stopped = model.answer(&read, &[start], wanted.len(), &writing, cpu, &mut |_| false);
+    let stopped = model.answer(&read, &[start], &writing, cpu, &mut |_| false);
     assert_eq!(stopped.expect("ran before").ids, wanted[..1], "{what}");
     let refused =
         |given: &[NamedTensor]| model.answering(given, 4, cpu).err().map(|e| e.to_string()).unwrap_or_default();
@@ -475,7 +479,7 @@ fn gguf_says_a_model_or_refuses_it() {
                 assert!(refused.is_empty(), "{what} was written");
                 let again = Model::load(&path, DType::F32).unwrap_or_else(|e| panic!("{what} as GGUF: {e}"));
                 let ids = [vec![1, 5, 7, 2, 30, 33, 12, 9, 3, 3, 8]];
-                let run = |m: &Model| m.evaluate(&ids, None, &cpu).unwrap_or_else(|e| panic!("{what}: {e}"));
+                let run = |m: &Model| m.evaluate_on(&ids, None, &cpu).unwrap_or_else(|e| panic!("{what}: {e}"));
                 // Norms that count from one are rounded once.
                 let wanted: Vec<f64> = run(&model).logits.floats().into_iter().map(f64::from).collect();
                 close(&format!("{what} as GGUF"), &run(&again).logits.floats(), &wanted);

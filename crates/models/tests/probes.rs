@@ -27,7 +27,7 @@ fn probes_show_results_and_gradients() {
     assert!(found[1].value.floats()[4] > 1e-3, "the gradient has a length");
 
     // The gradient of a mean cross-entropy: probabilities less the label, over the two labels that count.
-    let logits = model.evaluate(&ids, None, &cpu).unwrap_or_else(|e| panic!("{e}")).logits.floats();
+    let logits = model.evaluate_on(&ids, None, &cpu).unwrap_or_else(|e| panic!("{e}")).logits.floats();
     let gradient = found[2].value.floats();
     for (t, label) in [(0, Some(5)), (1, None), (2, Some(9)), (3, None)] {
         let row = &logits[t * 12..][..12];

@@ -42,7 +42,7 @@ fn load(path: &Path) -> Model {
 
 fn logits(model: &Model) -> Vec<f32> {
     let ids: Vec<Vec<i32>> = IDS.iter().map(|row| row.to_vec()).collect();
-    model.evaluate(&ids, None, &Cpu::new(2)).unwrap_or_else(|e| panic!("{e}")).logits.floats()
+    model.evaluate_on(&ids, None, &Cpu::new(2)).unwrap_or_else(|e| panic!("{e}")).logits.floats()
 }
 
 /// Every family that GGUF has names for: what is written is read back bit by bit.
@@ -152,7 +152,7 @@ fn calibrated_scales_are_nearer() {
     };
     let cpu = Cpu::new(2);
     let apart = |model: &Model, rows: &[Vec<i32>], want: &[f32]| -> f64 {
-        let found = model.evaluate(rows, None, &cpu).expect("runs").logits.floats();
+        let found = model.evaluate_on(rows, None, &cpu).expect("runs").logits.floats();
         found.iter().zip(want).map(|(a, b)| f64::from(a - b).powi(2)).sum::<f64>()
     };
     for text in ["q4", "int4", "nf4", "q4_1"] {
@@ -168,7 +168,7 @@ fn calibrated_scales_are_nearer() {
             b.quantize_by(&scheme, Some(&calibration)).expect("quantises");
             assert_eq!(a.storage(), b.storage(), "{name} {text}");
             for seed in [3, 17] {
-                let want = wide.evaluate(&rows(seed), None, &cpu).expect("runs").logits.floats();
+                let want = wide.evaluate_on(&rows(seed), None, &cpu).expect("runs").logits.floats();
                 plain += apart(&a, &rows(seed), &want);
                 better += apart(&b, &rows(seed), &want);
             }
@@ -195,7 +195,7 @@ fn every_kind_of_tensor_equals_transformers() {
     let kinds: Vec<String> = model.storage().into_keys().collect();
     assert!(kinds.len() >= 5, "{kinds:?}");
     let cpu = Cpu::new(2);
-    let found = model.evaluate(&ids, None, &cpu).unwrap_or_else(|e| panic!("{e}")).logits.floats();
+    let found = model.evaluate_on(&ids, None, &cpu).unwrap_or_else(|e| panic!("{e}")).logits.floats();
     assert!(worst(&found, &want) < 2e-5, "{}", worst(&found, &want));
     // Step by step it says the same.
     let mut decoding = model.decoding(8, &cpu).expect("decodes");
@@ -257,7 +257,7 @@ fn decoding_a_quantised_model_gives_what_the_whole_gives() {
         model.quantize(&scheme).expect("quantises");
         let cpu = Cpu::new(2);
         let ids = IDS[0].to_vec();
-        let whole = model.evaluate(std::slice::from_ref(&ids), None, &cpu).expect("runs").logits.floats();
+        let whole = model.evaluate_on(std::slice::from_ref(&ids), None, &cpu).expect("runs").logits.floats();
         let mut decoding = model.decoding(8, &cpu).expect("decodes");
         for (i, id) in ids.iter().enumerate() {
             let found = decoding.push(&[*id]).expect("runs");

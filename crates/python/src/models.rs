@@ -6,7 +6,7 @@ use crate::make::tensor_from;
 use crate::memory::Elements;
 use crate::tensor::PyTensor;
 use compiler::Backend;
-use models::{Adapter, Architecture, Model, NamedTensor, Sampling, TextStream, Tokenizer, Writing};
+use models::{Adapter, Architecture, GenerateOptions, Model, NamedTensor, Sampling, TextStream, Tokenizer};
 use pyo3::exceptions::{PyFileNotFoundError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyString};
@@ -293,7 +293,7 @@ impl PyModel {
     fn logits(&self, py: Python<'_>, ids: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
         let (ids, lone) = rows(py, ids)?;
         let model = self.get();
-        let found = py.detach(|| model.evaluate(&ids, None, &*backend())).map_err(|e| fault(&e))?;
+        let found = py.detach(|| model.evaluate_on(&ids, None, &*backend())).map_err(|e| fault(&e))?;
         let (_, t) = literal(found.logits)?;
         calls::tensor(py, if lone { t.i(0) } else { t })
     }
@@ -309,7 +309,7 @@ impl PyModel {
             return py.detach(|| model.mean_loss(&ids, n, &*backend())).map_err(|e| fault(&e));
         };
         let (labels, _) = rows(py, labels)?;
-        let found = py.detach(|| model.evaluate(&ids, Some(&labels), &*backend())).map_err(|e| fault(&e))?;
+        let found = py.detach(|| model.evaluate_on(&ids, Some(&labels), &*backend())).map_err(|e| fault(&e))?;
         Ok(found.loss.map_or(f64::NAN, |l| f64::from(l.floats()[0])))
     }
 
@@ -324,7 +324,7 @@ impl PyModel {
         let (ids, _) = rows(py, ids)?;
         let labels = labels.map_or_else(|| Ok(ids.clone()), |l| rows(py, l).map(|(l, _)| l))?;
         let model = self.get();
-        let found = py.detach(|| model.evaluate(&ids, Some(&labels), &*backend())).map_err(|e| fault(&e))?;
+        let found = py.detach(|| model.evaluate_on(&ids, Some(&labels), &*backend())).map_err(|e| fault(&e))?;
         let loss = found.loss.ok_or_else(|| ModelError::new_err("the model gave no loss"))?;
         let named = found
             .gradients
@@ -384,9 +384,14 @@ impl PyModel {
         // A little ahead of who listens, and no further.
         let (say, heard): (SyncSender<Heard>, _) = sync_channel(4);
         std::thread::spawn(move || {
-            let writing = Writing { sampling: Some(sampling), ends: &ends, ..Writing::default() };
+            let writing = GenerateOptions {
+                max_new_tokens: most,
+                sampling: Some(sampling),
+                ends: &ends,
+                ..GenerateOptions::default()
+            };
             let mut listen = |id: i32| !ends.contains(&id) && say.send(Heard::Id(id)).is_ok();
-            if let Err(e) = model.write(&ids, most, &writing, &*backend(), &mut listen) {
+            if let Err(e) = model.generate_with_options(&ids, &writing, &*backend(), &mut listen) {
                 let _ = say.send(Heard::Failed(fault(&e)));
             }
         });

@@ -33,6 +33,48 @@ pub enum Truth {
     Open(String),
 }
 
+impl From<i32> for Value {
+    fn from(value: i32) -> Value {
+        Value::int(value.into())
+    }
+}
+
+impl From<i64> for Value {
+    fn from(value: i64) -> Value {
+        Value::int(value)
+    }
+}
+
+impl From<u32> for Value {
+    fn from(value: u32) -> Value {
+        Value::int(value.into())
+    }
+}
+
+impl From<f64> for Value {
+    fn from(value: f64) -> Value {
+        Value::Float(Some(value))
+    }
+}
+
+impl From<bool> for Value {
+    fn from(value: bool) -> Value {
+        Value::bool(value)
+    }
+}
+
+impl From<&str> for Value {
+    fn from(value: &str) -> Value {
+        Value::Str(value.to_string())
+    }
+}
+
+impl From<String> for Value {
+    fn from(value: String) -> Value {
+        Value::Str(value)
+    }
+}
+
 impl Value {
     /// A decided boolean.
     pub fn bool(value: bool) -> Value {

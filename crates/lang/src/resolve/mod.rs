@@ -5,10 +5,12 @@ mod inherit;
 mod loader;
 mod lock;
 mod names;
+mod parse;
 
 pub use inherit::{ModuleView, PassView};
 pub use loader::{Loaded, Loader, MemoryLoader};
 pub use lock::Lock;
+pub use parse::ProgramError;
 
 use crate::ast::{self, Decl, Item, Recipe};
 use crate::diagnostic::Diagnostic;

@@ -22,6 +22,12 @@ pub struct EngineOptions {
     pub queue: usize,
 }
 
+impl Default for EngineOptions {
+    fn default() -> EngineOptions {
+        EngineOptions { queue: 512 }
+    }
+}
+
 /// A sequence that is asked for.
 pub(crate) struct Job {
     pub(crate) prompt: Arc<[i32]>,

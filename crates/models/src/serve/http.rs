@@ -177,6 +177,13 @@ impl Running {
         self.end();
     }
 
+    /// Waits until the server has stopped by itself.
+    pub fn wait(mut self) {
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+
     fn end(&mut self) {
         let _ = self.stop.send(true);
         if let Some(thread) = self.thread.take() {

@@ -23,6 +23,7 @@ mod idle;
 mod metrics;
 mod pace;
 mod queue;
+mod run;
 mod served;
 mod shares;
 mod text;
@@ -30,10 +31,12 @@ mod workers;
 
 pub use engine::EngineOptions;
 pub use http::{Limits, Running, Server};
+pub use run::run;
 pub use served::{Entry, Served};
 
 /// What can go wrong before or while a server runs.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum Error {
     /// The model could not be read, or does not fit.
     #[error("{0}")]

@@ -31,7 +31,7 @@ fn check(text: &str, model: &Model, random: &mut Random) {
         left -= count;
         let ids: Vec<i32> = (0..count).map(|_| random.below(modules::VOCABULARY) as i32).collect();
         let found = decoding.push(&ids).unwrap_or_else(|e| panic!("{e}\n{text}"));
-        let whole = model.evaluate(&[decoding.ids().to_vec()], None, &cpu).unwrap_or_else(|e| panic!("{e}\n{text}"));
+        let whole = model.evaluate_on(&[decoding.ids().to_vec()], None, &cpu).unwrap_or_else(|e| panic!("{e}\n{text}"));
         let wanted = whole.logits.floats();
         let wanted = &wanted[wanted.len() - found.len()..];
         let size = wanted.iter().fold(1f32, |m, x| m.max(x.abs()));

@@ -278,15 +278,17 @@ fn pipelines_give_the_same_losses() {
 /// What one process writes, ranks that share the model write too.
 #[test]
 fn generation_on_several_ranks_gives_the_same_tokens() {
-    use tensorloom_models::Writing;
+    use tensorloom_models::GenerateOptions;
     for (mesh, model) in [("tp=2", llama(&[])), ("tp=2", llama(&[("kv_heads", 1)])), ("ep=2,tp=2", mixtral())] {
         let prompt = [3, 1, 4, 1, 5];
-        let alone = model.generate(&prompt, 12, &Cpu::new(1)).unwrap();
+        let alone = model.generate_greedy(&prompt, 12, &Cpu::new(1)).unwrap();
         let mesh = Mesh::parse(mesh).unwrap();
         let ran = local::spawn(&mesh, |comm| {
             let backend = Cpu::new(1).with_communicator(comm.clone());
-            let writing = Writing { ranks: Some(comm), ..Writing::default() };
-            model.write(&prompt, 12, &writing, &backend, &mut |_| true).map_err(|e| dist::Error::Call(e.to_string()))
+            let writing = GenerateOptions { max_new_tokens: 12, ranks: Some(comm), ..GenerateOptions::default() };
+            model
+                .generate_with_options(&prompt, &writing, &backend, &mut |_| true)
+                .map_err(|e| dist::Error::Call(e.to_string()))
         });
         for found in ran.unwrap_or_else(|e| panic!("{mesh}: {e}")) {
             assert_eq!(found.ids, alone.ids, "{mesh}");

@@ -37,7 +37,7 @@ fn greedy_text_is_the_same_alone_batched_and_streamed() {
     let dir = folder.0.join("tiny");
     let (model, tokenizer) = (Model::load(&dir, DType::F32).expect("loads"), Tokenizer::of_dir(&dir).expect("reads"));
     for (prompt, text) in PROMPTS.iter().zip(&alone) {
-        let plain = model.generate(&tokenizer.encode(prompt).expect("encodes"), 40, &Cpu::new(2)).expect("runs");
+        let plain = model.generate_greedy(&tokenizer.encode(prompt).expect("encodes"), 40, &Cpu::new(2)).expect("runs");
         assert_eq!(*text, tokenizer.decode(&plain.ids).expect("decodes"), "{prompt}");
     }
     // More clients than rows, beginning at different times.
@@ -256,7 +256,7 @@ fn adapters_are_served_beside_their_model() {
         })
         .collect();
     let texts: Vec<String> = threads.into_iter().map(|thread| thread.join().expect("a client failed")).collect();
-    let plain = merged.generate(&tokenizer.encode("the cat").expect("encodes"), 24, &Cpu::new(2)).expect("runs");
+    let plain = merged.generate_greedy(&tokenizer.encode("the cat").expect("encodes"), 24, &Cpu::new(2)).expect("runs");
     assert_eq!(texts[1], tokenizer.decode(&plain.ids).expect("decodes"));
     assert!(texts[0] != texts[1] && (2..8).all(|i| texts[i] == texts[i % 2]));
 }

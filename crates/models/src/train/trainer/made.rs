@@ -3,7 +3,7 @@
 use super::Trainer;
 use crate::adapter::Adapter;
 use crate::error::Result;
-use crate::generate::{Generation, Writing};
+use crate::generate::{GenerateOptions, Generation};
 use crate::model::Model;
 use crate::sample::Sampling;
 use crate::session::Buffer;
@@ -137,7 +137,7 @@ impl Trainer {
                 params
             }
         };
-        let writing = Writing { sampling: Some(*sampling), ..Writing::default() };
-        self.model.write_on(Some((params, self.adapter.as_ref())), prompt, most, &writing, backend, heard)
+        let writing = GenerateOptions { max_new_tokens: most, sampling: Some(*sampling), ..GenerateOptions::default() };
+        self.model.write_on(Some((params, self.adapter.as_ref())), prompt, &writing, backend, heard)
     }
 }
