@@ -23,8 +23,8 @@ pub fn open(name: &str) -> Result<Arc<dyn Backend>> {
     let at = Loc::caller();
     let bad = |reason: String| Err(Error::Call { op: "devices::open", reason, at });
     match name.split_once(':').unwrap_or((name, "")) {
-        ("cpu", "") => Ok(Arc::new(cpu::Cpu::for_machine())),
-        ("auto", "") => Ok(gpu().unwrap_or_else(|| Arc::new(cpu::Cpu::for_machine()))),
+        ("cpu", "") => host(None).or_else(|e| bad(e.to_string())),
+        ("auto", "") => gpu().map_or_else(|| host(None), Ok).or_else(|e| bad(e.to_string())),
         ("cuda", number) => match if number.is_empty() { Ok(0) } else { number.parse() } {
             Ok(n) => cuda(n).or_else(|e| bad(e.to_string())),
             Err(_) => bad(format!("`{name}` names the GPU `{number}`; give its number, as in cuda:0")),
@@ -34,17 +34,37 @@ pub fn open(name: &str) -> Result<Arc<dyn Backend>> {
             Err(_) => bad(format!("`{name}` names the adapter `{number}`; give its number, as in wgpu:0")),
         },
         ("cpu", threads) => match threads.parse() {
-            Ok(n @ 1..=THREADS) => Ok(Arc::new(cpu::Cpu::new(n))),
+            Ok(n @ 1..=THREADS) => host(Some(n)).or_else(|e| bad(e.to_string())),
             _ => bad(format!("`{name}` asks for `{threads}` threads; give a number from 1 to {THREADS}")),
         },
         _ => bad(format!("no device `{name}`: there are cpu, cpu:THREADS, cuda, cuda:NUMBER, wgpu, wgpu:NUMBER, auto")),
     }
 }
 
+/// The CPU, with all its cores where no number of threads is given.
+#[cfg(feature = "cpu")]
+fn host(threads: Option<usize>) -> compiler::Result<Arc<dyn Backend>> {
+    Ok(Arc::new(threads.map_or_else(cpu::Cpu::for_machine, cpu::Cpu::new)))
+}
+
+#[cfg(not(feature = "cpu"))]
+fn host(_: Option<usize>) -> compiler::Result<Arc<dyn Backend>> {
+    Err(compiler::Error::Backend(
+        "this program was built without the CPU; enable the feature `cpu` of `tensorloom`".into(),
+    ))
+}
+
 /// A GPU; ops that it lacks run on all cores of the machine.
-#[cfg(not(target_arch = "wasm32"))]
+#[cfg(all(feature = "cuda", not(target_arch = "wasm32")))]
 fn cuda(number: usize) -> compiler::Result<Arc<dyn Backend>> {
-    Ok(Arc::new(gpu::cuda::Cuda::open(number, Arc::new(cpu::Cpu::for_machine()))?))
+    Ok(Arc::new(gpu::cuda::Cuda::open(number, host(None)?)?))
+}
+
+#[cfg(not(any(feature = "cuda", target_arch = "wasm32")))]
+fn cuda(_: usize) -> compiler::Result<Arc<dyn Backend>> {
+    Err(compiler::Error::Backend(
+        "this program was built without CUDA; enable the feature `cuda` of `tensorloom`".into(),
+    ))
 }
 
 /// There is no CUDA in a page.
@@ -62,13 +82,13 @@ pub fn gpu() -> Option<Arc<dyn Backend>> {
 #[cfg(all(feature = "wgpu", not(target_arch = "wasm32")))]
 fn wgpu(number: usize) -> compiler::Result<Arc<dyn Backend>> {
     let choice = gpu::wgpu::Choice { number, strict: false };
-    Ok(Arc::new(gpu::wgpu::Wgpu::open(choice, Arc::new(cpu::Cpu::for_machine()))?))
+    Ok(Arc::new(gpu::wgpu::Wgpu::open(choice, host(None)?)?))
 }
 
 /// The GPU that the page has opened; ops that it lacks run on its CPU.
 #[cfg(target_arch = "wasm32")]
 fn wgpu(_: usize) -> compiler::Result<Arc<dyn Backend>> {
-    Ok(Arc::new(gpu::wgpu::Wgpu::open(Arc::new(cpu::Cpu::for_machine()))?))
+    Ok(Arc::new(gpu::wgpu::Wgpu::open(host(None)?)?))
 }
 
 #[cfg(not(any(feature = "wgpu", target_arch = "wasm32")))]
@@ -80,7 +100,7 @@ fn wgpu(_: usize) -> compiler::Result<Arc<dyn Backend>> {
 #[cfg(all(feature = "wgpu", not(target_arch = "wasm32")))]
 fn any_gpu() -> Option<Arc<dyn Backend>> {
     let choice = gpu::wgpu::Choice::default();
-    let opened = gpu::wgpu::Wgpu::open(choice, Arc::new(cpu::Cpu::for_machine())).ok()?;
+    let opened = gpu::wgpu::Wgpu::open(choice, host(None).ok()?).ok()?;
     (!opened.is_software()).then(|| Arc::new(opened) as Arc<dyn Backend>)
 }
 

@@ -29,7 +29,7 @@ const USAGE: &str = "usage: cargo xtask tidy
        cargo xtask lines [REVISION]     (lines of Rust per crate, source and tests, against a revision or the last tag)";
 
 /// What tests and documentation are built with beyond the defaults.
-const FEATURES: &str = "tensorloom-cli/wgpu,tensorloom/include";
+const FEATURES: &str = "tensorloom-cli/wgpu,tensorloom/train,tensorloom/include,tensorloom/onnx,tensorloom/serve,tensorloom/vsla,tensorloom/dist";
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
