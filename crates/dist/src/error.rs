@@ -4,6 +4,7 @@ use std::time::Duration;
 
 /// An error of ranks that compute together.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[non_exhaustive]
 pub enum Error {
     /// A rank is gone, so nothing can be computed together any more.
     #[error("rank {rank} is gone: {reason}")]
