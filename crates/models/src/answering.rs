@@ -17,8 +17,8 @@ use ir::{Builder, DType, Graph, Type, Value};
 use lang::lower::Options;
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
-use training::NamedTensor;
-use training::named_tensor::from_bytes;
+use train::NamedTensor;
+use train::named_tensor::from_bytes;
 
 /// The input that holds what is written, as transformers calls it.
 const WRITTEN: &str = "decoder_input_ids";

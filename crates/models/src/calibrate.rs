@@ -14,7 +14,7 @@ use ir::ops::ReduceKind;
 use ir::{Build, Builder, DType, Graph, Op, Value, Values};
 use lang::lower::Options;
 use std::collections::BTreeMap;
-use training::named_tensor::from_bytes;
+use train::named_tensor::from_bytes;
 
 /// The mean square of each input of the matrices that products read, by parameter.
 #[derive(Clone, Debug, Default, PartialEq)]

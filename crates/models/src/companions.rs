@@ -6,7 +6,7 @@ use crate::chat_files;
 use crate::error::{Error, Result};
 use crate::gguf;
 use std::path::{Path, PathBuf};
-use training::files;
+use train::files;
 
 /// Which files are meant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,7 +5,7 @@ use lang::ast::{Expr, ExprKind};
 use lang::consteval::Value;
 use serde_json::{Map, Value as Json};
 use std::path::Path;
-use training::files;
+use train::files;
 
 /// A configuration, with older spellings brought to the newest.
 #[derive(Clone, Debug)]

@@ -9,8 +9,8 @@ use crate::session::Session;
 use compiler::Backend;
 use ir::{Build, Builder, DType, Graph, Type, Value};
 use lang::lower::{Lowered, Options, Shown, mean_cross_entropy};
-use training::NamedTensor;
-use training::named_tensor::{from_bytes, to_bytes};
+use train::NamedTensor;
+use train::named_tensor::{from_bytes, to_bytes};
 
 /// What an evaluation gives.
 #[derive(Clone, Debug)]

@@ -10,9 +10,9 @@ use crate::tensor_file;
 use ir::DType;
 use std::collections::HashMap;
 use std::path::Path;
-use training::NamedTensor;
-use training::files;
-use training::named_tensor::to_bytes;
+use train::NamedTensor;
+use train::files;
+use train::named_tensor::to_bytes;
 
 /// What names of packed parameters' parts begin with.
 pub(crate) const PACKED: &str = "packed.";

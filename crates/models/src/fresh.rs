@@ -12,7 +12,7 @@ use lang::consteval::Value;
 use lang::lower::{Init, Parameter};
 use lang::resolve::Program;
 use safetensors::Dtype;
-use training::named_tensor::to_bytes;
+use train::named_tensor::to_bytes;
 
 impl Model {
     /// A model of a program with random parameters. `sizes` are values of the model's parameters, as in `[("vocab_size", 32)]`; where a

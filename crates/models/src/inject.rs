@@ -9,7 +9,7 @@ use ir::{Build, Builder, DType, Graph, Node, Op, Value, Values};
 use lang::lower::dropout;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use training::step::key_type;
+use train::step::key_type;
 
 /// A forward graph whose first inputs are the adapter's tensors; then come its own. In training, an adapter with dropout
 /// needs a key, the last input, unless the forward graph already ends with one (`keyed`).
@@ -215,14 +215,14 @@ impl Updates {
             seen = dropout(b, x, key, stream, self.share)?;
         }
         let change = options.delta(b, seen, &update.ab)?;
-        training::lora::add(b, y, change, update.start)
+        train::lora::add(b, y, change, update.start)
     }
 }
 
 /// The low-rank update of a parameter itself.
 fn updated(b: &mut Builder, weight: &mut Value, place: &Place, options: &LoraOptions, ab: &[Value]) -> ir::Result<()> {
     let dtype = b.ty(*weight).dtype;
-    let update = training::lora::matrix(b, [ab[0], ab[1]], options.scale())?;
+    let update = train::lora::matrix(b, [ab[0], ab[1]], options.scale())?;
     let update = b.cast(update, dtype)?;
     let update = placed(b, update, *weight, place.piece.dim, place.piece.start, 0.0)?;
     *weight = b.add(*weight, update)?;

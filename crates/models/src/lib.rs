@@ -62,6 +62,7 @@ mod tokenizer;
 pub mod train;
 mod weight;
 
+pub use ::train::{NamedTensor, files};
 pub use adapter::{Adapter, AdapterOptions};
 pub use answering::Answering;
 pub use architecture::{Architecture, Input};
@@ -94,4 +95,3 @@ pub use slots::{Aside, SlotSizes, Slots};
 pub use special_tokens::{SpecialTokens, end_ids, start_id};
 pub use together::Together;
 pub use tokenizer::{END, TextStream, Tokenizer};
-pub use training::{NamedTensor, files};

@@ -112,7 +112,7 @@ impl LoraOptions {
 
     /// What is added to a projection of `x` `[.., in]`: `[.., out]`.
     pub(crate) fn delta(&self, b: &mut Builder, x: Value, ab: &[Value]) -> ir::Result<Value> {
-        training::lora::update(b, x, [ab[0], ab[1]], self.scale())
+        train::lora::update(b, x, [ab[0], ab[1]], self.scale())
     }
 }
 

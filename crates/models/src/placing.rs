@@ -2,7 +2,7 @@
 
 use ir::{Graph, Mesh, Type};
 use lang::lower::{Parameter, Shard};
-use training::places::each_run;
+use train::places::each_run;
 use transform::{Cut, Placement};
 
 /// What is known of an input of a graph that is a parameter.

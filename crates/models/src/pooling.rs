@@ -3,7 +3,7 @@
 use crate::error::{Error, Result};
 use serde_json::{Map, Value as Json};
 use std::path::Path;
-use training::files;
+use train::files;
 
 /// What is made of the states of a text's tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,8 +7,8 @@ use crate::session::Session;
 use compiler::Backend;
 use ir::{Build, Builder, DType, Graph, Type, Value};
 use lang::lower::Options;
-use training::NamedTensor;
-use training::named_tensor::{from_bytes, to_bytes};
+use train::NamedTensor;
+use train::named_tensor::{from_bytes, to_bytes};
 
 /// What a run gives.
 #[derive(Clone, Debug)]

@@ -6,7 +6,7 @@ use cpu::{HostBuffer, Mapped};
 use std::ops::Deref;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
-use training::tensor_file;
+use train::tensor_file;
 
 pub(crate) use tensor_file::write;
 

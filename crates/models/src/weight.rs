@@ -13,7 +13,7 @@ use cpu::HostBuffer;
 use ir::DType;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use training::named_tensor::{from_bytes, to_bytes};
+use train::named_tensor::{from_bytes, to_bytes};
 
 /// Where the elements of a parameter are.
 #[derive(Clone, Debug)]

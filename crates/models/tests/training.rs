@@ -13,7 +13,7 @@ fn folder(name: &str) -> PathBuf {
 }
 
 fn temporary(name: &str) -> PathBuf {
-    let path = std::env::temp_dir().join(format!("tensorloom-training-{}-{name}", std::process::id()));
+    let path = std::env::temp_dir().join(format!("tensorloom-train-{}-{name}", std::process::id()));
     let _ = std::fs::remove_dir_all(&path);
     path
 }

@@ -10,7 +10,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("compiler", &["ir"]),
     ("cpu", &["ir", "compiler"]),
     ("gpu", &["ir", "compiler"]),
-    ("training", &["ir", "transform", "compiler"]),
+    ("train", &["ir", "transform", "compiler"]),
     ("dist", &["ir", "compiler"]),
     ("engine", &["ir", "transform", "compiler"]),
     (
@@ -23,7 +23,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "gpu",
             "engine",
             "macros",
-            "training",
+            "train",
             "lang",
             "models",
             "onnx",
@@ -35,8 +35,8 @@ const EDGES: &[(&str, &[&str])] = &[
     ("python", &["tensorloom", "compiler", "cpu", "models", "c"]),
     ("vsla", &["ir", "transform", "compiler", "cpu"]),
     ("c", &["ir", "compiler", "cpu", "vsla"]),
-    ("lang", &["ir", "transform", "compiler", "training"]),
-    ("models", &["ir", "transform", "compiler", "cpu", "dist", "training", "lang"]),
+    ("lang", &["ir", "transform", "compiler", "train"]),
+    ("models", &["ir", "transform", "compiler", "cpu", "dist", "train", "lang"]),
     ("onnx", &["ir"]),
     (
         "cli",

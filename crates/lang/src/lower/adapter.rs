@@ -12,7 +12,7 @@ use crate::ast::{Annotation, Flow, Source, Statement, StepKind};
 use crate::consteval::Value as Const;
 use crate::diagnostic::Code;
 use ir::{Build, DType, Type, Value};
-use training::lora;
+use train::lora;
 
 /// What an annotation brings into the module that it stands in, by names behind the tensor's.
 #[derive(Clone, Debug, PartialEq)]

@@ -4,7 +4,7 @@ use super::header::Kind;
 use crate::error::{Error, Result};
 use std::io::{BufWriter, Write};
 use std::path::Path;
-use training::files::NewFile;
+use train::files::NewFile;
 
 /// Tensors begin at multiples of this.
 const ALIGN: u64 = 32;

@@ -39,7 +39,7 @@ use ir::{DType, Mesh, Type};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use training::step;
+use train::step;
 
 /// What is to be trained.
 #[derive(Clone, Debug)]

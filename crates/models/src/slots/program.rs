@@ -13,7 +13,7 @@ use compiler::{Backend, Bindings, Executable, Options as Compiling};
 use ir::{Build, Builder, Graph, Type, Value};
 use lang::lower::{Lowered, Options};
 use std::sync::Arc;
-use training::named_tensor::from_bytes;
+use train::named_tensor::from_bytes;
 
 /// A compiled program. Inputs: what is shared (stacks of adapters, parameters), ids, position, caches, the adapter where there
 /// are several, the row that is asked for where it is a part of a prompt. Outputs: the result, caches.

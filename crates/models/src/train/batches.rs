@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::PathBuf;
-use training::files::{self, NewFile};
+use train::files::{self, NewFile};
 
 /// Ids and, for each, the id that follows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

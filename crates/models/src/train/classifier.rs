@@ -9,8 +9,8 @@ use crate::tensor_file::TensorFile;
 use ir::DType;
 use serde_json::{Map, Value as Json, json};
 use std::path::Path;
-use training::NamedTensor;
-use training::files;
+use train::NamedTensor;
+use train::files;
 
 /// Writes a model with its head as a directory.
 pub(crate) fn export(

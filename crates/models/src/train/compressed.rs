@@ -5,7 +5,7 @@ use flate2::bufread::MultiGzDecoder;
 use ruzstd::decoding::{FrameDecoder, StreamingDecoder};
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
-use training::files;
+use train::files;
 
 /// Endings that say how a file is packed.
 pub(super) const PACKED: &[&str] = &["gz", "zst"];

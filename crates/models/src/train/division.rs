@@ -17,10 +17,10 @@ use dist::Comm;
 use ir::ops::{Collective, CollectiveKind};
 use ir::{AxisSet, Graph, Mesh, MeshAxis, Node, Op, Spec, Type, Value, Values};
 use std::sync::Arc;
-use training::Objective;
-use training::Sums;
-use training::buckets::early;
-use training::places::each_run;
+use train::Objective;
+use train::Sums;
+use train::buckets::early;
+use train::places::each_run;
 use transform::{Cut, Placement};
 
 /// How a run's tensors lie on the ranks of a mesh.

@@ -16,7 +16,7 @@ use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use training::files::{self, NewFile};
+use train::files::{self, NewFile};
 
 /// Of this many examples, the last is held out.
 const HELD_OUT: u64 = 20;

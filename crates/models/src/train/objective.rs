@@ -16,8 +16,8 @@ use dist::Comm;
 use ir::{Build, Builder, DType, Graph, Type, Value};
 use lang::lower::{Options, Recipe, Summing};
 use std::sync::Arc;
-use training::step::key_type;
-use training::{Objective, Trained};
+use train::step::key_type;
+use train::{Objective, Trained};
 
 /// What is special about a run: its objective, and who it is shared with.
 #[derive(Clone, Copy, Default)]

@@ -16,7 +16,7 @@ use dist::pipeline::{Action, Schedule};
 use ir::{Build, Builder, DType, Graph, Mesh, MeshAxis, Spec, Type, Value};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use training::Objective;
+use train::Objective;
 use transform::{Cut, Placement};
 
 /// The axis of a mesh that is a pipeline.

@@ -20,9 +20,9 @@ use dist::Comm;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
-use training::report::Facts;
-use training::saved::{self, Saved};
-use training::{Cadence, Entry, Log, Observer, StepResult, Task, files, thousands};
+use train::report::Facts;
+use train::saved::{self, Saved};
+use train::{Cadence, Entry, Log, Observer, StepResult, Task, files, thousands};
 
 /// How a run ended.
 #[derive(Clone, Debug)]
@@ -91,7 +91,7 @@ pub fn run_on(
         }
         let share = comm.as_ref().map_or((0, 1), |comm| (comm.rank(), comm.mesh().ranks()));
         let any = |bad: bool| match &comm {
-            Some(comm) => comm.any(bad).map_err(|e| training::Error::Input(e.to_string())),
+            Some(comm) => comm.any(bad).map_err(|e| train::Error::Input(e.to_string())),
             None => Ok(bad),
         };
         let (found, faults) = saved::newest_shared(&checkpoints, share, &any)?;
@@ -214,7 +214,7 @@ impl<'a> Texts<'a> {
         backend: &'a dyn Backend,
         watch: &mut dyn Observer,
         comm: Option<Arc<Comm>>,
-    ) -> Result<(Texts<'a>, training::Run)> {
+    ) -> Result<(Texts<'a>, train::Run)> {
         let began = Instant::now();
         let out = &settings.out.clone();
         // Each rank prepares its own data: all get the same.
@@ -403,7 +403,7 @@ impl<'a> Texts<'a> {
         };
         let rows = settings.batch * settings.grad_accum;
         let size = (rows, (rows * settings.seq) as f64);
-        let mut run = training::Run::new(out.clone(), log, at, cadence, settings.schedule(), size, facts, began);
+        let mut run = train::Run::new(out.clone(), log, at, cadence, settings.schedule(), size, facts, began);
         if let Some(port) = settings.live.filter(|_| rank == 0) {
             run.serve(port, watch)?;
         }
@@ -475,7 +475,7 @@ impl<'a> Texts<'a> {
         Ok(written)
     }
 
-    fn finish(self, mut run: training::Run, watch: &mut dyn Observer) -> Result<Finished> {
+    fn finish(self, mut run: train::Run, watch: &mut dyn Observer) -> Result<Finished> {
         let complete = run.is_complete();
         let unsaved = run.save(&self, watch);
         // A model that somebody else has trained is no storyteller, and may be large.

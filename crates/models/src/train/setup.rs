@@ -16,8 +16,8 @@ use lang::resolve::Program;
 use serde_json::Value as Json;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
-use training::Observer;
-use training::files;
+use train::Observer;
+use train::files;
 
 /// The directory or file that a run begins with, where `--model` names one. The run's own folder is none: `--model gpt2 --out gpt2`
 /// means the library's model, whether the folder is there already or not.

@@ -10,7 +10,7 @@ use serde_json::Value as Json;
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
-use training::files;
+use train::files;
 
 /// Endings of files that are texts, in folders.
 const TEXTS: &[&str] = &["txt", "md", "text"];

@@ -12,7 +12,7 @@ use serde_json::{Value as Json, json};
 use std::fs::File;
 use std::io::{BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
-use training::files::{self, NewFile};
+use train::files::{self, NewFile};
 
 /// Of this many documents, the last is held out.
 const HELD_OUT: usize = 20;

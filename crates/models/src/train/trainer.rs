@@ -16,7 +16,7 @@ use crate::session::Buffer;
 use compiler::{Backend, Timing};
 use ir::{DType, Type};
 use std::time::Duration;
-use training::{SCALARS, StepResult};
+use train::{SCALARS, StepResult};
 
 /// Sizes of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,7 +38,7 @@ pub struct Trainer {
     /// Where each of them is among those that this rank has.
     held: Vec<Option<usize>>,
     /// The step with its state.
-    core: training::Trainer,
+    core: train::Trainer,
     /// A pipeline has a validation of its own.
     pipeline: Option<Pipeline>,
     /// Tensors and messages of what is asserted.
@@ -239,7 +239,7 @@ impl Trainer {
         }
         let [gradients, weights] = self.core.lengths(backend)?;
         let names: Vec<String> = self.names.iter().map(|(name, _)| name.clone()).collect();
-        Ok(training::norms::by_layer(&names, &gradients, &weights))
+        Ok(train::norms::by_layer(&names, &gradients, &weights))
     }
 
     /// Copies of the trained tensors as they are now.

@@ -3,7 +3,7 @@
 use super::{Chain, Clock, moment, per_leaf};
 use crate::{Tensor, np, write};
 use ir::Values;
-use training::{Adam, Corrections, momentum};
+use train::{Adam, Corrections, momentum};
 
 /// Adam's numbers.
 #[derive(Clone, Copy, Debug, PartialEq)]

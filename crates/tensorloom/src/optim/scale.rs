@@ -4,7 +4,7 @@ use super::{Chain, Counted, Schedule, each, moment, per_leaf, stateless};
 use crate::write::rounded;
 use crate::{np, write};
 use ir::Values;
-use training::momentum::momentum;
+use train::momentum::momentum;
 
 /// Updates as they are.
 pub fn identity() -> Chain {
@@ -33,7 +33,7 @@ pub fn scale_by_schedule(schedule: impl Into<Schedule>) -> Chain {
 /// Updates times a learning rate, downhill.
 pub fn scale_by_learning_rate(rate: impl Into<Schedule>) -> Chain {
     match rate.into() {
-        Schedule::Known(training::Schedule::Constant(c)) => scale(-c),
+        Schedule::Known(train::Schedule::Constant(c)) => scale(-c),
         schedule => scale_by_schedule(Schedule::of(move |count| -schedule.at(count))),
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::{DType, Tensor, np};
 use std::sync::Arc;
-use training::schedule::{self, Real};
+use train::schedule::{self, Real};
 
 /// A number for each step, counted from 0.
 #[derive(Clone)]

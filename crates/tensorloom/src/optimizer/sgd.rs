@@ -3,7 +3,7 @@
 use super::{Optimizer, Shared, Update};
 use crate::{Result, Tensor, write};
 use ir::Values;
-use training::momentum::dampened;
+use train::momentum::dampened;
 
 /// Gradient descent with momentum.
 #[derive(Debug)]

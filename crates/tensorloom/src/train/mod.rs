@@ -34,5 +34,5 @@ mod task;
 mod trainer;
 
 pub use settings::Settings;
+pub use train::{AdamW, Observer, Progress, Schedule, Silent};
 pub use trainer::{Finished, Trainer};
-pub use training::{AdamW, Observer, Progress, Schedule, Silent};

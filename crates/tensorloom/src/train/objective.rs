@@ -3,8 +3,8 @@
 use crate::nn::Module;
 use crate::{DType, Error, Result, Tensor, Tree, Type, trace, write};
 use ir::{Build, Builder, Graph, Value};
-use training::step::key_type;
-use training::{Objective, Trained};
+use train::step::key_type;
+use train::{Objective, Trained};
 
 /// What a step needs of a module.
 pub(super) struct Traced {

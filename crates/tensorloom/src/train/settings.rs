@@ -2,7 +2,7 @@
 
 use crate::{Result, write};
 use std::path::PathBuf;
-use training::{AdamW, Cadence, Schedule};
+use train::{AdamW, Cadence, Schedule};
 
 /// What may be chosen about a run.
 ///

@@ -3,14 +3,14 @@
 use crate::{Error, Literal, Result, Tree, Type, write};
 use compiler::{Backend, Timing};
 use std::path::{Path, PathBuf};
-use training::saved::{self, Saved};
-use training::{StepResult, Task};
+use train::saved::{self, Saved};
+use train::{StepResult, Task};
 
 /// An error of this crate, which may have come from below.
 pub(super) struct Fault(pub(super) Error);
 
-impl From<training::Error> for Fault {
-    fn from(e: training::Error) -> Fault {
+impl From<train::Error> for Fault {
+    fn from(e: train::Error) -> Fault {
         Fault(write::error("Trainer", e.to_string()))
     }
 }
@@ -45,7 +45,7 @@ pub(super) fn bytes_of<B: Tree>(batch: &B, types: &[Type], which: u64) -> Result
 
 /// Steps of a module on batches by their numbers.
 pub(super) struct Steps<'a, B> {
-    pub(super) core: training::Trainer,
+    pub(super) core: train::Trainer,
     pub(super) params: Vec<String>,
     pub(super) buffers: Vec<String>,
     pub(super) types: Vec<Type>,
@@ -90,7 +90,7 @@ impl<B: Tree> Task for Steps<'_, B> {
 
     fn norms(&mut self) -> std::result::Result<Vec<(String, f32, f32)>, Fault> {
         let [gradients, weights] = self.core.lengths(self.backend)?;
-        Ok(training::norms::by_layer(&self.params, &gradients, &weights))
+        Ok(train::norms::by_layer(&self.params, &gradients, &weights))
     }
 
     fn save(&self, folder: &Path, at: &Saved, keep: usize) -> std::result::Result<PathBuf, Fault> {

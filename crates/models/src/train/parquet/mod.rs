@@ -13,7 +13,7 @@ use serde_json::{Map, Value as Json};
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use thrift::{Field, Reader};
-use training::files;
+use train::files;
 
 /// The longest description, and the longest page.
 const FOOTER: u64 = 256 << 20;

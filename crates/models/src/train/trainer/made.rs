@@ -10,8 +10,8 @@ use crate::session::Buffer;
 use crate::weight::Weight;
 use compiler::Backend;
 use ir::{DType, Type};
-use training::NamedTensor;
-use training::named_tensor::{from_bytes, to_bytes};
+use train::NamedTensor;
+use train::named_tensor::{from_bytes, to_bytes};
 
 impl Trainer {
     /// Matrices that were trained beside the model, by name; of several ranks all ask, and the one that leads has them.

@@ -16,8 +16,8 @@ use crate::weight::Weight;
 use compiler::Backend;
 use ir::{DType, Type};
 use std::time::Instant;
-use training::named_tensor::to_bytes;
-use training::{AdamW, Layout, Sums, step};
+use train::named_tensor::to_bytes;
+use train::{AdamW, Layout, Sums, step};
 
 /// Random streams of heads, which no parameter has.
 const HEAD_STREAM: u64 = 1 << 40;
@@ -113,7 +113,7 @@ impl Trainer {
             }
             (None, None) => step::graph(&target, &adam, sizes.accumulate, sums, &moments)?,
         };
-        let program = training::Trainer::compile(&graph, &layout, backend)?;
+        let program = train::Trainer::compile(&graph, &layout, backend)?;
         budget::fits("a step of training", needs(&program), "give a smaller `--batch` or `--seq`")?;
         let all = model.params.iter().enumerate();
         let (masters, fixed): (Vec<_>, Vec<_>) = all.partition(|(_, param)| adapter.is_none() && param.trainable);
@@ -190,7 +190,7 @@ impl Trainer {
             }
         }
         let values = [trained, Vec::new(), kept];
-        let core = training::Trainer::load(program, layout, target.plain.clone(), adam, values, backend)?;
+        let core = train::Trainer::load(program, layout, target.plain.clone(), adam, values, backend)?;
         let pipeline = match &stages {
             Some((divided, _)) => {
                 let first = core.inputs().len() - n;

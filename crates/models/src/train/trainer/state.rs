@@ -6,8 +6,8 @@ use crate::placing::places;
 use crate::train::division::failed;
 use ir::{DType, Type};
 use std::path::{Path, PathBuf};
-use training::NamedTensor;
-use training::saved::{self, Part, Saved};
+use train::NamedTensor;
+use train::saved::{self, Part, Saved};
 
 impl Trainer {
     /// What is kept of each trained tensor, with its type: itself and its moments, by their kinds.

@@ -1,8 +1,8 @@
 //! What each form of an update rounds, operation by operation: the bits that trajectories and resumed runs rest on.
 
 use ir::{Build, Builder, DType, Literal, Scalar, Type, Value, interp};
-use tensorloom_training::adam::{Adam, Corrections, Updated, descend};
-use tensorloom_training::momentum::{dampened, lion, momentum};
+use tensorloom_train::adam::{Adam, Corrections, Updated, descend};
+use tensorloom_train::momentum::{dampened, lion, momentum};
 
 const N: usize = 257;
 
