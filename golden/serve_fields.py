@@ -1,7 +1,7 @@
 """Names of the fields of requests of OpenAI's and vLLM's HTTP interfaces, for the table of `loom serve`.
 
     git clone https://github.com/openai/openai-python; git clone https://github.com/vllm-project/vllm
-    python golden/serve_fields.py openai-python vllm > crates/serve/tests/data/fields.json
+    python golden/serve_fields.py openai-python vllm > crates/models/tests/data/serve_fields.json
 
 Reads the classes of both packages without importing them, from the newest commit of each clone. `OLDER` has fields of earlier releases of
 vLLM which clients still send.

@@ -71,7 +71,7 @@ fn main() -> ExitCode {
         return ExitCode::SUCCESS;
     }
     if variable {
-        let backend = vsla::Backend::cpu(threads);
+        let backend = tensorloom_vsla::Backend::cpu(threads);
         return serve(|case| variable_shape::run_case(&backend, case, reps).map_err(|e| e.to_string()));
     }
     let backend: std::sync::Arc<dyn compiler::Backend> = match device.as_deref() {

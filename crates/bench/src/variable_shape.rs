@@ -4,7 +4,7 @@ use crate::ragged::{self, MEASURED};
 use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::Instant;
-use vsla::{
+use tensorloom_vsla::{
     Backend, Bindings, ConvAlgorithm, DType, Error, Numerics, Plan, Program, ProgramBuilder, Result, Stream, conv_path,
 };
 

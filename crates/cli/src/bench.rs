@@ -30,7 +30,7 @@ pub(crate) fn bench(args: &Bench) -> Result<ExitStatus, UsageError> {
         let rate = training(cpu, dtype).map_err(usage_error)?;
         outln!("{:<34}{rate:>8.0} tokens/s", format!("training the default Llama, {dtype}"));
     }
-    let found = model(DType::F32)?.generate(&[1; 32], 128, cpu).map_err(usage_error)?;
+    let found = model(DType::F32)?.generate_greedy(&[1; 32], 128, cpu).map_err(usage_error)?;
     outln!("{:<34}{:>8.1} ms", "time to first token, 32-token prompt", found.time_to_first_token.as_secs_f64() * 1e3);
     outln!("{:<34}{:>8.0} tokens/s", "generating", 127.0 / found.decode_time.as_secs_f64());
     Ok(ExitStatus::Success)

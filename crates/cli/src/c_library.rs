@@ -77,7 +77,7 @@ pub(crate) fn write(chosen: &ModelArgs, options: &CLibraryArgs) -> Result<ExitSt
     files::create_dir_all(out).map_err(usage_error)?;
     let put = |file: &str, bytes: &[u8]| files::write(&out.join(file), bytes).map_err(usage_error);
     put(&format!("{name}.loom"), &program)?;
-    put("tensorloom.h", capi::HEADER.as_bytes())?;
+    put("tensorloom.h", c::HEADER.as_bytes())?;
     put(&format!("{name}.h"), c_header(&name, batch, seq, vocabulary).as_bytes())?;
     put(&format!("{name}.c"), c_source(&name, &tokens).as_bytes())?;
     // Only these names are seen outside; the linker leaves out what nobody can reach.
@@ -124,7 +124,7 @@ fn link(out: &Path, name: &str, runtime: &Path) -> Result<PathBuf, String> {
     let cc = std::env::var("CC").unwrap_or_else(|_| "cc".into());
     let mut command = Command::new(&cc);
     command.current_dir(out).args(["-shared", "-fPIC", "-O2", "-s", "-Wl,--gc-sections"]);
-    command.args(capi::FUNCTIONS.map(|f| format!("-Wl,-u,{f}")));
+    command.args(c::FUNCTIONS.map(|f| format!("-Wl,-u,{f}")));
     command.arg(format!("-Wl,--version-script={name}.map"));
     command.arg(format!("-Wl,-soname,lib{name}.so")).arg(format!("{name}.c")).arg(runtime);
     command.args(["-lm", "-lpthread", "-ldl", "-o"]).arg(format!("lib{name}.so"));
@@ -235,7 +235,7 @@ const char *{name}_token(int32_t id, size_t *length) {{
 }
 
 fn cmake(name: &str) -> String {
-    let kept: Vec<String> = capi::FUNCTIONS.map(|f| format!("-Wl,-u,{f}")).to_vec();
+    let kept: Vec<String> = c::FUNCTIONS.map(|f| format!("-Wl,-u,{f}")).to_vec();
     format!(
         "# The model as a library: cmake -DCMAKE_PREFIX_PATH=PREFIX, where `cargo xtask install-c PREFIX` put the runtime.
 cmake_minimum_required(VERSION 3.13)

@@ -352,7 +352,7 @@ pub(crate) fn eval(args: &Eval) -> Result<ExitStatus, UsageError> {
     }
     let labels = (!labels.is_empty()).then_some(&labels[..]);
     let backend = args.machine.open()?;
-    let found = model.evaluate(&ids, labels, &*backend).map_err(usage_error)?;
+    let found = model.evaluate_on(&ids, labels, &*backend).map_err(usage_error)?;
     let mut tensors: Vec<NamedTensor> = vec![found.logits];
     if let Some(loss) = found.loss {
         outln!("loss {}", loss.to_f32_vec()[0]);
@@ -503,13 +503,14 @@ pub(crate) fn generate(args: &Generate) -> Result<ExitStatus, UsageError> {
         true
     };
     let writing = GenerateOptions {
+        max_new_tokens: most,
         sampling: Some(sampling),
         constraint,
         eos_ids: &ends,
         draft: draft.as_ref().map(|draft| (draft, args.num_speculative_tokens)),
         ranks: ranks.clone(),
     };
-    let found = model.generate_with_options(&prompt, most, &writing, &*backend, &mut heard);
+    let found = model.generate_with_options(&prompt, &writing, &*backend, &mut heard);
     if let (Some(comm), Err(e)) = (&ranks, &found) {
         comm.abort(&e.to_string());
     }
@@ -583,6 +584,7 @@ fn generate_seq2seq(args: &Generate, model: Model) -> Result<ExitStatus, UsageEr
     let longest = model.max_sequence().unwrap_or(usize::MAX).saturating_sub(1).max(1);
     let most = args.max_new_tokens.unwrap_or(if tokenizer.is_some() { 256 } else { 32 }.min(longest));
     let writing = GenerateOptions {
+        max_new_tokens: most,
         sampling: Some(args.choosing.sampling(false)?),
         constraint: constraint(args, tokenizer.as_ref())?,
         eos_ids: &ends,
@@ -600,7 +602,7 @@ fn generate_seq2seq(args: &Generate, model: Model) -> Result<ExitStatus, UsageEr
         }
         true
     };
-    let found = model.generate_seq2seq(&read, &[start], most, &writing, &*backend, &mut heard).map_err(usage_error)?;
+    let found = model.generate_seq2seq(&read, &[start], &writing, &*backend, &mut heard).map_err(usage_error)?;
     let text: Vec<String> = found.ids.iter().map(i32::to_string).collect();
     match (args.json, &tokenizer) {
         (true, _) => outln!("[{}]", text.join(", ")),

@@ -7,7 +7,7 @@ use crate::device::DeviceArgs;
 use crate::output::{self, errln, outln};
 use ir::DType;
 use models::BatchOptions;
-use serving::{ModelRegistry, ServeEngineOptions, Server, ServerLimits};
+use models::serve::{ModelRegistry, ServeEngineOptions, Server, ServerLimits};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -95,7 +95,7 @@ pub(crate) fn serve(args: &Serve) -> Result<ExitStatus, UsageError> {
         prefix_cache_bytes: args.prefix_cache.saturating_mul(1 << 20),
     };
     let options = ServeEngineOptions { max_queued: args.max_queued };
-    let fault = |e: serving::Error| UsageError(e.to_string().trim_end().to_string());
+    let fault = |e: models::serve::Error| UsageError(e.to_string().trim_end().to_string());
     let module = args.module.as_deref();
     let served =
         ModelRegistry::load(&args.dirs, module, args.dtype, sizes, options, &backend, &mut |what| errln!("{what}"));

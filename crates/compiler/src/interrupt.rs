@@ -20,7 +20,7 @@ static WAIT_HOOK: OnceLock<WaitFn> = OnceLock::new();
 /// Sets the function that runs of this thread call regularly to find out whether to stop, until the guard is dropped.
 ///
 /// ```
-/// use compiler::interrupt;
+/// use tensorloom_compiler::interrupt;
 ///
 /// let _asking = interrupt::asking(|| false);
 /// assert!(interrupt::ask().is_some());

@@ -2,7 +2,7 @@
 
 // The test backend is a file of the integration tests.
 #[cfg(test)]
-extern crate self as compiler;
+extern crate self as tensorloom_compiler;
 
 pub mod backend;
 pub mod clock;

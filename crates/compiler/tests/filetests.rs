@@ -6,12 +6,12 @@
 
 mod plain;
 
-use compiler::loops::Kernel;
-use compiler::program::{LoopStep, Step};
-use compiler::{Backend, Options, Pass};
 use ir::{DType, Graph, Literal, Scalar};
 use plain::{Plain, TARGET};
 use std::path::{Path, PathBuf};
+use tensorloom_compiler::loops::Kernel;
+use tensorloom_compiler::program::{LoopStep, Step};
+use tensorloom_compiler::{Backend, Options, Pass};
 
 fn files(dir: &Path) -> Vec<PathBuf> {
     let mut found: Vec<PathBuf> = std::fs::read_dir(dir).unwrap().map(|e| e.unwrap().path()).collect();
@@ -57,14 +57,14 @@ fn every_file_gives_what_it_says() {
 }
 
 fn shown(what: &str, graph: &Graph) -> String {
-    let (program, explanation) = compiler::explain(graph, &Plain(TARGET), &Options::default()).unwrap();
+    let (program, explanation) = tensorloom_compiler::explain(graph, &Plain(TARGET), &Options::default()).unwrap();
     match what {
         "program" => program.to_string(),
         "explain" => explanation.to_string(),
         "loops" => {
             let mut text = String::new();
             kernels(&program.steps, &mut |k| {
-                compiler::loops::verify(k).unwrap();
+                tensorloom_compiler::loops::verify(k).unwrap();
                 text.push_str(&k.to_string());
             });
             text

@@ -5,12 +5,12 @@
 //! the times of this backend only.
 
 use compiler::{Backend, Bindings, Options};
-use cpu::Cpu;
 use ir::composites::attention::{AttentionOptions, attention, attention_backward};
 use ir::{Builder, DType, Graph, GraphBuilder, Type};
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
 use std::time::Instant;
+use tensorloom_cpu::Cpu;
 
 /// batch, query heads, key heads, queries, keys, features, causal, with gradients.
 const CASES: [(&str, [usize; 6], bool, bool); 7] = [

@@ -6,12 +6,12 @@
 //! times of this backend only.
 
 use compiler::{Backend, Bindings, Options};
-use cpu::Cpu;
 use ir::ops::{Conv, ReduceKind, ReduceWindow, WindowConfig};
 use ir::{Binary, Builder, DType, Graph, GraphBuilder, Value};
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
 use std::time::Instant;
+use tensorloom_cpu::Cpu;
 
 /// Name, batch, size, pooling, with gradients, features.
 const CASES: [(&str, usize, usize, bool, bool, &[usize]); 6] = [

@@ -1,9 +1,9 @@
 //! Measures generated kernels on one thread: `cargo run --release --example kernel_bench [avx2|avx512] [case]`.
 
 use compiler::loops::{AccessMode, Atom, Extent, Index, Kernel, KernelBuilder, LoopKind, Reg, Size};
-use cpu::codegen::{CompiledKernel, Target, compile};
 use ir::{Binary, DType, Unary};
 use std::time::Instant;
+use tensorloom_cpu::codegen::{CompiledKernel, Target, compile};
 
 const F: DType = DType::F32;
 

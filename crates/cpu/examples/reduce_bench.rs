@@ -5,10 +5,10 @@
 //! results with 1, 2, 3 and all threads.
 
 use compiler::{Backend, Bindings, Options};
-use cpu::Cpu;
 use ir::ops::{ArgReduce, ReduceKind};
 use ir::{Builder, DType, Graph, GraphBuilder, Unary};
 use std::time::Instant;
+use tensorloom_cpu::Cpu;
 
 fn graphs(n: usize) -> Vec<(&'static str, Graph)> {
     let reduce = |f: &dyn Fn(&mut Builder, ir::Value) -> ir::Value| {

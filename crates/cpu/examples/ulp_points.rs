@@ -1,8 +1,8 @@
 //! Checks f64 functions at the points of `golden/ulp.py`: `python golden/ulp.py 10000 7 | cargo run --release -p tensorloom-cpu
 //! --example ulp_points`.
 
-use cpu::codegen::Target;
-use cpu::codegen::ulp::{bound_f64, parse_points};
+use tensorloom_cpu::codegen::Target;
+use tensorloom_cpu::codegen::ulp::{bound_f64, parse_points};
 
 fn main() -> Result<(), String> {
     let all = parse_points(std::io::stdin().lines().map_while(Result::ok))?;

@@ -8,7 +8,7 @@
 //! let x = b.input(DType::F32, &[4]);
 //! let y = b.mul(x, x)?;
 //! let graph = b.finish(&[y]);
-//! let cpu = cpu::Cpu::new(2);
+//! let cpu = tensorloom_cpu::Cpu::new(2);
 //! let program = compiler::compile(&graph, &cpu, &Options::default())?;
 //! let square = cpu.load(program)?;
 //! let mut bindings = Bindings::for_program(square.program(), &cpu)?;

@@ -3,11 +3,11 @@
 mod harness;
 
 use compiler::{ALIGN, DeviceBuffer};
-use cpu::{Cpu, HostBuffer};
 use harness::{Random, bindings, load, read, same};
 use ir::ops::Sort;
 use ir::{Builder, DType, Graph, GraphBuilder, Type, Unary};
 use std::sync::Arc;
+use tensorloom_cpu::{Cpu, HostBuffer};
 
 /// A matmul, a sum over rows, a sort and a convolution: kernels with scratch, packed panels and routines.
 fn graph() -> Graph {

@@ -3,11 +3,11 @@
 
 mod harness;
 
-use cpu::Cpu;
-use cpu::codegen::Target;
 use harness::{Random, close, run, same};
 use ir::composites::attention::{AttentionOptions, attention};
 use ir::{Builder, DType, Graph, GraphBuilder, Literal, Scalar, Type};
+use tensorloom_cpu::Cpu;
+use tensorloom_cpu::codegen::Target;
 
 struct Case {
     batch: Vec<usize>,

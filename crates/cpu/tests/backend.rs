@@ -1,8 +1,8 @@
 //! The backend test suite on the CPU: with several threads, with one thread, and through the slower code generators.
 
-use cpu::Cpu;
-use oracle::backend::{BackendSuite, run_suite};
-use oracle::rng::run_seed;
+use tensorloom_cpu::Cpu;
+use testing::backend::{BackendSuite, run_suite};
+use testing::rng::run_seed;
 
 #[test]
 fn the_cpu_passes_at_any_thread_count() {

@@ -3,10 +3,10 @@
 
 mod harness;
 
-use cpu::Cpu;
-use cpu::codegen::Target;
 use harness::{Random, run};
 use ir::{Builder, DType, GraphBuilder, Literal, Scalar, Type, interp};
+use tensorloom_cpu::Cpu;
+use tensorloom_cpu::codegen::Target;
 
 fn backends() -> Vec<Cpu> {
     let targets = match Target::detect() {

@@ -2,13 +2,13 @@
 
 mod harness;
 
-use cpu::Cpu;
 use harness::run;
 use ir::composites::activation::{self, Gelu};
 use ir::composites::loss::{CrossEntropyOptions, cross_entropy};
 use ir::composites::softmax;
 use ir::ops::Composite;
 use ir::{Builder, DType, Graph, GraphBuilder, Literal, Scalar, Type, Unary, interp};
+use tensorloom_cpu::Cpu;
 
 /// Points from where the functions underflow to where they are linear, densely, and more densely around 0 and ±4.2.
 fn points() -> Vec<f64> {

@@ -2,11 +2,11 @@
 
 mod harness;
 
-use cpu::Cpu;
-use cpu::codegen::Target;
 use harness::{Random, close, run, same};
 use ir::ops::{Conv, WindowConfig};
 use ir::{Builder, DType, Graph, GraphBuilder};
+use tensorloom_cpu::Cpu;
+use tensorloom_cpu::codegen::Target;
 
 fn graph(conv: &Conv, x: &[usize], k: &[usize], dtype: DType) -> Graph {
     let mut b = Builder::new();

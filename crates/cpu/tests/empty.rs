@@ -2,10 +2,10 @@
 
 mod harness;
 
-use cpu::Cpu;
 use harness::{run, same};
 use ir::ops::{Pad, ReduceKind, Sort, TopK};
 use ir::{Builder, DType, Graph, GraphBuilder, Literal, Type, Value, interp};
+use tensorloom_cpu::Cpu;
 
 fn agrees(what: &str, g: &Graph) {
     let inputs: Vec<Literal> = g

@@ -2,11 +2,11 @@
 
 mod harness;
 
-use cpu::Cpu;
-use cpu::codegen::Target;
 use harness::{Random, run, same};
 use ir::ops::*;
 use ir::{Builder, DType, GraphBuilder, Literal, Op, Scalar, Type};
+use tensorloom_cpu::Cpu;
+use tensorloom_cpu::codegen::Target;
 
 /// Returns the results in f64, after checking that 1, 2, 3 and 16 threads give the same bits.
 fn results(op: impl Into<Op>, inputs: &[Literal]) -> Vec<Vec<f64>> {

@@ -3,11 +3,11 @@
 
 mod harness;
 
-use cpu::Cpu;
-use cpu::codegen::Target;
 use harness::{Random, close, run, same};
 use ir::ops::{Fft, FftKind};
 use ir::{Builder, DType, Graph, GraphBuilder, Literal, Scalar, Type, interp};
+use tensorloom_cpu::Cpu;
+use tensorloom_cpu::codegen::Target;
 
 fn graph(kind: FftKind, axes: &[usize], dtype: DType, shape: &[usize]) -> Graph {
     let mut b = Builder::new();

@@ -1,9 +1,11 @@
 //! Running a plan allocates nothing, with any algorithm, with spinning or sleeping workers.
 
-use cpu::gemm::{GemmOperand, GemmOutput, GemmPlan, GemmProblem, MatrixLayout, OperandSource};
-use cpu::pool::ThreadPool;
+use tensorloom_cpu::gemm::{GemmOperand, GemmOutput, GemmPlan, GemmProblem, MatrixLayout, OperandSource};
+use tensorloom_cpu::pool::ThreadPool;
 use ir::DType;
-use oracle::counting_allocator::{CountingAllocator, allocations};
+use tensorloom_cpu::gemm::{Layout, Operand, Output, Plan, Problem, Source};
+use tensorloom_cpu::pool::Pool;
+use testing::counting_allocator::{CountingAllocator, allocations};
 
 #[global_allocator]
 static ALLOCATOR: CountingAllocator = CountingAllocator;

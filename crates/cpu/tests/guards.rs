@@ -8,13 +8,13 @@
 mod harness;
 
 use compiler::{ALIGN, Bindings, DeviceBuffer};
-use cpu::Cpu;
-use cpu::codegen::Target;
 use harness::guarded::{Side, guarded};
 use harness::{Random, close, load, read, run, same};
 use ir::ops::*;
 use ir::{Builder, DType, Graph, GraphBuilder, Op, Shape, Type, Unary, interp};
 use std::sync::Arc;
+use tensorloom_cpu::Cpu;
+use tensorloom_cpu::codegen::Target;
 
 /// Returns backends for each instruction set, with several thread counts.
 fn backends() -> Vec<Vec<Cpu>> {

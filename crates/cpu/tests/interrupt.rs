@@ -1,12 +1,12 @@
 //! Runs that are stopped between two steps.
 
 use compiler::{Backend, Bindings, Error, Executable, Options, interrupt};
-use cpu::Cpu;
 use ir::ops::{Scan, While};
 use ir::{Builder, DType, Graph, GraphBuilder, Literal, Scalar, Type, Unary, interp};
 use std::cell::Cell;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use tensorloom_cpu::Cpu;
 
 const F: DType = DType::F32;
 const N: usize = 8;

@@ -2,12 +2,12 @@
 
 mod harness;
 
-use cpu::Cpu;
 use harness::{Random, bindings, load};
 use ir::composites::attention::{AttentionOptions, attention, attention_backward};
 use ir::ops::*;
 use ir::{Builder, DType, Graph, GraphBuilder, Op, Type};
-use oracle::counting_allocator::{CountingAllocator, allocations};
+use tensorloom_cpu::Cpu;
+use testing::counting_allocator::{CountingAllocator, allocations};
 
 #[global_allocator]
 static ALLOCATOR: CountingAllocator = CountingAllocator;

@@ -2,8 +2,8 @@
 
 use compiler::program::Step;
 use compiler::{Backend, Bindings, Error, Options};
-use cpu::Cpu;
 use ir::{Builder, DType, GraphBuilder};
+use tensorloom_cpu::Cpu;
 
 #[test]
 fn memory_that_is_not_there_is_an_error_with_its_size() {

@@ -2,10 +2,10 @@
 
 mod harness;
 
-use cpu::Cpu;
 use harness::{Random, close, run, same};
 use ir::ops::*;
 use ir::{Builder, DType, Graph, GraphBuilder, Literal, Op, Scalar, Type};
+use tensorloom_cpu::Cpu;
 
 fn graph(op: Op, types: &[Type]) -> Graph {
     let mut b = Builder::new();

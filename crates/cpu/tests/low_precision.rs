@@ -3,11 +3,11 @@
 mod harness;
 
 use compiler::{Backend, Bindings, Options};
-use cpu::Cpu;
 use harness::Random;
 use ir::composites::attention::{AttentionOptions, attention};
 use ir::composites::{activation, embedding, loss, norm};
 use ir::{Builder, DType, Graph, GraphBuilder, Literal, Result, Scalar, Type, Unary, Value};
+use tensorloom_cpu::Cpu;
 use transform::{AutocastPolicy, autocast};
 
 const F: DType = DType::F32;
@@ -183,7 +183,7 @@ fn denormals_are_flushed_where_asked() {
     let inputs =
         [Literal::from_fn(Type::new(DType::F32, &[100_000]), |_| ir::Scalar::from_f64(DType::F32, tiny as f64))];
     for (cpu, want) in [(Cpu::new(2), tiny * 0.5), (Cpu::with_flush_denormals(2), 0.0), (Cpu::new(2), tiny * 0.5)] {
-        let got = oracle::backend::run(&cpu, &graph, &inputs, &Options::default()).unwrap();
+        let got = testing::backend::run(&cpu, &graph, &inputs, &Options::default()).unwrap();
         assert!(got[0].scalars().all(|s| s.to_f64() == want as f64), "{}", got[0].get(0));
     }
 }

@@ -12,12 +12,12 @@ use compiler::program::{
     BufferId, BufferKind, BufferRef, BufferSlice, KernelArg, MatmulOperand, ProgramParts, Step, TripCount,
 };
 use compiler::{ALIGN, Backend, Bindings, DeviceBuffer, Error, Options, Program, UncheckedProgram};
-use cpu::Cpu;
 use harness::guarded::{Side, guarded};
 use ir::{DType, Graph, Scalar, Type};
-use oracle::Rng;
-use oracle::rng::run_seed;
 use std::sync::Arc;
+use tensorloom_cpu::Cpu;
+use testing::Rng;
+use testing::rng::run_seed;
 
 fn rounds() -> usize {
     std::env::var("TENSORLOOM_ROUNDS").ok().and_then(|r| r.parse().ok()).unwrap_or(1)
@@ -51,9 +51,9 @@ fn corpus(cpu: &Cpu, graphs: u64) -> Vec<(String, Program)> {
         let donate = (0..g.inputs().len().min(g.outputs().len())).map(|i| (i, i)).collect();
         compiler::compile(g, cpu, &Options { donate, ..Options::default() })
     };
-    let mut all: Vec<(String, Graph)> = oracle::samples::all_samples().into_iter().map(|r| (r.name, r.graph)).collect();
-    let shapes = oracle::random::SampleOptions { max_numel: 400, ..oracle::random::SampleOptions::ANY };
-    all.extend((0..graphs).map(|k| (format!("random {k}"), oracle::random::sample(k, &shapes).graph)));
+    let mut all: Vec<(String, Graph)> = testing::samples::all_samples().into_iter().map(|r| (r.name, r.graph)).collect();
+    let shapes = testing::random::SampleOptions { max_numel: 400, ..testing::random::SampleOptions::ANY };
+    all.extend((0..graphs).map(|k| (format!("random {k}"), testing::random::sample(k, &shapes).graph)));
     all.extend(PRODUCTS.iter().map(|text| ("product".to_string(), ir::text::parse(text).expect(text))));
     let (mut compiled, mut unproved) = (Vec::new(), Vec::new());
     for (name, graph) in all {

@@ -3,10 +3,10 @@
 
 mod harness;
 
-use cpu::Cpu;
-use cpu::codegen::Target;
 use harness::{Random, run, same};
 use ir::{Binary, Builder, Compare, DType, Graph, GraphBuilder, Literal, Scalar, Type, Unary, Value, interp};
+use tensorloom_cpu::Cpu;
+use tensorloom_cpu::codegen::Target;
 
 const NARROW: [DType; 5] = [DType::U8, DType::I8, DType::U16, DType::I16, DType::Bool];
 const BINARIES: [Binary; 12] = [

@@ -3,9 +3,9 @@
 mod harness;
 
 use compiler::program::{MatmulOperand, Step};
-use cpu::Cpu;
 use harness::{Random, close, load, run};
 use ir::{Builder, DType, Graph, GraphBuilder, Literal, Type, Unary, interp};
+use tensorloom_cpu::Cpu;
 
 fn inputs(g: &Graph) -> Vec<Literal> {
     let mut r = Random(11);

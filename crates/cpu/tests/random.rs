@@ -1,11 +1,11 @@
 //! Random graphs and the op table, compiled and compared with the interpreter.
 
 use compiler::Options;
-use cpu::Cpu;
-use cpu::codegen::Target;
-use oracle::backend::{CompareOutcome, matches_bitwise, matches_interpreter};
-use oracle::random::{Sample, SampleOptions as Shape, exact_expressions, integer_expressions, sample, shrink};
-use oracle::{Coverage, rng::run_seed};
+use tensorloom_cpu::Cpu;
+use tensorloom_cpu::codegen::Target;
+use testing::backend::{CompareOutcome, matches_bitwise, matches_interpreter};
+use testing::random::{Sample, SampleOptions as Shape, exact_expressions, integer_expressions, sample, shrink};
+use testing::{Coverage, rng::run_seed};
 
 fn backends() -> Vec<Cpu> {
     let lesser = Target::available().into_iter().filter(|&t| Some(t) != Target::detect());
@@ -46,7 +46,7 @@ fn random_graphs_equal_the_interpreter() {
 fn the_table_of_ops_equals_the_interpreter() {
     let cpus = backends();
     let mut wrong = Vec::new();
-    for row in oracle::samples::all_samples() {
+    for row in testing::samples::all_samples() {
         for cpu in &cpus {
             if let Err(e) = matches_interpreter(cpu, &row.graph, &row.inputs) {
                 wrong.push(format!("{}: {e}", row.name));

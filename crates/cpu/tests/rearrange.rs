@@ -3,11 +3,11 @@
 
 mod harness;
 
-use cpu::Cpu;
-use cpu::codegen::Target;
 use harness::{Random, run, same};
 use ir::ops::gather::GatherMode;
 use ir::{Builder, DType, Graph, GraphBuilder, Literal, Scalar, interp};
+use tensorloom_cpu::Cpu;
+use tensorloom_cpu::codegen::Target;
 
 const DTYPES: [DType; 6] = [DType::U8, DType::Bool, DType::BF16, DType::F32, DType::F64, DType::I64];
 

@@ -1,8 +1,8 @@
 //! Scalar functions at points with representable results: on each code generator, on the portable one and in the interpreter.
 
-use cpu::Cpu;
-use cpu::codegen::Target;
-use oracle::backend::{exact_function_points, matches_function_values};
+use tensorloom_cpu::Cpu;
+use tensorloom_cpu::codegen::Target;
+use testing::backend::{exact_function_points, matches_function_values};
 
 #[test]
 fn each_generator_gives_representable_results() {

@@ -2,11 +2,11 @@
 
 mod harness;
 
-use cpu::Cpu;
-use cpu::codegen::Target;
 use harness::{Random, close, run, same};
 use ir::ops::*;
 use ir::{Builder, DType, Graph, GraphBuilder, Literal, Op, Scalar, Shape, Type};
+use tensorloom_cpu::Cpu;
+use tensorloom_cpu::codegen::Target;
 
 const DTYPES: [DType; 9] =
     [DType::F32, DType::F64, DType::F16, DType::BF16, DType::I32, DType::I64, DType::U8, DType::U32, DType::Bool];
@@ -519,7 +519,7 @@ fn a_long_convolution_has_the_same_bits_at_any_thread_count() {
 #[test]
 fn transforms_of_convolutions_are_long_enough_and_not_too_long() {
     for length in (1..5000).chain([10_000, 19_999, 32_769, 1_000_001]) {
-        let points = cpu::convolution_points(length);
+        let points = tensorloom_cpu::convolution_points(length);
         assert!(
             points >= length && points <= length.max(2).next_power_of_two() && points.is_multiple_of(2),
             "{length}: {points}"
@@ -532,5 +532,5 @@ fn transforms_of_convolutions_are_long_enough_and_not_too_long() {
         }
         assert_eq!(rest, 1, "{length}: {points}");
     }
-    assert_eq!(cpu::convolution_points(19_999), 20_480);
+    assert_eq!(tensorloom_cpu::convolution_points(19_999), 20_480);
 }

@@ -1,12 +1,12 @@
 //! Running a program allocates nothing, counted by the global allocator.
 
 use compiler::{Backend, Bindings, Options};
-use cpu::Cpu;
 use ir::composites::attention::{AttentionOptions, attention};
 use ir::composites::{norm, softmax};
 use ir::ops::Scan;
 use ir::{Builder, DType, Graph, GraphBuilder, Type, Unary};
-use oracle::counting_allocator::{CountingAllocator, allocations};
+use tensorloom_cpu::Cpu;
+use testing::counting_allocator::{CountingAllocator, allocations};
 
 #[global_allocator]
 static ALLOCATOR: CountingAllocator = CountingAllocator;

@@ -4,10 +4,10 @@
 use compiler::loops::{AccessMode, KernelBuilder as Loops, LoopKind, Size};
 use compiler::program::{Buffer, BufferId, BufferKind, BufferSlice, KernelArg, ProgramParts, Step};
 use compiler::{Backend, Bindings, DeviceBuffer, Error, Executable, Options, UncheckedProgram};
-use cpu::{Cpu, HostBuffer};
 use ir::{Builder, DType, Graph, GraphBuilder, Type};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use tensorloom_cpu::{Cpu, HostBuffer};
 
 /// `2 x + 1` over `n` numbers, repeated many times so that a run takes a while.
 fn graph(n: usize) -> Graph {

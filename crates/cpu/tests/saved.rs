@@ -3,12 +3,14 @@
 mod harness;
 
 use compiler::{Backend, Options, Program};
-use cpu::Cpu;
 use harness::{Random, bindings, read};
 use ir::{Graph, Literal};
-use oracle::random::{SampleOptions as Shape, sample};
-use oracle::rng::run_seed;
+use testing::random::{SampleOptions as Shape, sample};
+use testing::rng::run_seed;
 use std::path::{Path, PathBuf};
+use tensorloom_cpu::Cpu;
+use testing::random::{Options as Shape, sample};
+use testing::rng::run_seed;
 
 /// A directory that is deleted when the test ends.
 struct Folder(PathBuf);

@@ -1,9 +1,9 @@
 //! Programs of one backend share the arena memory of runs.
 
 use compiler::{Backend, Bindings, Executable, Options};
-use cpu::Cpu;
 use ir::{Builder, DType, GraphBuilder, Unary};
 use std::sync::{Arc, Barrier};
+use tensorloom_cpu::Cpu;
 
 /// A chain with matmuls, whose intermediate values must be in memory.
 fn program(cpu: &Cpu, n: usize) -> Arc<dyn Executable> {

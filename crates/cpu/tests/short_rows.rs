@@ -2,11 +2,11 @@
 
 mod harness;
 
-use cpu::Cpu;
-use cpu::codegen::Target;
 use harness::{Random, close, run, same};
 use ir::ops::ReduceKind;
 use ir::{Builder, DType, Graph, GraphBuilder, Literal, Unary, Value, interp};
+use tensorloom_cpu::Cpu;
+use tensorloom_cpu::codegen::Target;
 
 fn wide(b: &mut Builder, x: Value, shape: &[usize]) -> Value {
     b.expand_reduced(x, shape, &[shape.len() - 1]).unwrap()

@@ -3,10 +3,10 @@
 
 mod harness;
 
-use cpu::Cpu;
 use harness::run;
 use ir::{Binary, Builder, DType, GraphBuilder, Literal, Scalar, Type, Unary, interp};
 use std::collections::BTreeMap;
+use tensorloom_cpu::Cpu;
 
 /// The arguments and results by function and dtype.
 fn table() -> BTreeMap<(String, DType), Vec<(Scalar, f64)>> {

@@ -2,10 +2,10 @@
 
 mod harness;
 
-use cpu::Cpu;
 use harness::{Random, bindings, load, read, same};
 use ir::ops::{Cumulative, Dot, ReduceKind};
 use ir::{Builder, DType, Graph, GraphBuilder, Literal, Scalar, Type, Unary};
+use tensorloom_cpu::Cpu;
 
 /// Returns the results, after checking that 1, 2, 3, 5 and 16 threads give the same bits.
 fn results(what: &str, g: &Graph, inputs: &[Literal]) -> Vec<Literal> {

@@ -2,11 +2,11 @@
 
 use compiler::program::Step;
 use compiler::{Backend, Bindings, Executable, Options};
-use cpu::Cpu;
 use ir::composites::norm::rmsnorm;
 use ir::ops::Scan;
 use ir::{Builder, DType, Graph, GraphBuilder, Literal, Scalar, Type, Unary, interp};
 use std::sync::Arc;
+use tensorloom_cpu::Cpu;
 
 const F: DType = DType::F32;
 

@@ -2,11 +2,11 @@
 
 mod harness;
 
-use cpu::Cpu;
-use cpu::gemm::Isa;
 use harness::{Random, close, run, same};
 use ir::ops::Dot;
 use ir::{Builder, DType, Graph, GraphBuilder, Literal, Scalar, Unary, interp};
+use tensorloom_cpu::Cpu;
+use tensorloom_cpu::gemm::Isa;
 
 /// `[batch, m, k]·[batch, k, n]` with either operand transposed, and the ops before and after it.
 #[derive(Clone, Copy, Debug)]
@@ -99,7 +99,7 @@ fn check(p: Product, r: &mut Random) {
 /// Sizes near one and two tiles, and near a k-block; all transposes; a sample of the surrounding ops.
 #[test]
 fn products_on_tiles_are_those_of_the_interpreter() {
-    let here = cpu::gemm::emulate_tiles();
+    let here = tensorloom_cpu::gemm::emulate_tiles();
     println!("tiles: {}", if here { "instructions of this machine" } else { "emulated" });
     if Isa::detect() != Isa::Avx512 {
         return println!("a machine without AVX-512 takes another way");
@@ -131,7 +131,7 @@ fn products_on_tiles_are_those_of_the_interpreter() {
 /// The padding of tiles must not be multiplied by infinities of the operands.
 #[test]
 fn what_fills_tiles_up_meets_no_infinity() {
-    cpu::gemm::emulate_tiles();
+    tensorloom_cpu::gemm::emulate_tiles();
     for k in [1usize, 5, 33] {
         let p =
             Product { dtype: DType::BF16, batch: 1, m: 5, k, n: 7, turned: [false, false], around: Around::Nothing };

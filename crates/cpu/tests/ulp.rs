@@ -1,10 +1,12 @@
 //! The accuracy of the inline functions on sampled inputs; `examples/ulp_sweep.rs` tests all inputs.
 
 use compiler::loops::LoopKind;
-use cpu::codegen::ulp::{FUNCTIONS, FUNCTIONS_F64, kernel, ulp_error};
-use cpu::codegen::{Target, compile};
+use tensorloom_cpu::codegen::ulp::{FUNCTIONS, FUNCTIONS_F64, kernel, ulp_error};
+use tensorloom_cpu::codegen::{Target, compile};
 use ir::DType;
 use ir::special::unary_f64;
+use tensorloom_cpu::codegen::ulp::{FUNCTIONS, FUNCTIONS_F64, distance, kernel};
+use tensorloom_cpu::codegen::{Target, compile};
 
 /// A small deterministic random number generator (splitmix64).
 struct Rng(u64);
@@ -112,11 +114,11 @@ fn f64_functions_keep_their_bounds() {
 fn f64_functions_keep_their_bounds_against_exact_results() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../golden/data/ulp.txt");
     let text = std::fs::read_to_string(path).expect("golden data is in the repository");
-    let all = cpu::codegen::ulp::parse_points(text.lines().map(str::to_string)).unwrap();
+    let all = tensorloom_cpu::codegen::ulp::parse_points(text.lines().map(str::to_string)).unwrap();
     assert!(all.len() >= 30, "{} functions", all.len());
     let mut wrong = Vec::new();
     for (name, points) in &all {
-        let bound = cpu::codegen::ulp::bound_f64(name).expect("a bound for each function");
+        let bound = tensorloom_cpu::codegen::ulp::bound_f64(name).expect("a bound for each function");
         // For the reference, only functions that this crate computes rather than the system library.
         let reference = matches!(name.as_str(), "lgamma" | "digamma").then_some(None);
         for target in Target::available().into_iter().map(Some).chain(reference) {

@@ -2,9 +2,9 @@
 
 use compiler::program::Step;
 use compiler::{Backend, Bindings, Options};
-use cpu::Cpu;
 use ir::{Builder, DType, Graph, GraphBuilder, Literal, Op, Scalar, Type, interp};
 use std::sync::Arc;
+use tensorloom_cpu::Cpu;
 
 struct Case {
     dtype: DType,

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 /// An error of communication between ranks.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[non_exhaustive]
 pub enum Error {
     /// A rank is lost, so that no further communication is possible.
     #[error("lost the connection to rank {rank}: {reason}")]

@@ -8,7 +8,7 @@
 //! use ir::{Build, Builder, DType, Mesh};
 //!
 //! let mesh = Mesh::new(&[("dp", 2)])?;
-//! let sums = dist::local::spawn(&mesh, |comm| {
+//! let sums = tensorloom_dist::local::spawn(&mesh, |comm| {
 //!     let op = ir::ops::Collective::new(ir::ops::CollectiveKind::Sum, comm.mesh().axes());
 //!     let own = (comm.rank() as f32 + 1.0).to_le_bytes();
 //!     let mut sum = [0; 4];

@@ -1,13 +1,15 @@
 //! Ranks that are incompatible, missing, hanging or dead: the others stop soon, with an error that names the rank and the reason.
 
-use dist::launch::{ProcessInfo, Secret};
-use dist::{Comm, Error, tcp::TcpTransport, thread_transport};
+use tensorloom_dist::launch::{ProcessInfo, Secret};
+use tensorloom_dist::{Comm, Error, tcp::TcpTransport, thread_transport};
 use ir::ops::{Collective, CollectiveKind as Kind};
 use ir::{DType, Mesh, Type};
 use std::io::Read;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use tensorloom_dist::launch::{Place, Secret};
+use tensorloom_dist::{Comm, Error, local, tcp::Tcp};
 
 const SECRET: &str = "the ranks of this test";
 
@@ -19,7 +21,7 @@ fn place(rank: usize, world: usize, address: &str) -> ProcessInfo {
     ProcessInfo { rank, world_size: world, master_addr: address.to_string(), secret: Secret::Text(SECRET.into()) }
 }
 
-fn sum(comm: &Comm, x: f32) -> dist::Result<f32> {
+fn sum(comm: &Comm, x: f32) -> tensorloom_dist::Result<f32> {
     let op = Collective::new(Kind::Sum, comm.mesh().axes());
     let mut out = [0; 4];
     comm.run(&op, &Type::scalar(DType::F32), &x.to_le_bytes(), &mut out)?;
@@ -207,7 +209,7 @@ fn last_words(child: &mut Child) -> String {
 
 #[test]
 fn a_killed_process_is_named_by_every_other_within_seconds() {
-    let mut rng = oracle::Rng::new(oracle::rng::run_seed());
+    let mut rng = testing::Rng::new(testing::rng::run_seed());
     let times = std::env::var("TENSORLOOM_KILLS").ok().and_then(|n| n.parse().ok()).unwrap_or(3);
     for _ in 0..times {
         let mut ranks = start(3, &[]);

@@ -1,13 +1,16 @@
 //! NCCL groups over meshes of several ranks, with a substitute library instead of NCCL: results are compared with our own
 //! collectives, and the loss of a rank is tested.
 
-use dist::groups::NcclGroups;
-use dist::nccl::Nccl;
-use dist::{Error, thread_transport};
+use tensorloom_dist::groups::NcclGroups;
+use tensorloom_dist::nccl::Nccl;
+use tensorloom_dist::{Error, thread_transport};
 use ir::ops::{Collective, CollectiveKind as Kind};
 use ir::{DType, Literal, Mesh, Rules, Type};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
+use tensorloom_dist::groups::Groups;
+use tensorloom_dist::nccl::Nccl;
+use tensorloom_dist::{Error, local};
 
 /// The substitute library, built once; none without a C compiler.
 fn stand_in() -> Option<&'static Arc<Nccl>> {
@@ -76,8 +79,8 @@ fn groups_of_every_set_of_axes_do_what_our_collectives_do() {
                 for kind in kinds(n) {
                     let ty = Type::new(dtype, &[2 * n, n]);
                     let op = Collective::new(kind, &axes);
-                    let mut rng = oracle::Rng::new(comm.rank() as u64 * 31 + 7);
-                    let own: Literal = oracle::FillKind::Uniform(-3.0, 3.0).random_tensor(&ty, &mut rng);
+                    let mut rng = testing::Rng::new(comm.rank() as u64 * 31 + 7);
+                    let own: Literal = testing::FillKind::Uniform(-3.0, 3.0).random_tensor(&ty, &mut rng);
                     let bytes = op.infer(std::slice::from_ref(&ty)).unwrap()[0].bytes();
                     let (mut got, mut want) = (vec![7u8; bytes], vec![0u8; bytes]);
                     let zero = |at: *mut std::ffi::c_void, n: usize| {

@@ -3,13 +3,16 @@
 
 use compiler::{Backend, Bindings, Options, compile};
 use cpu::Cpu;
-use dist::launch::{ProcessInfo, Secret};
-use dist::{Comm, Error, Result, thread_transport};
+use tensorloom_dist::launch::{ProcessInfo, Secret};
+use tensorloom_dist::{Comm, Error, Result, thread_transport};
 use ir::ops::{Collective, CollectiveKind as Kind};
 use ir::{DType, Mesh, Type};
-use oracle::random::sharded::sharded_sample;
+use testing::random::sharded::sharded_sample;
 use std::process::Command;
 use std::sync::Arc;
+use tensorloom_dist::launch::{Place, Secret};
+use tensorloom_dist::{Comm, Error, Result, local};
+use testing::random::sharded::sharded;
 
 /// A hash of a rank's results of many collectives: every kind, sizes that are not divisible, long messages, one-way messages,
 /// and a random program.
@@ -105,7 +108,7 @@ fn over_tcp(mesh: &Mesh) -> Vec<u64> {
                     address: free.to_string(),
                     secret: Secret::Text("the ranks of this test".into()),
                 };
-                let transport = dist::tcp::TcpTransport::join(&place, &mesh.to_string()).unwrap();
+                let transport = tensorloom_dist::tcp::TcpTransport::join(&place, &mesh.to_string()).unwrap();
                 digest(&Arc::new(Comm::new(Arc::new(transport), mesh.clone()).unwrap())).unwrap()
             })
         };

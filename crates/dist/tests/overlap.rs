@@ -2,10 +2,11 @@
 
 use compiler::{Backend, Bindings, Options, compile};
 use cpu::Cpu;
-use dist::{Comm, Result, Tag, Transport, thread_transport};
+use tensorloom_dist::{Comm, Result, Tag, Transport, thread_transport};
 use ir::{Builder, DType, Graph, GraphBuilder, Mesh, Unary};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
+use tensorloom_dist::{Comm, Result, Tag, Transport, local};
 
 /// The state that the ranks of a test share besides their messages.
 #[derive(Default)]
@@ -41,7 +42,7 @@ impl Transport for Holding {
             let (seen, late) = self.gate.changed.wait_timeout_while(seen, self.wait, |seen| !other(seen)).unwrap();
             drop(seen);
             if late.timed_out() {
-                return Err(dist::Error::InvalidCall("the rank waits instead of going on".into()));
+                return Err(tensorloom_dist::Error::InvalidCall("the rank waits instead of going on".into()));
             }
         } else {
             self.gate.seen.lock().unwrap().push((self.rank(), tag.group));
@@ -110,7 +111,7 @@ fn held(mesh: &Mesh, graph: &Graph, overlaps: bool) -> Vec<std::result::Result<V
 fn a_rank_goes_on_while_a_sum_is_under_way() {
     let mesh = Mesh::new(&[("a", 2), ("b", 2)]).unwrap();
     let graph = graph(&mesh);
-    let plain = thread_transport::spawn(&mesh, |comm| run(&graph, comm).map_err(dist::Error::InvalidCall)).unwrap();
+    let plain = thread_transport::spawn(&mesh, |comm| run(&graph, comm).map_err(tensorloom_dist::Error::InvalidCall)).unwrap();
     let held = held(&mesh, &graph, true);
     for (want, got) in plain.iter().zip(held) {
         assert_eq!(got.as_ref(), Ok(want));
@@ -176,7 +177,7 @@ fn who_is_gone_meanwhile_is_named() {
     let e = thread_transport::spawn(&mesh, |comm| {
         let op = Collective::new(Kind::Sum, mesh.axes());
         if comm.rank() == 1 {
-            return Err(dist::Error::InvalidCall("no data left".into()));
+            return Err(tensorloom_dist::Error::InvalidCall("no data left".into()));
         }
         let sum = comm.start(&op, &ir::Type::scalar(DType::F32), &[0; 4])?.expect("threads can");
         let e = sum.finish(&mut [0; 4]).unwrap_err();

@@ -3,13 +3,17 @@
 
 use compiler::{Backend, Bindings, Options, compile};
 use cpu::Cpu;
-use dist::launch::{ProcessInfo, Secret};
-use dist::{Comm, Error, Result, tcp::TcpTransport, thread_transport};
+use tensorloom_dist::launch::{ProcessInfo, Secret};
+use tensorloom_dist::{Comm, Error, Result, tcp::TcpTransport, thread_transport};
 use ir::ops::ShardMap;
 use ir::{Literal, Mesh, Op, Type, Value};
-use oracle::random::sharded::{ShardedSample, sharded_sample};
-use oracle::rng::run_seed;
+use testing::random::sharded::{ShardedSample, sharded_sample};
+use testing::rng::run_seed;
 use std::sync::Arc;
+use tensorloom_dist::launch::{Place, Secret};
+use tensorloom_dist::{Comm, Error, Result, local, tcp::Tcp};
+use testing::random::sharded::{Sharded, sharded};
+use testing::rng::run_seed;
 
 fn call(e: impl ToString) -> Error {
     Error::InvalidCall(e.to_string())
@@ -100,9 +104,9 @@ fn compiled_ranks_agree_with_the_interpreter_and_transports_with_each_other() {
                 .collect();
             let args: Vec<Value> = types.iter().map(|t| b.graph.input(t.clone())).collect();
             let results = b.emit(both.into(), &args).unwrap();
-            let mut rng = oracle::Rng::new(s.seed);
+            let mut rng = testing::Rng::new(s.seed);
             for t in &types[s.inputs.len()..] {
-                s.inputs.push(oracle::FillKind::Uniform(-1.0, 1.0).random_tensor(t, &mut rng));
+                s.inputs.push(testing::FillKind::Uniform(-1.0, 1.0).random_tensor(t, &mut rng));
             }
             s.graph = b.finish(&results);
         }
@@ -113,7 +117,7 @@ fn compiled_ranks_agree_with_the_interpreter_and_transports_with_each_other() {
         for (rank, outs) in threads.iter().enumerate() {
             for (o, got) in outs.iter().enumerate() {
                 let want = part(&whole[o], &map.outs[o].shard_range(&map.mesh, whole[o].ty(), rank).unwrap());
-                oracle::compare::compare(got, &want, oracle::compare::Tolerance::for_dtype(got.ty().dtype).scaled(1e4))
+                testing::compare::compare(got, &want, testing::compare::Tolerance::for_dtype(got.ty().dtype).scaled(1e4))
                     .unwrap_or_else(|e| {
                         panic!("TENSORLOOM_SEED={} rank {rank} output {o}: {e:?}\n{}", s.seed, s.graph)
                     });
@@ -187,13 +191,13 @@ fn all_to_all_leaves_out_zeros() {
 fn sums_of_every_dtype_have_the_interpreter_s_bits() {
     use ir::ops::{Collective, CollectiveKind as Kind};
     let mesh = Mesh::new(&[("a", 3)]).unwrap();
-    let mut rng = oracle::Rng::new(run_seed());
+    let mut rng = testing::Rng::new(run_seed());
     for dtype in ir::DType::ALL.into_iter().filter(|d| *d != ir::DType::Bool) {
         for kind in [Kind::Sum, Kind::Max, Kind::Min] {
             let ty = Type::new(dtype, &[11]);
             let values: Vec<Literal> = (0..3)
                 .map(|i| {
-                    if i == 0 { oracle::FillKind::Special } else { oracle::FillKind::Smooth }
+                    if i == 0 { testing::FillKind::Special } else { testing::FillKind::Smooth }
                         .random_tensor(&ty, &mut rng)
                 })
                 .collect();

@@ -1,9 +1,9 @@
 //! What forcing a chain of small ops costs: nanoseconds for one op recorded, forced and dropped, and for its parts.
 
-use engine::{Engine, Tensor};
 use ir::DType;
 use std::sync::Arc;
 use std::time::Instant;
+use tensorloom_engine::{Engine, Tensor};
 
 fn main() {
     let engine = Engine::new(Arc::new(cpu::Cpu::new(1)));

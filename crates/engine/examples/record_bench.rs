@@ -1,10 +1,10 @@
 //! What recording an op costs, in nanoseconds; an argument chooses one case.
 
-use engine::{Engine, Tensor};
 use ir::DType;
 use std::hint::black_box;
 use std::sync::Arc;
 use std::time::Instant;
+use tensorloom_engine::{Engine, Tensor};
 
 fn main() {
     let engine = Engine::new(Arc::new(cpu::Cpu::new(1)));

@@ -257,6 +257,10 @@ impl Engine {
         if device < n {
             return Ok(device);
         }
+        if n == 0 {
+            let reason = "there is no device: this program was built without the feature `cpu` of `tensorloom`; enable it, or `cuda` or `wgpu`";
+            return Err(Error::call("a new tensor", reason, at));
+        }
         let reason = format!("the default device is {device}, but the engine has {n}; see devices()");
         Err(Error::call("a new tensor", reason, at))
     }

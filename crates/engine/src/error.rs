@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 /// What can go wrong. The first line of each message says what happened, the rest how to mend it.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[non_exhaustive]
 pub enum Error {
     // §16.1 staging and compilation.
     /// A value was read while a region or a function was being staged.

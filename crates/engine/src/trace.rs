@@ -5,8 +5,8 @@
 //! stays pure (§8.10).
 //!
 //! ```ignore
-//! let traced = engine::trace::trace(&[Type::new(DType::F32, &[3])], |x| vec![x[0].tanh()])?;
-//! let y = engine::trace::inline(&traced.graph, &[&x]);
+//! let traced = tensorloom_engine::trace::trace(&[Type::new(DType::F32, &[3])], |x| vec![x[0].tanh()])?;
+//! let y = tensorloom_engine::trace::inline(&traced.graph, &[&x]);
 //! ```
 
 use crate::autograd::Leaf;

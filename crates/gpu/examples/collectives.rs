@@ -12,14 +12,16 @@ use cpu::Cpu;
 use dist::groups::NcclGroups;
 use dist::nccl::Nccl;
 use dist::{Comm, Error, Result, thread_transport};
-use gpu::cuda::Cuda;
 use ir::ops::{Collective, CollectiveKind as Kind, ShardMap};
 use ir::{Builder, DType, Graph, GraphBuilder, Literal, Mesh, Op, Type, Value};
-use oracle::compare::{Tolerance, compare};
-use oracle::random::sharded::sharded_sample;
+use testing::compare::{Tolerance, compare};
+use testing::random::sharded::sharded_sample;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Instant;
+use tensorloom_gpu::cuda::Cuda;
+use testing::compare::{Tolerance, compare};
+use testing::random::sharded::sharded;
 
 fn call(e: impl ToString) -> Error {
     Error::InvalidCall(e.to_string())
@@ -74,8 +76,8 @@ fn one(nccl: &Arc<Nccl>) -> Result<usize> {
                     let mut b = Builder::new();
                     let x = b.input(dtype, &[3, 5]);
                     let Ok(y) = b.one(Collective::new(kind.clone(), axes).into(), &[x]) else { continue };
-                    let mut rng = oracle::Rng::new(7);
-                    let own = oracle::FillKind::Smooth.random_tensor(&Type::new(dtype, &[3, 5]), &mut rng);
+                    let mut rng = testing::Rng::new(7);
+                    let own = testing::FillKind::Smooth.random_tensor(&Type::new(dtype, &[3, 5]), &mut rng);
                     let graph = b.finish(&[y]);
                     let want = ir::interp::run(&graph, std::slice::from_ref(&own)).map_err(call)?;
                     let (got, host) = run(&backend, &graph, &[own])?;
@@ -98,11 +100,11 @@ fn one(nccl: &Arc<Nccl>) -> Result<usize> {
         let h = b.unary(ir::Unary::Tanh, h).map_err(call)?;
         let y = b.matmul(h, w).map_err(call)?;
         let graph = b.finish(&[y]);
-        let mut rng = oracle::Rng::new(3);
+        let mut rng = testing::Rng::new(3);
         let inputs: Vec<Literal> = graph
             .input_types()
             .iter()
-            .map(|t| oracle::FillKind::Uniform(-0.1, 0.1).random_tensor(t, &mut rng))
+            .map(|t| testing::FillKind::Uniform(-0.1, 0.1).random_tensor(t, &mut rng))
             .collect();
         let want = ir::interp::run(&graph, &inputs).map_err(call)?;
         let (got, host) = run(&backend, &graph, &inputs)?;
@@ -133,7 +135,7 @@ fn map_of(graph: &Graph) -> Result<&ShardMap> {
 
 /// Tests random bodies, every second one with its gradients.
 fn several(nccl: &Arc<Nccl>, count: u64) -> Result<usize> {
-    let seed = oracle::rng::run_seed();
+    let seed = testing::rng::run_seed();
     let (mut checks, mut through_host) = (0, 0);
     for k in 0..count {
         let mut s = sharded_sample(seed.wrapping_add(k));
@@ -150,9 +152,9 @@ fn several(nccl: &Arc<Nccl>, count: u64) -> Result<usize> {
             let types = types.collect::<Result<Vec<Type>>>()?;
             let args: Vec<Value> = types.iter().map(|t| b.graph.input(t.clone())).collect();
             let results = b.emit(both.into(), &args).map_err(call)?;
-            let mut rng = oracle::Rng::new(s.seed);
+            let mut rng = testing::Rng::new(s.seed);
             for t in &types[s.inputs.len()..] {
-                s.inputs.push(oracle::FillKind::Uniform(-1.0, 1.0).random_tensor(t, &mut rng));
+                s.inputs.push(testing::FillKind::Uniform(-1.0, 1.0).random_tensor(t, &mut rng));
             }
             s.graph = b.finish(&results);
         }

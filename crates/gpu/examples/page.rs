@@ -3,10 +3,12 @@
 
 #![cfg(target_arch = "wasm32")]
 
-use gpu::wgpu::{Wgpu, page};
-use oracle::backend::{BackendSuite, run_suite};
+use tensorloom_gpu::wgpu::{Wgpu, page};
+use testing::backend::{BackendSuite, run_suite};
 use std::cell::RefCell;
 use std::sync::Arc;
+use tensorloom_gpu::wgpu::{Wgpu, page};
+use testing::backend::{Suite, suite};
 
 #[link(wasm_import_module = "loom")]
 unsafe extern "C" {

@@ -3,12 +3,13 @@
 
 mod host;
 
-use gpu::cuda::CudaAttention as Template;
+use tensorloom_gpu::cuda::CudaAttention as Template;
 use host::{Run, compiler, host, single};
 use ir::composites::attention::{AttentionOptions, attention, attention_backward};
 use ir::ops::Composite;
 use ir::{DType, Literal, Scalar, Type};
-use oracle::{Rng, rng::run_seed};
+use tensorloom_gpu::cuda::Attention as Template;
+use testing::{Rng, rng::run_seed};
 
 #[derive(Debug)]
 struct Case {

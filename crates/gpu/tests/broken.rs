@@ -1,8 +1,9 @@
 //! Grids with injected faults: the grid interpreter finds each kind of fault.
 
 use compiler::loops::{AccessMode, Buf, Extent, Index, KernelBuilder, LoopKind, Size};
-use gpu::grid::{self, AddressSpace, EvalError, GridKernel, GridLimits, Launch, LaunchInfo, Scope, Stmt, View};
+use tensorloom_gpu::grid::{self, AddressSpace, EvalError, GridKernel, GridLimits, Launch, LaunchInfo, Scope, Stmt, View};
 use ir::{Binary, DType};
+use tensorloom_gpu::grid::{self, EvalError, Given, Kernel, Launch, Limits, Scope, Space, Stmt, View};
 
 const ROWS: i64 = 5;
 const LENGTH: i64 = 96;
@@ -188,10 +189,10 @@ fn two_blocks_that_write_one_place_are_found() {
 fn threads_at_different_barriers_are_found() {
     // A loop with a barrier whose trip count differs between threads.
     let mut g = lowered(&GridLimits::CUDA);
-    let thread = gpu::grid::Reg(0);
+    let thread = tensorloom_gpu::grid::Reg(0);
     let own = g.regs.len() as u32;
     g.regs.extend([DType::I32; 3]);
-    let [var, zero, one] = [own, own + 1, own + 2].map(gpu::grid::Reg);
+    let [var, zero, one] = [own, own + 1, own + 2].map(tensorloom_gpu::grid::Reg);
     let number = |n| grid::Op::Const(ir::Scalar::from_i64(DType::I32, n));
     let body = vec![Stmt::Barrier(Scope::Block)];
     g.body.push(Stmt::Let { dst: zero, op: number(0) });

@@ -1,14 +1,15 @@
 //! Products with few rows: the kernels compiled by the host's C++ compiler (skipped without one), compared with sums in f64.
 
 use compiler::program::Matmul;
-use gpu::cuda::{PRELUDE, SkinnyMatmul, gemv};
+use tensorloom_gpu::cuda::{PRELUDE, SkinnyMatmul, gemv};
 use ir::{DType, Scalar};
-use oracle::Rng;
-use oracle::rng::run_seed;
 use std::fmt::Write as _;
 use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use tensorloom_gpu::cuda::{Few, PRELUDE, few};
+use testing::Rng;
+use testing::rng::run_seed;
 
 fn compiler() -> Option<String> {
     let named = std::env::var("CXX").ok();

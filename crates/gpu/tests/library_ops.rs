@@ -5,8 +5,8 @@ mod grids;
 
 use compiler::program::{BufferKind, BufferRef, BufferSlice, KernelArg, Matmul, MatmulOperand, Program, Step};
 use compiler::{Backend, Options};
-use gpu::grid::{self, GridLimits, Launch, View};
-use gpu::library::{DeviceCaps, expand, supports};
+use tensorloom_gpu::grid::{self, GridLimits, Launch, View};
+use tensorloom_gpu::library::{DeviceCaps, expand, supports};
 use ir::ops::gather::Gather;
 use ir::ops::scatter::ScatterMode;
 use ir::ops::{
@@ -14,8 +14,10 @@ use ir::ops::{
     ScatterKind, SliceDims, Sort, TakeAlong, TopK, WindowConfig, WindowGather, WindowScatter,
 };
 use ir::{Builder, DType, Graph, GraphBuilder, Literal, Op, Type};
-use oracle::rng::run_seed;
-use oracle::{FillKind, Rng};
+use tensorloom_gpu::grid::{self, Launch, Limits, View};
+use tensorloom_gpu::library::{Means, expand, takes};
+use testing::rng::run_seed;
+use testing::{FillKind, Rng};
 
 const PRODUCTS: &[DType] = &[DType::F32, DType::F64, DType::BF16, DType::F16];
 
@@ -457,7 +459,7 @@ fn most_library_ops_of_the_table_are_taken() {
     let means = DeviceCaps { limits: GridLimits::CUDA, matmul_dtypes: PRODUCTS, max_temporary_bytes: 1 << 30 };
     let (mut taken, mut left) = (0, std::collections::BTreeSet::new());
     let mut names = std::collections::BTreeSet::new();
-    for row in oracle::samples::all_samples() {
+    for row in testing::samples::all_samples() {
         for node in row.graph.nodes() {
             let types: Vec<Type> = node.args.iter().map(|v| row.graph.ty(*v).clone()).collect();
             if !matches!(node.op.semantics(), ir::Semantics::Opaque) {

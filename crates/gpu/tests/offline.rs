@@ -3,11 +3,12 @@
 #![cfg(feature = "cuda")]
 
 use compiler::Options;
-use gpu::cuda::AotTarget;
+use tensorloom_gpu::cuda::AotTarget;
 use ir::ops::Dot;
 use ir::{Builder, DType, Graph, GraphBuilder};
-use oracle::random::{SampleOptions as Shape, sample};
-use oracle::rng::run_seed;
+use tensorloom_gpu::cuda::Offline;
+use testing::random::{SampleOptions as Shape, sample};
+use testing::rng::run_seed;
 
 fn compiler() -> Option<AotTarget> {
     match AotTarget::new((9, 0)) {
@@ -28,7 +29,7 @@ fn check(offline: &AotTarget, name: &str, graph: &Graph) {
 fn one_row_of_each_op_compiles() {
     let Some(offline) = compiler() else { return };
     let mut seen = std::collections::BTreeSet::new();
-    for row in oracle::samples::all_samples() {
+    for row in testing::samples::all_samples() {
         if seen.insert(row.op().to_string()) {
             check(&offline, &row.name, &row.graph);
         }

@@ -4,13 +4,14 @@
 mod grids;
 
 use cpu::Cpu;
-use gpu::grid::{self, GridLimits, LaunchInfo};
+use tensorloom_gpu::grid::{self, GridLimits, LaunchInfo};
 use grids::device::Device;
 use grids::{Arg, Seen, agrees, kernels};
 use ir::ops::{ReduceKind, Scan, ScanCheckpoint};
 use ir::{Builder, Compare, DType, Graph, GraphBuilder, Op, Scalar, Type, Unary, Value};
-use oracle::{Rng, rng::run_seed};
 use std::sync::Arc;
+use tensorloom_gpu::grid::{self, Given, Limits};
+use testing::{Rng, rng::run_seed};
 
 fn graph(inputs: &[(DType, &[usize])], f: impl FnOnce(&mut Builder, &[Value]) -> ir::Result<Vec<Value>>) -> Graph {
     let mut b = Builder::new();
@@ -152,7 +153,7 @@ fn kernels_of_programs_are_what_the_reference_computes() {
 fn kernels_of_every_op_are_what_the_reference_computes() {
     let mut rng = Rng::new(run_seed());
     let mut seen = Seen::default();
-    for row in oracle::samples::all_samples() {
+    for row in testing::samples::all_samples() {
         let device = Device::random(&mut rng);
         for case in kernels(&row.graph, &device, Vec::new()).unwrap_or_default() {
             agrees(&case, &mut rng, &mut seen).unwrap_or_else(|e| panic!("{}: {e}", row.name));

@@ -4,8 +4,8 @@ mod grids;
 
 use grids::device::Device;
 use grids::{Seen, agrees, kernels};
-use oracle::random::{Sample, SampleOptions as Shape, sample, shrink};
-use oracle::{Rng, rng::run_seed};
+use testing::random::{Sample, SampleOptions as Shape, sample, shrink};
+use testing::{Rng, rng::run_seed};
 
 /// Pairs each input with the first unused output of its type.
 fn donations(graph: &ir::Graph) -> Vec<(usize, usize)> {

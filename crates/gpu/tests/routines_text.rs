@@ -3,12 +3,14 @@
 
 mod host;
 
-use gpu::cuda::transpose::transpose_launch;
-use gpu::cuda::{CumulativeSum, LaunchSequence, RadixSort, TemplateArg};
+use tensorloom_gpu::cuda::transpose::transpose_launch;
+use tensorloom_gpu::cuda::{CumulativeSum, LaunchSequence, RadixSort, TemplateArg};
 use host::{Run, compiler, host, single};
 use ir::ops::{Cumulative, Permute, ReduceKind, Sort, TopK};
 use ir::{DType, Literal, Op, Scalar, Type};
-use oracle::{Rng, rng::run_seed};
+use tensorloom_gpu::cuda::turn::turn;
+use tensorloom_gpu::cuda::{Arg, Radix, Routine, Running};
+use testing::{Rng, rng::run_seed};
 
 fn values(t: &Type, rng: &mut Rng) -> Literal {
     let d = t.dtype;

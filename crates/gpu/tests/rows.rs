@@ -5,7 +5,7 @@ mod grids;
 
 use grids::rows::random_kernel;
 use grids::{Seen, agrees};
-use oracle::{Rng, rng::run_seed};
+use testing::{Rng, rng::run_seed};
 
 #[test]
 fn rows_pass_their_data_in_order() {

@@ -1,8 +1,8 @@
 //! Snapshots of grids and their CUDA source.
 
 use compiler::loops::{AccessMode, KernelBuilder, LoopKind, Size};
-use gpu::{cuda, grid};
 use ir::{Binary, DType};
+use tensorloom_gpu::{cuda, grid};
 
 #[test]
 fn a_map_is_cut_into_pieces() {

@@ -7,14 +7,18 @@
 
 use compiler::OpPlacement;
 use compiler::{Backend, Error, Options};
-use gpu::wgpu::{Wgpu, WgpuOptions, adapters};
+use tensorloom_gpu::wgpu::{Wgpu, WgpuOptions, adapters};
 use ir::composites::attention::{AttentionOptions, attention, attention_backward};
 use ir::ops::gather::GatherMode;
 use ir::{Builder, DType, Graph, GraphBuilder, Literal, Op, Scalar, Type, interp};
-use oracle::backend::{BackendSuite, bind, load, results, run, run_suite};
-use oracle::rng::run_seed;
-use oracle::{FillKind, Rng};
+use testing::backend::{BackendSuite, bind, load, results, run, run_suite};
+use testing::rng::run_seed;
+use testing::{FillKind, Rng};
 use std::sync::Arc;
+use tensorloom_gpu::wgpu::{Choice, Wgpu, adapters};
+use testing::backend::{Suite, bind, load, results, run, suite};
+use testing::rng::run_seed;
+use testing::{Fill, Rng};
 
 fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
@@ -231,7 +235,7 @@ fn library_ops_run_on_the_device() {
     let mut rng = Rng::new(run_seed());
     let (mut taken, mut left) = (std::collections::BTreeSet::new(), std::collections::BTreeSet::new());
     let mut seen = std::collections::BTreeSet::new();
-    for row in oracle::samples::all_samples() {
+    for row in testing::samples::all_samples() {
         for node in row.graph.nodes() {
             let types: Vec<Type> = node.args.iter().map(|v| row.graph.ty(*v).clone()).collect();
             let known = types.iter().all(|t| w.target().dtypes.contains(&t.dtype));

@@ -5,14 +5,18 @@
 mod grids;
 
 use compiler::{Backend, DeviceBuffer, Error, Executable, Options, Program, Result, Target};
-use gpu::grid::{self, AddressSpace, GridLimits};
-use gpu::wgpu::{print, target};
+use tensorloom_gpu::grid::{self, AddressSpace, GridLimits};
+use tensorloom_gpu::wgpu::{print, target};
 use ir::ops::Composite;
 use ir::{Graph, Type};
-use oracle::random::{SampleOptions as Shape, sample};
-use oracle::rng::run_seed;
+use testing::random::{SampleOptions as Shape, sample};
+use testing::rng::run_seed;
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use tensorloom_gpu::grid::{self, Limits, Space};
+use tensorloom_gpu::wgpu::{print, target};
+use testing::random::{Options as Shape, sample};
+use testing::rng::run_seed;
 use wgpu::naga::{front::wgsl, valid};
 
 /// An adapter with default limits that programs are compiled for but never run on.
@@ -116,7 +120,7 @@ fn check(graph: &Graph, limits: &GridLimits, seen: &mut Seen) -> std::result::Re
 fn every_row_of_the_table_of_ops_is_valid() {
     let mut seen = Seen::default();
     let only = std::env::var("TENSORLOOM_ROW").unwrap_or_default();
-    for row in oracle::samples::all_samples().into_iter().filter(|r| r.name.starts_with(&only)) {
+    for row in testing::samples::all_samples().into_iter().filter(|r| r.name.starts_with(&only)) {
         check(&row.graph, &GridLimits::WEBGPU, &mut seen)
             .unwrap_or_else(|e| panic!("{}: {e}\n{}", row.name, row.graph));
     }
@@ -161,7 +165,7 @@ fn the_whole_prelude_is_valid() {
 #[test]
 fn templates_are_valid() {
     let (mut names, mut units) = (BTreeSet::new(), 0);
-    for t in gpu::wgpu::templates() {
+    for t in tensorloom_gpu::wgpu::templates() {
         use valid::Capabilities as Has;
         let own = Has::SHADER_FLOAT16 | Has::SHADER_FLOAT16_IN_FLOAT32 | Has::COOPERATIVE_MATRIX;
         let capabilities = if t.units { own } else { valid::Capabilities::empty() };

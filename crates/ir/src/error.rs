@@ -98,6 +98,7 @@ impl std::error::Error for TypeError {}
 
 /// Any failure of `ir` and `transform`.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum Error {
     /// An op does not fit its operands.
     #[error(transparent)]

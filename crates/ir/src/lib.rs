@@ -1,7 +1,7 @@
 //! The pure Graph behind every front end of Tensorloom: types, ops with their rules, text form, verifier and interpreter.
 //!
 //! ```
-//! use ir::{Build, Builder, DType, Literal, interp};
+//! use tensorloom_ir::{Build, Builder, DType, Literal, interp};
 //!
 //! let mut b = Builder::new();
 //! let x = b.input(DType::F32, &[3]);
@@ -9,8 +9,8 @@
 //! let square = b.finish(&[y]);
 //! let out = interp::run(&square, &[Literal::new(&[3], &[1f32, 2.0, 3.0])])?;
 //! assert_eq!(out[0].to_vec::<f32>(), [1.0, 4.0, 9.0]);
-//! assert_eq!(ir::text::parse(&square.to_string())?, square);
-//! # Ok::<(), ir::Error>(())
+//! assert_eq!(tensorloom_ir::text::parse(&square.to_string())?, square);
+//! # Ok::<(), tensorloom_ir::Error>(())
 //! ```
 
 pub mod attr;

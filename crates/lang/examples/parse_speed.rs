@@ -42,9 +42,9 @@ fn best_of(runs: usize, mut work: impl FnMut()) -> f64 {
 fn main() {
     let lines: usize = std::env::args().nth(1).and_then(|n| n.parse().ok()).unwrap_or(10_000);
     let text = PIECE.repeat(lines / PIECE.lines().count());
-    let file = lang::FileId::default();
+    let file = tensorloom_lang::FileId::default();
     println!("{} lines, {} KiB", text.lines().count(), text.len() / 1024);
-    println!("lex    {:7.2} ms", best_of(5, || drop(lang::lexer::lex(file, &text))));
-    println!("parse  {:7.2} ms", best_of(5, || drop(lang::parser::parse(file, &text))));
-    println!("format {:7.2} ms", best_of(5, || drop(lang::fmt::format(&text))));
+    println!("lex    {:7.2} ms", best_of(5, || drop(tensorloom_lang::lexer::lex(file, &text))));
+    println!("parse  {:7.2} ms", best_of(5, || drop(tensorloom_lang::parser::parse(file, &text))));
+    println!("format {:7.2} ms", best_of(5, || drop(tensorloom_lang::fmt::format(&text))));
 }

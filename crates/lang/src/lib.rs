@@ -20,5 +20,6 @@ pub mod template;
 pub mod verify;
 
 pub use diagnostic::{Code, Diagnostic, Severity};
+pub use resolve::{Program, ProgramError};
 pub use source::Sources;
 pub use span::{FileId, Span};

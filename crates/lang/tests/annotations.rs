@@ -1,19 +1,23 @@
 //! Tests the effects of annotations: memory, hooks, probes, asserts, precision, gradients, adapters.
 
 use ir::{DType, GraphBuilder, Literal, Scalar, Type, interp};
-use lang::diagnostic::{ColorStyle, render_all};
-use lang::library::LibraryLoader;
-use lang::lower::{HookRegistry, LayerIndex, LowerOptions, Lowered, ObservationKind, ParamInit, lower};
-use lang::resolve::{MemoryLoader, ModuleProgram};
+use tensorloom_lang::diagnostic::{ColorStyle, render_all};
+use tensorloom_lang::library::LibraryLoader;
+use tensorloom_lang::lower::{HookRegistry, LayerIndex, LowerOptions, Lowered, ObservationKind, ParamInit, lower};
+use tensorloom_lang::resolve::{MemoryLoader, ModuleProgram};
 use std::collections::BTreeMap;
+use tensorloom_lang::diagnostic::{Style, render_all};
+use tensorloom_lang::library::WithLibrary;
+use tensorloom_lang::lower::{Hooks, Init, Layer, Lowered, Options, Shown, lower};
+use tensorloom_lang::resolve::{MemoryLoader, Program};
 
 const TEXT: &str = include_str!("modules/lower/annotations.module");
 
 fn load(text: &str) -> ModuleProgram {
     let program = ModuleProgram::load("m", &LibraryLoader(MemoryLoader::new().with("m", "v1.0.0", text)));
     let mut found = program.diagnostics.clone();
-    found.extend(lang::check::check(&program).diagnostics);
-    found.retain(lang::Diagnostic::is_error);
+    found.extend(tensorloom_lang::check::check(&program).diagnostics);
+    found.retain(tensorloom_lang::Diagnostic::is_error);
     assert!(found.is_empty(), "{}", render_all(&program.sources, &found, ColorStyle::Plain));
     program
 }
@@ -22,7 +26,7 @@ fn options() -> LowerOptions {
     LowerOptions { dtype: DType::F64, ..LowerOptions::default() }
 }
 
-fn try_lower(name: &str, options: &LowerOptions) -> Result<Lowered, Box<lang::Diagnostic>> {
+fn try_lower(name: &str, options: &LowerOptions) -> Result<Lowered, Box<tensorloom_lang::Diagnostic>> {
     let program = load(TEXT);
     let item = program.export(0, name).unwrap_or_else(|| panic!("{name}"));
     lower(&program, item, &BTreeMap::new(), &[Type::new(options.dtype, &[3, 4])], options)
@@ -194,9 +198,9 @@ fn probes_and_asserts_are_outputs_when_asked_for() {
 #[test]
 fn a_hook_must_fit_its_point() {
     let cases = [
-        (HookRegistry::new().observe("AfterActivatoin"), lang::Code::E002),
-        (HookRegistry::new().rewrite("AfterActivation", 0, |_, x, _| Ok(x)), lang::Code::E008),
-        (HookRegistry::new().rewrite("AfterProjection", 0, |b, x, _| b.cast(x, DType::F32)), lang::Code::E004),
+        (HookRegistry::new().observe("AfterActivatoin"), tensorloom_lang::Code::E002),
+        (HookRegistry::new().rewrite("AfterActivation", 0, |_, x, _| Ok(x)), tensorloom_lang::Code::E008),
+        (HookRegistry::new().rewrite("AfterProjection", 0, |b, x, _| b.cast(x, DType::F32)), tensorloom_lang::Code::E004),
     ];
     for (hooks, code) in cases {
         let found = try_lower("Tower", &LowerOptions { hooks, ..options() }).expect_err("a finding");
@@ -361,7 +365,7 @@ fn dropout_in_an_adapter_follows_its_key_and_only_in_training() {
     let wrong = load(&TEXT.replace("share: float = 0.25", "share: float = 1.0"));
     let item = wrong.export(0, "Dropping").expect("there");
     let found = lower(&wrong, item, &BTreeMap::new(), &[Type::new(DType::F64, &[3, 4])], &training);
-    assert_eq!(found.expect_err("a share of 1").code, lang::Code::E008);
+    assert_eq!(found.expect_err("a share of 1").code, tensorloom_lang::Code::E008);
 }
 
 /// Gradient probes inside a scan: one input with a row for each layer.
@@ -415,13 +419,13 @@ fn probes_may_have_conditions() {
     assert_eq!((holds(0.5), holds(f32::NAN)), (0.0, 1.0));
     let wrong = TEXT.replace("has_nan_or_inf(a)", "has_nan_or_inf(");
     let wrong = ModuleProgram::load("m", &LibraryLoader(MemoryLoader::new().with("m", "v1.0.0", &wrong)));
-    let found = lang::check::check(&wrong).diagnostics;
-    let codes: Vec<lang::Code> = found.iter().filter(|d| d.is_error()).map(|d| d.code).collect();
-    assert_eq!(codes, [lang::Code::E008], "half a condition is found by checking");
+    let found = tensorloom_lang::check::check(&wrong).diagnostics;
+    let codes: Vec<tensorloom_lang::Code> = found.iter().filter(|d| d.is_error()).map(|d| d.code).collect();
+    assert_eq!(codes, [tensorloom_lang::Code::E008], "half a condition is found by checking");
     let item = wrong.export(0, "Followed").expect("there");
     let options = LowerOptions { probes: true, ..LowerOptions::default() };
     let found = lower(&wrong, item, &BTreeMap::new(), &[Type::new(DType::F32, &[3, 4])], &options);
-    assert_eq!(found.expect_err("half a condition").code, lang::Code::E008);
+    assert_eq!(found.expect_err("half a condition").code, tensorloom_lang::Code::E008);
 }
 
 /// Of two hook points on one tensor, the one with the lower priority number comes first.
@@ -494,7 +498,7 @@ fn paths_reach_parameters_of_modules_inside() {
     let text = PATHS.replace(": [...] @frozen if_STILL", ": [...] if still @frozen");
     let program = load(&text);
     let item = program.export(0, "M").expect("there");
-    let given = |still| BTreeMap::from([("still".to_string(), lang::consteval::ConstValue::bool(still))]);
+    let given = |still| BTreeMap::from([("still".to_string(), tensorloom_lang::consteval::ConstValue::bool(still))]);
     let lower = |still, options: &LowerOptions| {
         lower(&program, item, &given(still), &[Type::new(options.dtype, &[3, 4])], options).expect("lowers")
     };
@@ -519,15 +523,17 @@ fn paths_reach_parameters_of_modules_inside() {
     }
     // A single layer cannot be annotated if all are stacked.
     let stacked = LowerOptions { scan: true, ..options() };
-    let found = lang::lower::lower(&program, item, &given(true), &[Type::new(DType::F64, &[3, 4])], &stacked);
-    assert_eq!(found.expect_err("a finding").code, lang::Code::L001);
+    let found =
+        tensorloom_lang::lower::lower(&program, item, &given(true), &[Type::new(DType::F64, &[3, 4])], &stacked);
+    assert_eq!(found.expect_err("a finding").code, tensorloom_lang::Code::L001);
     let same = PATHS
         .replace(": [...] @frozen if_STILL", ": [...] @frozen")
         .replace("layers[1]", "layers[{i}]")
         .replace("    blocks[2].w: [width, width] @trainable @dtype(bf16)\n", "");
     let program = load(&same);
     let item = program.export(0, "M").expect("there");
-    let found = lang::lower::lower(&program, item, &given(true), &[Type::new(DType::F64, &[3, 4])], &stacked);
+    let found =
+        tensorloom_lang::lower::lower(&program, item, &given(true), &[Type::new(DType::F64, &[3, 4])], &stacked);
     let found = found.expect("lowers");
     let trained: Vec<_> = found.params.iter().map(|p| (p.path.as_str(), p.trainable)).collect();
     let expected =
@@ -538,7 +544,7 @@ fn paths_reach_parameters_of_modules_inside() {
 /// Invalid paths, and entries without effect, are reported by the checker.
 #[test]
 fn paths_that_lead_nowhere_are_findings() {
-    use lang::Code::{E002, E004, E008};
+    use tensorloom_lang::Code::{E002, E004, E008};
     let line = "    blocks[{i}].u: [width] @trainable(lr_scale=0.1, wd_scale=0.0)\n";
     for (wrong, code) in [
         ("blocks[{i}].nosuch: [...] @frozen", E002),
@@ -559,8 +565,8 @@ fn paths_that_lead_nowhere_are_findings() {
         let text = PATHS.replace(" if_STILL", "").replace(line, &format!("    {wrong}\n"));
         let program = ModuleProgram::load("m", &LibraryLoader(MemoryLoader::new().with("m", "v1.0.0", &text)));
         let mut found = program.diagnostics.clone();
-        found.extend(lang::check::check(&program).diagnostics);
-        let codes: Vec<lang::Code> = found.iter().map(|d| d.code).collect();
+        found.extend(tensorloom_lang::check::check(&program).diagnostics);
+        let codes: Vec<tensorloom_lang::Code> = found.iter().map(|d| d.code).collect();
         assert_eq!(codes, [code], "{wrong}: {}", render_all(&program.sources, &found, ColorStyle::Plain));
     }
 }

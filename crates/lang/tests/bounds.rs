@@ -1,19 +1,24 @@
 //! Files that need more work than any model are rejected quickly, and the error names the limit.
 
 use ir::{DType, Type};
-use lang::Code;
-use lang::consteval::ConstValue;
-use lang::library::LibraryLoader;
-use lang::lower::{LowerOptions, MAX_MODULES, MAX_STATEMENTS, lower};
-use lang::resolve::{MemoryLoader, ModuleProgram};
+use tensorloom_lang::Code;
+use tensorloom_lang::consteval::ConstValue;
+use tensorloom_lang::library::LibraryLoader;
+use tensorloom_lang::lower::{LowerOptions, MAX_MODULES, MAX_STATEMENTS, lower};
+use tensorloom_lang::resolve::{MemoryLoader, ModuleProgram};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
+use tensorloom_lang::Code;
+use tensorloom_lang::consteval::Value;
+use tensorloom_lang::library::WithLibrary;
+use tensorloom_lang::lower::{MAX_MODULES, MAX_STATEMENTS, Options, lower};
+use tensorloom_lang::resolve::{MemoryLoader, Program};
 
 fn refused(text: &str, given: &[(&str, i64)], bound: usize) {
     let started = Instant::now();
     let program = ModuleProgram::load("m", &LibraryLoader(MemoryLoader::new().with("m", "v1.0.0", text)));
     let mut found = program.diagnostics.clone();
-    found.extend(lang::check::check(&program).diagnostics);
+    found.extend(tensorloom_lang::check::check(&program).diagnostics);
     let given: BTreeMap<String, ConstValue> =
         given.iter().map(|(n, v)| ((*n).to_string(), ConstValue::int(*v))).collect();
     let item = program.export(0, "M").expect("there");
@@ -87,7 +92,7 @@ fn recursion_is_found_by_checking() {
     let codes = |text: &str| {
         let program = ModuleProgram::load("m", &LibraryLoader(MemoryLoader::new().with("m", "v1.0.0", text)));
         let mut found = program.diagnostics.clone();
-        found.extend(lang::check::check(&program).diagnostics);
+        found.extend(tensorloom_lang::check::check(&program).diagnostics);
         found.iter().map(|d| (d.code, d.message.clone())).collect::<Vec<_>>()
     };
     let module = |name: &str, params: &str, graph: &str| {

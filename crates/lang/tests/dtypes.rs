@@ -1,17 +1,22 @@
 //! Operands of several dtypes (§7.4.4): the result has the widest dtype in any order, and narrowing is a warning (W005).
 
 use ir::{DType, Literal, Scalar, Type, interp};
-use lang::Code;
-use lang::diagnostic::{ColorStyle, render_all};
-use lang::library::LibraryLoader;
-use lang::lower::{LowerOptions, lower};
-use lang::resolve::{MemoryLoader, ModuleProgram};
+use tensorloom_lang::Code;
+use tensorloom_lang::diagnostic::{ColorStyle, render_all};
+use tensorloom_lang::library::LibraryLoader;
+use tensorloom_lang::lower::{LowerOptions, lower};
+use tensorloom_lang::resolve::{MemoryLoader, ModuleProgram};
 use std::collections::BTreeMap;
+use tensorloom_lang::Code;
+use tensorloom_lang::diagnostic::{Style, render_all};
+use tensorloom_lang::library::WithLibrary;
+use tensorloom_lang::lower::{Options, lower};
+use tensorloom_lang::resolve::{MemoryLoader, Program};
 
-fn load(text: &str) -> (ModuleProgram, Vec<lang::Diagnostic>) {
+fn load(text: &str) -> (ModuleProgram, Vec<tensorloom_lang::Diagnostic>) {
     let program = ModuleProgram::load("m", &LibraryLoader(MemoryLoader::new().with("m", "v1.0.0", text)));
     let mut found = program.diagnostics.clone();
-    found.extend(lang::check::check(&program).diagnostics);
+    found.extend(tensorloom_lang::check::check(&program).diagnostics);
     (program, found)
 }
 
@@ -24,7 +29,8 @@ fn result(call: &str, a: &str, b: &str, more: &str) -> (Type, Vec<f64>, Option<S
     let (program, found) = load(&text);
     let drawn = render_all(&program.sources, &found, ColorStyle::Plain);
     assert!(found.iter().all(|d| !d.is_error()), "{text}\n{drawn}");
-    let checked = lang::check::check(&program).modules[0].variants[0].forward.get("y").and_then(|ty| ty.dtype.clone());
+    let checked =
+        tensorloom_lang::check::check(&program).modules[0].variants[0].forward.get("y").and_then(|ty| ty.dtype.clone());
     let item = program.export(0, "M").expect("there");
     let input = Type::new(DType::F32, &[2, 4]);
     let lowered = lower(&program, item, &BTreeMap::new(), &[input.clone(), input], &LowerOptions::default())
@@ -139,7 +145,7 @@ fn backward_graphs_keep_the_dtype_of_the_model() {
     let program = ModuleProgram::load("std/blocks/dense", &LibraryLoader(MemoryLoader::new()));
     let item = program.export(0, "DenseTransformerBlock").expect("there");
     let sizes = [("d_model", 8), ("num_heads", 2), ("num_kv_heads", 1), ("d_ff", 12)];
-    let given = sizes.iter().map(|(n, v)| ((*n).to_string(), lang::consteval::ConstValue::int(*v))).collect();
+    let given = sizes.iter().map(|(n, v)| ((*n).to_string(), tensorloom_lang::consteval::ConstValue::int(*v))).collect();
     let input = Type::new(DType::BF16, &[1, 3, 8]);
     let options = LowerOptions { dtype: DType::BF16, ..LowerOptions::default() };
     let lowered = lower(&program, item, &given, &[input.clone(), input], &options)

@@ -2,13 +2,19 @@
 //! of the grammar: each time the lowered model must change, or a diagnostic must explain why not.
 
 use ir::{DType, Type};
-use lang::ast::DTYPE_NAMES;
-use lang::check::{AnnotationRow, AnnotationTarget, ArgumentKind, annotation_rows};
-use lang::diagnostic::{Code, ColorStyle, render_all};
-use lang::library::LibraryLoader;
-use lang::lower::{LowerOptions, lower};
-use lang::resolve::{MemoryLoader, ModuleProgram};
+use tensorloom_lang::ast::DTYPE_NAMES;
+use tensorloom_lang::check::{AnnotationRow, AnnotationTarget, ArgumentKind, annotation_rows};
+use tensorloom_lang::diagnostic::{Code, ColorStyle, render_all};
+use tensorloom_lang::library::LibraryLoader;
+use tensorloom_lang::lower::{LowerOptions, lower};
+use tensorloom_lang::resolve::{MemoryLoader, ModuleProgram};
 use std::collections::BTreeMap;
+use tensorloom_lang::ast::DTYPE_NAMES;
+use tensorloom_lang::check::{AnnotationRow, ArgumentKind, Place, annotation_rows};
+use tensorloom_lang::diagnostic::{Code, Style, render_all};
+use tensorloom_lang::library::WithLibrary;
+use tensorloom_lang::lower::{Options, lower};
+use tensorloom_lang::resolve::{MemoryLoader, Program};
 
 /// A module with a placeholder for each target.
 const TEMPLATE: &str = "\
@@ -105,9 +111,9 @@ fn outcome_with(place: AnnotationTarget, annotation: &str, head: &str, lists: bo
     }
     let program = ModuleProgram::load("m", &LibraryLoader(MemoryLoader::new().with("m", "v1.0.0", &text)));
     let mut found = program.diagnostics.clone();
-    found.extend(lang::check::check(&program).diagnostics);
+    found.extend(tensorloom_lang::check::check(&program).diagnostics);
     let drawn = render_all(&program.sources, &found, ColorStyle::Plain);
-    if found.iter().any(lang::Diagnostic::is_error) {
+    if found.iter().any(tensorloom_lang::Diagnostic::is_error) {
         assert!(found.iter().all(|d| !d.primary.text.is_empty() || d.hint.is_some()), "{annotation}: {drawn}");
         return Outcome::Refused(drawn);
     }

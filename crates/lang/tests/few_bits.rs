@@ -1,24 +1,30 @@
 //! Low precision in modules (§7.4), rule by rule, compared with numbers rounded by hand.
 
 use ir::{DType, Literal, Scalar, Type, interp};
-use lang::Code;
-use lang::diagnostic::{ColorStyle, render_all};
-use lang::library::LibraryLoader;
-use lang::lower::{LowerOptions, Lowered, PrecisionRecipe, lower};
-use lang::resolve::{MemoryLoader, ModuleProgram};
+use tensorloom_lang::Code;
+use tensorloom_lang::diagnostic::{ColorStyle, render_all};
+use tensorloom_lang::library::LibraryLoader;
+use tensorloom_lang::lower::{LowerOptions, Lowered, PrecisionRecipe, lower};
+use tensorloom_lang::resolve::{MemoryLoader, ModuleProgram};
 use std::collections::BTreeMap;
+use tensorloom_lang::Code;
+use tensorloom_lang::diagnostic::{Style, render_all};
+use tensorloom_lang::library::WithLibrary;
+use tensorloom_lang::lower::{Lowered, Options, Recipe, lower};
+use tensorloom_lang::resolve::{MemoryLoader, Program};
 
-fn load(text: &str) -> (ModuleProgram, Vec<lang::Diagnostic>) {
+fn load(text: &str) -> (ModuleProgram, Vec<tensorloom_lang::Diagnostic>) {
     let program = ModuleProgram::load("m", &LibraryLoader(MemoryLoader::new().with("m", "v1.0.0", text)));
     let mut found = program.diagnostics.clone();
-    found.extend(lang::check::check(&program).diagnostics);
+    found.extend(tensorloom_lang::check::check(&program).diagnostics);
     (program, found)
 }
 
 /// The lowered module, or the error.
 fn lowered_with(text: &str, options: &LowerOptions) -> Result<Lowered, String> {
     let (program, found) = load(text);
-    let errors: Vec<lang::Diagnostic> = found.into_iter().filter(lang::Diagnostic::is_error).collect();
+    let errors: Vec<tensorloom_lang::Diagnostic> =
+        found.into_iter().filter(tensorloom_lang::Diagnostic::is_error).collect();
     if !errors.is_empty() {
         return Err(render_all(&program.sources, &errors, ColorStyle::Plain));
     }
@@ -623,28 +629,29 @@ fn wrong_recipes_are_findings() {
 fn every_policy_goes_through_a_block() {
     let program = ModuleProgram::load("std/blocks/dense", &LibraryLoader(MemoryLoader::new()));
     let item = program.export(0, "DenseTransformerBlock").expect("there");
-    for policy in lang::lower::POLICIES {
+    for policy in tensorloom_lang::lower::POLICIES {
         let options =
             LowerOptions { recipe: PrecisionRecipe::model_policy(policy), training: true, ..LowerOptions::default() };
-        let view = lang::resolve::ModuleView::new(&program, item).expect("a block");
-        let given: BTreeMap<String, lang::consteval::ConstValue> = view
+        let view = tensorloom_lang::resolve::ModuleView::new(&program, item).expect("a block");
+        let given: BTreeMap<String, tensorloom_lang::consteval::ConstValue> = view
             .header
             .iter()
             .filter_map(|param| match param {
-                lang::ast::Param::Named { name, default: None, .. } => {
+                tensorloom_lang::ast::Param::Named { name, default: None, .. } => {
                     let n = match name.name.as_str() {
                         "d_model" => 32,
                         "num_q_heads" | "num_kv_heads" | "heads" | "num_heads" | "kv_heads" => 2,
                         "d_ff" => 48,
                         _ => 16,
                     };
-                    Some((name.name.clone(), lang::consteval::ConstValue::int(n)))
+                    Some((name.name.clone(), tensorloom_lang::consteval::ConstValue::int(n)))
                 }
                 _ => None,
             })
             .collect();
         let free = |name: &str, _: Option<&str>| Some(if name == "B" { 2 } else { 4 });
-        let types = lang::lower::input_types(&program, item, &given, &free, &[2, 4], DType::F32).expect("sizes");
+        let types =
+            tensorloom_lang::lower::input_types(&program, item, &given, &free, &[2, 4], DType::F32).expect("sizes");
         let l = lower(&program, item, &given, &types, &options)
             .unwrap_or_else(|d| panic!("{policy}: {}", render_all(&program.sources, &[*d], ColorStyle::Plain)));
         ir::verify::verify(&l.graph).expect("sound");

@@ -1,17 +1,22 @@
 //! The standard library: every file has no diagnostics, and its models lower to valid graphs with their explicit backward graphs.
 
 use ir::{DType, Literal, Scalar, Type, interp};
-use lang::consteval::ConstValue;
-use lang::diagnostic::{ColorStyle, render_all};
-use lang::library::{self, LibraryLoader};
-use lang::lower::{LowerOptions, lower};
-use lang::resolve::{MemoryLoader, ModuleProgram};
+use tensorloom_lang::consteval::ConstValue;
+use tensorloom_lang::diagnostic::{ColorStyle, render_all};
+use tensorloom_lang::library::{self, LibraryLoader};
+use tensorloom_lang::lower::{LowerOptions, lower};
+use tensorloom_lang::resolve::{MemoryLoader, ModuleProgram};
 use std::collections::BTreeMap;
+use tensorloom_lang::consteval::Value;
+use tensorloom_lang::diagnostic::{Style, render_all};
+use tensorloom_lang::library::{self, WithLibrary};
+use tensorloom_lang::lower::{Options, lower};
+use tensorloom_lang::resolve::{MemoryLoader, Program};
 
 fn load(path: &str) -> ModuleProgram {
     let program = ModuleProgram::load(path, &LibraryLoader(MemoryLoader::new()));
     let mut findings = program.diagnostics.clone();
-    findings.extend(lang::check::check(&program).diagnostics);
+    findings.extend(tensorloom_lang::check::check(&program).diagnostics);
     assert!(findings.is_empty(), "{}", render_all(&program.sources, &findings, ColorStyle::Plain));
     program
 }
@@ -21,7 +26,7 @@ fn every_file_is_clean_and_formatted() {
     for path in library::files() {
         let program = load(path);
         for (_, file) in program.sources.iter() {
-            let tidy = lang::fmt::format(file.text()).expect("no mistakes");
+            let tidy = tensorloom_lang::fmt::format(file.text()).expect("no mistakes");
             if std::env::var_os("BLESS").is_some() && tidy != file.text() {
                 let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join(file.name());
                 std::fs::write(path, &tidy).expect("written");
@@ -83,7 +88,7 @@ fn llama_has_hook_points_and_may_be_a_scan() {
     for (scan, checkpoint) in [(false, false), (true, false), (true, true)] {
         given.insert("checkpoint".into(), ConstValue::bool(checkpoint));
         let hooks =
-            lang::lower::HookRegistry::new()
+            tensorloom_lang::lower::HookRegistry::new()
                 .observe("AfterQKVProjection")
                 .rewrite("AfterEmbedding", 0, |b, x, _| ir::GraphBuilder::scale(b, x, 1.5));
         let options = LowerOptions { dtype: DType::F64, scan, hooks, ..LowerOptions::default() };

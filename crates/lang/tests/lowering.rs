@@ -1,12 +1,17 @@
 //! Checks the values of lowered graphs: computed by hand, explicit backward graphs compared with derived ones, checkpoints.
 
 use ir::{DType, Literal, Scalar, Type, interp};
-use lang::consteval::ConstValue;
-use lang::diagnostic::{ColorStyle, render_all};
-use lang::library::LibraryLoader;
-use lang::lower::{LowerOptions, Lowered, lower};
-use lang::resolve::{MemoryLoader, ModuleProgram};
+use tensorloom_lang::consteval::ConstValue;
+use tensorloom_lang::diagnostic::{ColorStyle, render_all};
+use tensorloom_lang::library::LibraryLoader;
+use tensorloom_lang::lower::{LowerOptions, Lowered, lower};
+use tensorloom_lang::resolve::{MemoryLoader, ModuleProgram};
 use std::collections::BTreeMap;
+use tensorloom_lang::consteval::Value;
+use tensorloom_lang::diagnostic::{Style, render_all};
+use tensorloom_lang::library::WithLibrary;
+use tensorloom_lang::lower::{Lowered, Options, lower};
+use tensorloom_lang::resolve::{MemoryLoader, Program};
 
 const VALUES: &str = include_str!("modules/lower/values.module");
 const BACKWARD: &str = include_str!("modules/lower/backward.module");
@@ -14,8 +19,8 @@ const BACKWARD: &str = include_str!("modules/lower/backward.module");
 fn load(text: &str) -> ModuleProgram {
     let program = ModuleProgram::load("m", &LibraryLoader(MemoryLoader::new().with("m", "v1.0.0", text)));
     let mut found = program.diagnostics.clone();
-    found.extend(lang::check::check(&program).diagnostics);
-    found.retain(lang::Diagnostic::is_error);
+    found.extend(tensorloom_lang::check::check(&program).diagnostics);
+    found.retain(tensorloom_lang::Diagnostic::is_error);
     assert!(found.is_empty(), "{}", render_all(&program.sources, &found, ColorStyle::Plain));
     program
 }
@@ -152,5 +157,5 @@ fn what_cannot_be_lowered_is_a_finding() {
     let item = program.export(0, "M").expect("M");
     let found =
         lower(&program, item, &BTreeMap::new(), &[f64s(&[2])], &LowerOptions::default()).expect_err("a finding");
-    assert_eq!(found.code, lang::Code::L001);
+    assert_eq!(found.code, tensorloom_lang::Code::L001);
 }

@@ -2,11 +2,15 @@
 //! annotations of operations and parameters take precedence over the recipe.
 
 use ir::{DType, Graph, Op, Type, Value};
-use lang::diagnostic::{ColorStyle, render_all};
-use lang::library::LibraryLoader;
-use lang::lower::{LowerOptions, Lowered, lower};
-use lang::resolve::{MemoryLoader, ModuleProgram};
+use tensorloom_lang::diagnostic::{ColorStyle, render_all};
+use tensorloom_lang::library::LibraryLoader;
+use tensorloom_lang::lower::{LowerOptions, Lowered, lower};
+use tensorloom_lang::resolve::{MemoryLoader, ModuleProgram};
 use std::collections::BTreeMap;
+use tensorloom_lang::diagnostic::{Style, render_all};
+use tensorloom_lang::library::WithLibrary;
+use tensorloom_lang::lower::{Lowered, Options, lower};
+use tensorloom_lang::resolve::{MemoryLoader, Program};
 
 const POLICIES: &[&str] = &["fp32", "bf16", "fp16", "fp8_hybrid", "fp8_pure", "fp4"];
 const FORMATS: &[&str] = &["fp8_e4m3", "fp8_e5m2", "fp4_e2m1", "int8", "int4"];
@@ -54,8 +58,8 @@ fn lowered(layout: (&str, &str, &str), said: &Said, training: bool) -> Result<Lo
     let text = text(layout, said);
     let program = ModuleProgram::load("m", &LibraryLoader(MemoryLoader::new().with("m", "v1.0.0", text.as_str())));
     let mut found = program.diagnostics.clone();
-    found.extend(lang::check::check(&program).diagnostics);
-    found.retain(lang::Diagnostic::is_error);
+    found.extend(tensorloom_lang::check::check(&program).diagnostics);
+    found.retain(tensorloom_lang::Diagnostic::is_error);
     if !found.is_empty() {
         return Err(render_all(&program.sources, &found, ColorStyle::Plain));
     }

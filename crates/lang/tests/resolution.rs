@@ -1,8 +1,8 @@
 //! Imports: their targets, names and versions.
 
-use lang::diagnostic::{ColorStyle, render_all};
-use lang::library::LibraryLoader;
-use lang::resolve::{MemoryLoader, ModuleProgram};
+use tensorloom_lang::diagnostic::{ColorStyle, render_all};
+use tensorloom_lang::library::LibraryLoader;
+use tensorloom_lang::resolve::{MemoryLoader, ModuleProgram};
 
 const RELU: &str = "  forward:\n    in: [*, n]\n    out: [*, n]\n    graph:\n      in -> relu() -> out\n";
 
@@ -26,7 +26,7 @@ fn load(import: &str, call: &str) -> (String, String) {
     let loader = library().with("models/main", "local", &text);
     let program = ModuleProgram::load("models/main", &loader);
     let mut found = program.diagnostics.clone();
-    found.extend(lang::check::check(&program).diagnostics);
+    found.extend(tensorloom_lang::check::check(&program).diagnostics);
     (render_all(&program.sources, &found, ColorStyle::Plain), program.lock.to_string())
 }
 
@@ -71,12 +71,12 @@ fn a_matching_lock_is_silent() {
 fn a_missing_file_is_a_finding() {
     let program = ModuleProgram::load("nowhere", &library());
     assert_eq!(program.diagnostics.len(), 1);
-    assert_eq!(program.diagnostics[0].code, lang::Code::L002);
+    assert_eq!(program.diagnostics[0].code, tensorloom_lang::Code::L002);
 }
 
 fn findings(program: &ModuleProgram) -> String {
     let mut found = program.diagnostics.clone();
-    found.extend(lang::check::check(program).diagnostics);
+    found.extend(tensorloom_lang::check::check(program).diagnostics);
     render_all(&program.sources, &found, ColorStyle::Plain)
 }
 
@@ -131,7 +131,7 @@ fn the_library_and_a_project_are_searched_in_order() {
         assert!(found.is_empty(), "{import}:\n{found}");
         let item = program.export(0, "Main").expect("there");
         let input = ir::Type::new(ir::DType::F32, &[1, 4, 8]);
-        let lowered = lang::lower::lower(&program, item, &Default::default(), &[input], &Default::default());
+        let lowered = tensorloom_lang::lower::lower(&program, item, &Default::default(), &[input], &Default::default());
         lowered.unwrap_or_else(|d| panic!("{import}: {}", render_all(&program.sources, &[*d], ColorStyle::Plain)));
     }
     let text = "from std.modules.moe.router import Router\nimport std.models.qwen\n\nmodule Main():\n  params:\n    r: Router(8, 4)\n\n  \
@@ -143,19 +143,19 @@ fn the_library_and_a_project_are_searched_in_order() {
 /// The files of primitives agree with the compiler's table.
 #[test]
 fn files_of_primitives_are_the_table() {
-    use lang::check::primitives;
+    use tensorloom_lang::check::primitives;
     let mut seen = Vec::new();
-    for path in lang::library::files().filter(|path| path.starts_with("std/primitives/")) {
+    for path in tensorloom_lang::library::files().filter(|path| path.starts_with("std/primitives/")) {
         let program = ModuleProgram::load(path, &LibraryLoader(MemoryLoader::new()));
         for item in 0..program.files[0].ast.items.len() {
-            let item = lang::resolve::ItemRef { file: 0, item };
-            let Some(view) = lang::resolve::ModuleView::new(&program, item) else { continue };
+            let item = tensorloom_lang::resolve::ItemRef { file: 0, item };
+            let Some(view) = tensorloom_lang::resolve::ModuleView::new(&program, item) else { continue };
             let primitive = primitives::find(&view.decl.name.name).unwrap_or_else(|| panic!("{}", view.decl.name.name));
-            let names = |tensors: &[&lang::ast::IoTensor]| -> Vec<String> {
+            let names = |tensors: &[&tensorloom_lang::ast::IoTensor]| -> Vec<String> {
                 tensors.iter().map(|t| t.name.as_ref().map_or(String::new(), |n| n.name.clone())).collect()
             };
-            let inputs: Vec<&lang::ast::IoTensor> = primitive.inputs.iter().collect();
-            let outputs: Vec<&lang::ast::IoTensor> = primitive.outputs.iter().collect();
+            let inputs: Vec<&tensorloom_lang::ast::IoTensor> = primitive.inputs.iter().collect();
+            let outputs: Vec<&tensorloom_lang::ast::IoTensor> = primitive.outputs.iter().collect();
             assert_eq!(names(&view.forward.inputs), names(&inputs), "{}", primitive.name);
             assert_eq!(names(&view.forward.outputs), names(&outputs), "{}", primitive.name);
             assert_eq!(view.header.len(), primitive.attributes.len(), "{}", primitive.name);
@@ -181,14 +181,15 @@ fn declared_primitives_shadow_and_run() {
         let text = primitive(name, graph);
         let program = ModuleProgram::load("m", &MemoryLoader::new().with("m", "v1.0.0", &text));
         let mut found = program.diagnostics.clone();
-        found.extend(lang::check::check(&program).diagnostics);
-        let codes: Vec<lang::Code> = found.iter().map(|d| d.code).collect();
-        let expected = if name == "mul" { vec![lang::Code::W001] } else { Vec::new() };
+        found.extend(tensorloom_lang::check::check(&program).diagnostics);
+        let codes: Vec<tensorloom_lang::Code> = found.iter().map(|d| d.code).collect();
+        let expected = if name == "mul" { vec![tensorloom_lang::Code::W001] } else { Vec::new() };
         assert_eq!(codes, expected, "{}", render_all(&program.sources, &found, ColorStyle::Plain));
         let item = program.export(0, "M").expect("there");
         let ty = ir::Type::new(ir::DType::F64, &[1, 4]);
-        let options = lang::lower::LowerOptions { dtype: ir::DType::F64, ..Default::default() };
-        let lowered = lang::lower::lower(&program, item, &Default::default(), &[ty], &options).expect("lowers");
+        let options = tensorloom_lang::lower::LowerOptions { dtype: ir::DType::F64, ..Default::default() };
+        let lowered =
+            tensorloom_lang::lower::lower(&program, item, &Default::default(), &[ty], &options).expect("lowers");
         let given = ir::Literal::new(&[1, 4], &[1.0f64, 2.0, -3.0, 0.5]);
         let outs = ir::interp::run(&lowered.graph, &[given]).expect("runs");
         assert_eq!(outs[0].to_vec::<f64>(), [3.0, 6.0, -9.0, 1.5], "{name}: x - x + 3 x");
@@ -196,11 +197,13 @@ fn declared_primitives_shadow_and_run() {
     let written =
         primitive("mine", graph).replace("\nmodule M", "\n  backward:\n    d_x = scale(d_z, factor)\n\nmodule M");
     let program = ModuleProgram::load("m", &MemoryLoader::new().with("m", "v1.0.0", &written));
-    let codes: Vec<lang::Code> = lang::check::check(&program).diagnostics.iter().map(|d| d.code).collect();
-    assert_eq!(codes.first(), Some(&lang::Code::L001), "its backward is derived");
+    let codes: Vec<tensorloom_lang::Code> =
+        tensorloom_lang::check::check(&program).diagnostics.iter().map(|d| d.code).collect();
+    assert_eq!(codes.first(), Some(&tensorloom_lang::Code::L001), "its backward is derived");
     let program = ModuleProgram::load("m", &MemoryLoader::new().with("m", "v1.0.0", &primitive("mine", "")));
-    let codes: Vec<lang::Code> = lang::check::check(&program).diagnostics.iter().map(|d| d.code).collect();
-    assert_eq!(codes, [lang::Code::E014]);
+    let codes: Vec<tensorloom_lang::Code> =
+        tensorloom_lang::check::check(&program).diagnostics.iter().map(|d| d.code).collect();
+    assert_eq!(codes, [tensorloom_lang::Code::E014]);
 }
 
 /// The lock file may contain two versions of one file, and both are pinned.
@@ -217,7 +220,7 @@ fn two_versions_stand_in_one_lock() {
     let pinned = ModuleProgram::load("main", &loader.clone().with_lock(&lock));
     assert!(pinned.diagnostics.is_empty(), "{}", findings(&pinned));
     let other = ModuleProgram::load("main", &loader.with_lock(&lock.replace("v2.3.1", "v2.0.0")));
-    assert_eq!(other.diagnostics.iter().map(|d| d.code).collect::<Vec<_>>(), [lang::Code::L004]);
+    assert_eq!(other.diagnostics.iter().map(|d| d.code).collect::<Vec<_>>(), [tensorloom_lang::Code::L004]);
 }
 
 /// Inherited parts from another file keep the meaning of their names.
@@ -235,7 +238,7 @@ fn inherited_parts_keep_their_names() {
     let program = load(&clash);
     assert_eq!(
         program.diagnostics.iter().map(|d| d.code).collect::<Vec<_>>(),
-        [lang::Code::E011],
+        [tensorloom_lang::Code::E011],
         "{}",
         findings(&program)
     );
@@ -247,22 +250,26 @@ fn causes_come_first() {
     let text = format!("module Main(n: int):\n  params:\n    w: [n\n{}", RELU.replace("relu()", "mul(w)"));
     let program = ModuleProgram::load("main", &MemoryLoader::new().with("main", "local", &text));
     let mut found = program.diagnostics.clone();
-    found.extend(lang::check::check(&program).diagnostics);
-    lang::diagnostic::sort_and_dedup(&mut found);
-    assert_eq!(found[0].code, lang::Code::E001, "{}", render_all(&program.sources, &found, ColorStyle::Plain));
+    found.extend(tensorloom_lang::check::check(&program).diagnostics);
+    tensorloom_lang::diagnostic::sort_and_dedup(&mut found);
+    assert_eq!(found[0].code, tensorloom_lang::Code::E001, "{}", render_all(&program.sources, &found, ColorStyle::Plain));
     let late = "module Main(n: int):\n  forward:\n    in: [B, n]\n    out: [B, n]\n    graph:\n      in -> mul(w) -> out\n\n  params:\n    w = [n]\n    u: [n]\n";
     let program = ModuleProgram::load("main", &MemoryLoader::new().with("main", "local", late));
     let mut found = program.diagnostics.clone();
-    found.extend(lang::check::check(&program).diagnostics);
-    lang::diagnostic::sort_and_dedup(&mut found);
-    let codes: Vec<lang::Code> = found.iter().map(|d| d.code).collect();
-    assert_eq!((codes[0], codes.contains(&lang::Code::E002)), (lang::Code::E001, true), "{codes:?}");
+    found.extend(tensorloom_lang::check::check(&program).diagnostics);
+    tensorloom_lang::diagnostic::sort_and_dedup(&mut found);
+    let codes: Vec<tensorloom_lang::Code> = found.iter().map(|d| d.code).collect();
+    assert_eq!(
+        (codes[0], codes.contains(&tensorloom_lang::Code::E002)),
+        (tensorloom_lang::Code::E001, true),
+        "{codes:?}"
+    );
     for text in ["", "\n\n", "# nothing\n", "\"\"\"Words.\"\"\"\n"] {
         let program = ModuleProgram::load("main", &MemoryLoader::new().with("main", "local", text));
         assert_eq!(program.diagnostics.len(), 1, "{text:?}");
         let found = &program.diagnostics[0];
         assert!(
-            found.code == lang::Code::E001 && found.hint.as_ref().is_some_and(|h| h.contains("module Name")),
+            found.code == tensorloom_lang::Code::E001 && found.hint.as_ref().is_some_and(|h| h.contains("module Name")),
             "{found:?}"
         );
     }

@@ -1,18 +1,24 @@
 //! Sizes and values of parameters, identifiers as arguments, indices of arrays, 32-bit constants.
 
 use ir::{DType, Type};
-use lang::Code;
-use lang::consteval::ConstValue;
-use lang::diagnostic::{ColorStyle, render_all};
-use lang::library::LibraryLoader;
-use lang::lower::{LowerOptions, Lowered, check_given, input_types, lower};
-use lang::resolve::{ItemRef, MemoryLoader, ModuleProgram};
+use tensorloom_lang::Code;
+use tensorloom_lang::consteval::ConstValue;
+use tensorloom_lang::diagnostic::{ColorStyle, render_all};
+use tensorloom_lang::library::LibraryLoader;
+use tensorloom_lang::lower::{LowerOptions, Lowered, check_given, input_types, lower};
+use tensorloom_lang::resolve::{ItemRef, MemoryLoader, ModuleProgram};
 use std::collections::BTreeMap;
+use tensorloom_lang::Code;
+use tensorloom_lang::consteval::Value;
+use tensorloom_lang::diagnostic::{Style, render_all};
+use tensorloom_lang::library::WithLibrary;
+use tensorloom_lang::lower::{Lowered, Options, check_given, input_types, lower};
+use tensorloom_lang::resolve::{ItemRef, MemoryLoader, Program};
 
-fn load(text: &str) -> (ModuleProgram, Vec<lang::Diagnostic>) {
+fn load(text: &str) -> (ModuleProgram, Vec<tensorloom_lang::Diagnostic>) {
     let program = ModuleProgram::load("m", &LibraryLoader(MemoryLoader::new().with("m", "v1.0.0", text)));
     let mut found = program.diagnostics.clone();
-    found.extend(lang::check::check(&program).diagnostics);
+    found.extend(tensorloom_lang::check::check(&program).diagnostics);
     (program, found)
 }
 
@@ -130,7 +136,7 @@ fn words_of_an_enum_are_arguments() {
         assert_eq!(lowered(&model(arguments)).graph.to_string().contains("silu"), gated, "{arguments}");
     }
     let (_, found) = load(&model("weird"));
-    assert!(found.iter().any(lang::Diagnostic::is_error), "{found:?}");
+    assert!(found.iter().any(tensorloom_lang::Diagnostic::is_error), "{found:?}");
 }
 
 #[test]
@@ -179,7 +185,7 @@ fn constants_have_32_bits() {
 fn a_lone_underscore_is_an_empty_body() {
     let text = "module M(norm: bool = true):\n  forward:\n    in: [B, 4]\n    out: [B, 4]\n    graph:\n      in -> relu() -> out\n      if norm:\n        out -> silu() -> unused\n      else:\n        _\n\nmodule Same() extends M:\n  _\n";
     let (program, _) = clean(text);
-    assert_eq!(lang::fmt::format(text).expect("no mistakes"), text);
+    assert_eq!(tensorloom_lang::fmt::format(text).expect("no mistakes"), text);
     let item = program.export(0, "Same").expect("there");
     lower(&program, item, &BTreeMap::new(), &[Type::new(DType::F32, &[2, 4])], &LowerOptions::default())
         .expect("lowers");
@@ -208,7 +214,7 @@ fn attention_backward_has_all_options_of_forward() {
         let drawn = render_all(&program.sources, &found, ColorStyle::Plain);
         assert!(found.iter().all(|d| !d.is_error()), "{drawn}");
         let item = program.export(0, "M").expect("there");
-        let checks = lang::verify::verify_backward(&program, item, &BTreeMap::new(), &types);
+        let checks = tensorloom_lang::verify::verify_backward(&program, item, &BTreeMap::new(), &types);
         let checks = checks.unwrap_or_else(|e| panic!("{options}{slopes}: {e:?}"));
         for check in checks.iter().filter(|check| check.name != "slopes") {
             assert!(check.passes(), "{options}{slopes}: {check:?}");
@@ -253,7 +259,7 @@ fn whole_numbers_divide_truly() {
         let made = lower(&program, item, &BTreeMap::new(), &types, &LowerOptions::default())?;
         let given = [[7, -7, 1], [2, 2, 4]].map(|x| ir::Literal::new(&[3], &x.map(|v: i32| v)));
         let out = ir::interp::run(&made.graph, &given).expect("runs");
-        Ok::<_, Box<lang::Diagnostic>>((out[0].ty().dtype, out[0].to_vec::<f32>()))
+        Ok::<_, Box<tensorloom_lang::Diagnostic>>((out[0].ty().dtype, out[0].to_vec::<f32>()))
     };
     assert_eq!(run("(a, b) -> div() -> out").unwrap(), (DType::F32, vec![3.5, -3.5, 0.25]));
     assert_eq!(run("a -> div(b) -> out").unwrap(), (DType::F32, vec![3.5, -3.5, 0.25]));

@@ -2,21 +2,29 @@
 //! file parses, checks and is formatted; each module in it runs, and its gradients, derived or explicit, equal finite differences.
 
 use ir::{DType, Literal, Scalar, Type, interp};
-use lang::Code;
-use lang::ast::{DeclKind, DimExpr, Expr, ExprKind, Param, TypeKind};
-use lang::consteval::{ConstValue, NameResolver, eval};
-use lang::diagnostic::{ColorStyle, render_all};
-use lang::library::LibraryLoader;
-use lang::lower::{LowerOptions, lower};
-use lang::resolve::{ItemRef, MemoryLoader, ModuleProgram, ModuleView};
-use lang::verify::{GradientCheck, GradientCheckError, verify_backward};
+use tensorloom_lang::Code;
+use tensorloom_lang::ast::{DeclKind, DimExpr, Expr, ExprKind, Param, TypeKind};
+use tensorloom_lang::consteval::{ConstValue, NameResolver, eval};
+use tensorloom_lang::diagnostic::{ColorStyle, render_all};
+use tensorloom_lang::library::LibraryLoader;
+use tensorloom_lang::lower::{LowerOptions, lower};
+use tensorloom_lang::resolve::{ItemRef, MemoryLoader, ModuleProgram, ModuleView};
+use tensorloom_lang::verify::{GradientCheck, GradientCheckError, verify_backward};
 use std::collections::BTreeMap;
 use std::path::Path;
+use tensorloom_lang::Code;
+use tensorloom_lang::ast::{DeclKind, DimExpr, Expr, ExprKind, Param, TypeKind};
+use tensorloom_lang::consteval::{Names, Value, eval};
+use tensorloom_lang::diagnostic::{Style, render_all};
+use tensorloom_lang::library::WithLibrary;
+use tensorloom_lang::lower::{Options, lower};
+use tensorloom_lang::resolve::{ItemRef, MemoryLoader, ModuleView, Program};
+use tensorloom_lang::verify::{Failure, GradientCheck, verify_backward};
 
 fn load(text: &str, silent: &[Code]) -> ModuleProgram {
     let program = ModuleProgram::load("main", &LibraryLoader(MemoryLoader::new().with("main", "v1.0.0", text)));
     let mut found = program.diagnostics.clone();
-    found.extend(lang::check::check(&program).diagnostics);
+    found.extend(tensorloom_lang::check::check(&program).diagnostics);
     found.retain(|d| !silent.contains(&d.code));
     assert!(found.is_empty(), "{}", render_all(&program.sources, &found, ColorStyle::Plain));
     program
@@ -57,7 +65,7 @@ fn inputs(view: &ModuleView<'_>) -> Vec<Type> {
         Some(n) => usize::try_from(n).expect("a size"),
         None => panic!("{}: a size without a value", view.decl.name.name),
     };
-    let optional = |ty: &lang::ast::TypeExpr| matches!(ty.kind, TypeKind::Optional(_));
+    let optional = |ty: &tensorloom_lang::ast::TypeExpr| matches!(ty.kind, TypeKind::Optional(_));
     let given = view.forward.inputs.iter().filter_map(|input| input.ty.as_ref()).filter(|ty| !optional(ty));
     let types = given.map(|ty| {
         let TypeKind::Tensor { dims, dtype, .. } = &ty.kind else { panic!("a tensor") };
@@ -95,7 +103,7 @@ fn tour(name: &str, silent: &[Code], expected: usize) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/modules/tour").join(name);
     let text = std::fs::read_to_string(&path).expect("the file");
     let program = load(&text, silent);
-    let tidy = lang::fmt::format(&text).expect("no mistakes");
+    let tidy = tensorloom_lang::fmt::format(&text).expect("no mistakes");
     if std::env::var_os("BLESS").is_some() {
         std::fs::write(&path, &tidy).expect("written");
     } else {
@@ -111,7 +119,7 @@ fn tour(name: &str, silent: &[Code], expected: usize) {
             continue;
         }
         let inputs = inputs(&view);
-        let draw = |found: Box<lang::Diagnostic>| render_all(&program.sources, &[*found], ColorStyle::Plain);
+        let draw = |found: Box<tensorloom_lang::Diagnostic>| render_all(&program.sources, &[*found], ColorStyle::Plain);
         for (probes, training) in [(false, false), (true, false), (false, true)] {
             let options = LowerOptions { probes, asserts: probes, training, ..LowerOptions::default() };
             let lowered = lower(&program, item, &BTreeMap::new(), &inputs, &options)

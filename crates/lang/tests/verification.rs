@@ -1,19 +1,24 @@
 //! `verify_backward` accepts every correct backward pass and finds the error in ten incorrect ones.
 
 use ir::{DType, Type};
-use lang::consteval::ConstValue;
-use lang::diagnostic::{ColorStyle, render_all};
-use lang::library::{self, LibraryLoader};
-use lang::resolve::{ItemRef, MemoryLoader, ModuleProgram, ModuleView};
-use lang::verify::{GradientCheck, GradientCheckError, verify_backward};
+use tensorloom_lang::consteval::ConstValue;
+use tensorloom_lang::diagnostic::{ColorStyle, render_all};
+use tensorloom_lang::library::{self, LibraryLoader};
+use tensorloom_lang::resolve::{ItemRef, MemoryLoader, ModuleProgram, ModuleView};
+use tensorloom_lang::verify::{GradientCheck, GradientCheckError, verify_backward};
 use std::collections::BTreeMap;
+use tensorloom_lang::consteval::Value;
+use tensorloom_lang::diagnostic::{Style, render_all};
+use tensorloom_lang::library::{self, WithLibrary};
+use tensorloom_lang::resolve::{ItemRef, MemoryLoader, ModuleView, Program};
+use tensorloom_lang::verify::{Failure, GradientCheck, verify_backward};
 
 fn load(path: &str, text: Option<&str>) -> ModuleProgram {
     let loader = text.map_or(MemoryLoader::new(), |text| MemoryLoader::new().with(path, "v1.0.0", text));
     let program = ModuleProgram::load(path, &LibraryLoader(loader));
     let mut found = program.diagnostics.clone();
-    found.extend(lang::check::check(&program).diagnostics);
-    found.retain(lang::Diagnostic::is_error);
+    found.extend(tensorloom_lang::check::check(&program).diagnostics);
+    found.retain(tensorloom_lang::Diagnostic::is_error);
     assert!(found.is_empty(), "{}", render_all(&program.sources, &found, ColorStyle::Plain));
     program
 }

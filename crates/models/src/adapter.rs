@@ -17,9 +17,9 @@ use compiler::Backend;
 use ir::{DType, Type};
 use serde_json::{Value as Json, json};
 use std::path::Path;
-use training::NamedTensor;
-use training::files;
-use training::named_tensor::to_bytes;
+use train::NamedTensor;
+use train::files;
+use train::named_tensor::to_bytes;
 
 /// The kind of an adapter, with its options.
 #[derive(Clone, Debug, PartialEq)]

@@ -14,7 +14,7 @@ use ir::ops::ReduceKind;
 use ir::{Builder, DType, Graph, GraphBuilder, Op, Value, Values};
 use lang::lower::LowerOptions;
 use std::collections::BTreeMap;
-use training::named_tensor::from_bytes;
+use train::named_tensor::from_bytes;
 
 /// The mean square of each input of the matrices in products, by parameter.
 #[derive(Clone, Debug, Default, PartialEq)]

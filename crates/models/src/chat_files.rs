@@ -5,7 +5,7 @@ use crate::special_tokens::{dir_with_file, read_object};
 use serde_json::Value as Json;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use training::files;
+use train::files;
 
 /// The file of the default template, and the folder of the others.
 const TEMPLATE_FILE: &str = "chat_template.jinja";

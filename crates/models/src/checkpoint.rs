@@ -11,8 +11,8 @@ use safetensors::tensor::TensorInfo;
 use serde_json::Value as Json;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-use training::files;
-use training::named_tensor::from_bytes;
+use train::files;
+use train::named_tensor::from_bytes;
 
 /// The open files of a checkpoint.
 pub struct Checkpoint {

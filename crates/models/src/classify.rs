@@ -20,7 +20,7 @@ use lang::lower::LowerOptions;
 use serde_json::Value as Json;
 use std::collections::BTreeMap;
 use std::path::Path;
-use training::named_tensor::from_bytes;
+use train::named_tensor::from_bytes;
 
 /// Texts are padded to multiples of this.
 const PADDING_BLOCK: usize = 32;

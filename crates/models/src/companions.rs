@@ -6,7 +6,7 @@ use crate::chat_files;
 use crate::error::{Error, Result};
 use crate::gguf;
 use std::path::{Path, PathBuf};
-use training::files;
+use train::files;
 
 /// A selection of these files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

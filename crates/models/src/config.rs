@@ -5,7 +5,7 @@ use lang::ast::{Expr, ExprKind};
 use lang::consteval::ConstValue;
 use serde_json::{Map, Value as Json};
 use std::path::Path;
-use training::files;
+use train::files;
 
 /// A configuration, with older field names converted to the newest.
 #[derive(Clone, Debug)]

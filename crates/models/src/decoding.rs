@@ -17,7 +17,7 @@ use dist::Comm;
 use lang::lower::{LowerOptions, Lowered, Observation};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use training::named_tensor::from_bytes;
+use train::named_tensor::from_bytes;
 
 /// Capacities are multiples of this, so that few programs serve many lengths.
 const CAPACITY_BLOCK: usize = 64;

@@ -4,7 +4,7 @@ use crate::error::{Error, Result};
 use lang::library::LibraryLoader;
 use lang::resolve::{LoadedFile, Loader, ModuleProgram};
 use std::path::{Path, PathBuf};
-use training::files;
+use train::files;
 
 /// Finds files on disk, by path without extension (§4.7.1): beside the program's own file, in its parent folders up to the one
 /// with `module.lock`, in the current directory, then in the folders of `LOOM_PATH`.
@@ -68,7 +68,7 @@ impl Loader for DiskLoader {
         let file = self.file(path, major)?;
         match files::read_text(&file, files::MAX_TEXT_BYTES) {
             Ok(_) => None,
-            Err(training::Error::File(error)) => Some(format!("{}: {}", file.display(), error.reason)),
+            Err(train::Error::File(error)) => Some(format!("{}: {}", file.display(), error.reason)),
             Err(other) => Some(other.to_string()),
         }
     }
@@ -113,7 +113,7 @@ pub fn write_lock(name: &str, program: &ModuleProgram) -> Result<PathBuf> {
 fn unreadable(file: &Path) -> Error {
     match files::open(file) {
         Ok(_) => Error::file(file, "expected a .module file"),
-        Err(training::Error::File(error)) => {
+        Err(train::Error::File(error)) => {
             Error::file(file, format!("{}; give a .module file or a model of the library, such as llama", error.reason))
         }
         Err(other) => other.into(),

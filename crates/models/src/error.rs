@@ -4,10 +4,11 @@ use std::path::PathBuf;
 
 /// Errors of this crate.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum Error {
     /// A file could not be read or written.
     #[error(transparent)]
-    File(#[from] training::FileError),
+    File(#[from] train::FileError),
     /// The configuration does not describe a model of the library.
     #[error("{}: {reason}", path.display())]
     Config {
@@ -87,17 +88,23 @@ pub type Result<T> = std::result::Result<T, Error>;
 impl Error {
     /// Returns the error for a file that could not be read or written.
     pub(crate) fn file(path: &std::path::Path, reason: impl std::fmt::Display) -> Error {
-        training::Error::file(path, reason).into()
+        train::Error::file(path, reason).into()
     }
 }
 
-impl From<training::Error> for Error {
-    fn from(error: training::Error) -> Error {
+impl From<lang::ProgramError> for Error {
+    fn from(error: lang::ProgramError) -> Error {
+        Error::Language(error.to_string())
+    }
+}
+
+impl From<train::Error> for Error {
+    fn from(error: train::Error) -> Error {
         match error {
-            training::Error::File(error) => Error::File(error),
-            training::Error::Input(text) => Error::Input(text),
-            training::Error::Run(error) => Error::Run(error),
-            training::Error::Graph(error) => Error::Graph(error),
+            train::Error::File(error) => Error::File(error),
+            train::Error::Input(text) => Error::Input(text),
+            train::Error::Run(error) => Error::Run(error),
+            train::Error::Graph(error) => Error::Graph(error),
         }
     }
 }

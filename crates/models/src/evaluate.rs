@@ -1,6 +1,7 @@
 //! Logits, loss and gradients of a batch.
 
 use crate::asserts;
+use crate::default_device::default_device;
 use crate::error::{Error, Result};
 use crate::mapping::ElementTransform;
 use crate::model::Model;
@@ -8,8 +9,8 @@ use crate::session::ProgramSession;
 use compiler::Backend;
 use ir::{Builder, DType, Graph, GraphBuilder, Type, Value};
 use lang::lower::{LowerOptions, Lowered, ObservationKind, mean_cross_entropy};
-use training::NamedTensor;
-use training::named_tensor::{from_bytes, to_bytes};
+use train::NamedTensor;
+use train::named_tensor::{from_bytes, to_bytes};
 
 /// The result of an evaluation.
 #[derive(Clone, Debug)]
@@ -59,9 +60,20 @@ impl Model {
         Ok((graph, values, lowered.inputs))
     }
 
+    /// Runs a batch of sequences of one length on the CPU with all its cores. [`Model::evaluate_on`] also gives the loss and its gradients,
+    /// and computes on another device.
+    pub fn evaluate(&self, ids: &[Vec<i32>]) -> Result<Evaluation> {
+        self.evaluate_on(ids, None, default_device())
+    }
+
     /// Runs a batch of sequences of one length. With labels (as many as tokens, shifted here as HuggingFace does: position `t`
     /// predicts label `t + 1`; -100 is ignored) also returns the loss and its gradients.
-    pub fn evaluate(&self, ids: &[Vec<i32>], labels: Option<&[Vec<i32>]>, backend: &dyn Backend) -> Result<Evaluation> {
+    pub fn evaluate_on(
+        &self,
+        ids: &[Vec<i32>],
+        labels: Option<&[Vec<i32>]>,
+        backend: &dyn Backend,
+    ) -> Result<Evaluation> {
         let steps = self.check_ids(ids)?;
         if let Some(labels) = labels {
             self.check_labels(labels, ids.len(), steps)?;

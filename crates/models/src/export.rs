@@ -10,9 +10,9 @@ use crate::model::{CheckpointSlice, Model};
 use ir::DType;
 use std::collections::HashMap;
 use std::path::Path;
-use training::NamedTensor;
-use training::files;
-use training::named_tensor::to_bytes;
+use train::NamedTensor;
+use train::files;
+use train::named_tensor::to_bytes;
 
 /// The prefix of the names of quantized parameters' parts.
 pub(crate) const PACKED_PREFIX: &str = "packed.";

@@ -2,6 +2,7 @@
 
 use crate::adapter::Adapter;
 use crate::constrain::Constraint;
+use crate::default_device::default_device;
 use crate::error::{Error, Result};
 use crate::model::Model;
 use crate::random::SplitMix64;
@@ -28,8 +29,18 @@ pub struct Generation {
 }
 
 /// Options of a generation.
-#[derive(Clone, Default)]
+///
+/// ```
+/// use tensorloom_models::{GenerateOptions, SamplingOptions};
+///
+/// let sampling = SamplingOptions { temperature: 0.8, top_k: 20, ..SamplingOptions::GREEDY };
+/// let options = GenerateOptions { max_new_tokens: 64, sampling: Some(sampling), ..GenerateOptions::default() };
+/// assert_eq!(options.max_new_tokens, 64);
+/// ```
+#[derive(Clone)]
 pub struct GenerateOptions<'a> {
+    /// The maximum number of new tokens.
+    pub max_new_tokens: usize,
     /// The sampling options; none selects greedy decoding.
     pub sampling: Option<SamplingOptions>,
     /// The constraint on the generated text.
@@ -40,6 +51,13 @@ pub struct GenerateOptions<'a> {
     pub draft: Option<(&'a Model, usize)>,
     /// The communicator of the ranks that share the model; the backend must use it for collectives.
     pub ranks: Option<Arc<Comm>>,
+}
+
+impl Default for GenerateOptions<'_> {
+    /// 128 new tokens at most, the most probable one each time.
+    fn default() -> Self {
+        Self { max_new_tokens: 128, sampling: None, constraint: None, ends: &[], draft: None, ranks: None }
+    }
 }
 
 /// Samples tokens from given logits.
@@ -78,8 +96,14 @@ impl TokenSampler {
 }
 
 impl Model {
+    /// Generates a continuation of a prompt on the CPU with all its cores. [`Model::generate_with_options`] runs on another device and
+    /// reports each token.
+    pub fn generate(&self, prompt: &[i32], options: &GenerateOptions<'_>) -> Result<Generation> {
+        self.generate_with_options(prompt, options, default_device(), &mut |_| true)
+    }
+
     /// Greedy decoding of a continuation of a prompt.
-    pub fn generate(&self, prompt: &[i32], max_new: usize, backend: &dyn Backend) -> Result<Generation> {
+    pub fn generate_greedy(&self, prompt: &[i32], max_new: usize, backend: &dyn Backend) -> Result<Generation> {
         self.generate_with(prompt, max_new, &SamplingOptions::GREEDY, backend, &mut |_| true)
     }
 
@@ -92,8 +116,9 @@ impl Model {
         backend: &dyn Backend,
         on_token: &mut dyn FnMut(i32) -> bool,
     ) -> Result<Generation> {
-        let writing = GenerateOptions { sampling: Some(*sampling), ..GenerateOptions::default() };
-        self.generate_with_options(prompt, max_new, &writing, backend, on_token)
+        let options =
+            GenerateOptions { max_new_tokens: max_new, sampling: Some(*sampling), ..GenerateOptions::default() };
+        self.generate_with_options(prompt, &options, backend, on_token)
     }
 
     /// [`generate_with`](Self::generate_with) with all options.
@@ -103,12 +128,11 @@ impl Model {
     pub fn generate_with_options(
         &self,
         prompt: &[i32],
-        max_new: usize,
         writing: &GenerateOptions<'_>,
         backend: &dyn Backend,
         heard: &mut dyn FnMut(i32) -> bool,
     ) -> Result<Generation> {
-        self.generate_on(None, prompt, max_new, writing, backend, heard)
+        self.generate_on(None, prompt, writing, backend, heard)
     }
 
     /// `generate_with_options`, optionally with parameters that are on the device already, preceded by those of an adapter.
@@ -116,12 +140,11 @@ impl Model {
         &self,
         given: Option<(Vec<Buffer>, Option<&Adapter>)>,
         prompt: &[i32],
-        max_new: usize,
         writing: &GenerateOptions<'_>,
         backend: &dyn Backend,
         heard: &mut dyn FnMut(i32) -> bool,
     ) -> Result<Generation> {
-        let started = Instant::now();
+        let (started, max_new) = (Instant::now(), writing.max_new_tokens);
         let length = self.check_ids(&[prompt.to_vec()])?;
         self.check_has_lm_head()?;
         if let Some(most) = self.max_positions().filter(|most| length + max_new > *most) {

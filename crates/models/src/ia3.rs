@@ -8,6 +8,7 @@ use serde_json::Value as Json;
 
 /// Options of an IA³ adapter.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct Ia3Options {
     /// Target modules by the last part of their name, with or without `_proj`: `k`, `down_proj`.
     pub targets: Vec<String>,

@@ -10,11 +10,45 @@ use crate::weight::Weight;
 use ir::DType;
 use lang::consteval::ConstValue;
 use lang::lower::{ParamInit, Parameter};
+use lang::resolve::Program;
 use safetensors::Dtype;
-use training::named_tensor::to_bytes;
+use train::named_tensor::to_bytes;
 
 impl Model {
-    /// Creates a model with random parameters.
+    /// Creates a model of a program with random parameters. `sizes` are values of the model's parameters, as in `[("vocab_size", 32)]`; where a
+    /// program has several models, it is the first.
+    ///
+    /// ```
+    /// use ir::DType;
+    /// use lang::Program;
+    /// use tensorloom_models::Model;
+    ///
+    /// let text = "
+    /// model Table(vocab_size: int):
+    ///   params:
+    ///     scores: [vocab_size, vocab_size]
+    ///   forward:
+    ///     in: [B, T, int32]
+    ///     out: [B, T, vocab_size]
+    ///     graph:
+    ///       in -> embedding(scores) -> out
+    /// ";
+    /// let program = Program::parse("table", text)?;
+    /// let model = Model::init(&program, [("vocab_size", 32)], DType::F32, 1)?;
+    /// assert_eq!(model.evaluate(&[vec![1, 2, 3]])?.logits.shape, [1, 3, 32]);
+    /// # Ok::<(), tensorloom_models::Error>(())
+    /// ```
+    pub fn init<K: Into<String>, V: Into<Value>>(
+        program: &Program,
+        sizes: impl IntoIterator<Item = (K, V)>,
+        dtype: DType,
+        seed: u64,
+    ) -> Result<Model> {
+        let given = sizes.into_iter().map(|(name, value)| (name.into(), value.into())).collect();
+        Model::fresh(Architecture::of_program(program.clone(), None, given)?, dtype, seed)
+    }
+
+    /// A model with random parameters.
     pub fn new_random(architecture: Architecture, dtype: DType, seed: u64) -> Result<Model> {
         let params = architecture.lower(1, 1, dtype, None)?.params;
         budget::check_new_model(&params, dtype)?;

@@ -9,7 +9,7 @@ use ir::{Builder, DType, Graph, GraphBuilder, Node, Op, Value, Values};
 use lang::lower::dropout;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use training::step::key_type;
+use train::step::key_type;
 
 /// Returns a forward graph whose first inputs are the adapter's tensors, followed by its own inputs. In training, an adapter with
 /// dropout needs a random key, the last input, unless the forward graph already ends with one (`keyed`).
@@ -218,7 +218,7 @@ impl AdapterUpdates {
             seen = dropout(b, x, key, stream, self.dropout)?;
         }
         let change = options.delta(b, seen, &update.ab)?;
-        training::lora::add_delta(b, y, change, update.start)
+        train::lora::add_delta(b, y, change, update.start)
     }
 }
 
@@ -231,7 +231,7 @@ fn update_weight(
     ab: &[Value],
 ) -> ir::Result<()> {
     let dtype = b.ty(*weight).dtype;
-    let update = training::lora::delta_weight(b, [ab[0], ab[1]], options.scale())?;
+    let update = train::lora::delta_weight(b, [ab[0], ab[1]], options.scale())?;
     let update = b.cast(update, dtype)?;
     let update = pad_into(b, update, *weight, place.slice.dim, place.slice.start, 0.0)?;
     *weight = b.add(*weight, update)?;

@@ -23,6 +23,7 @@ mod config;
 mod config_fields;
 mod constrain;
 mod decoding;
+mod default_device;
 mod disk;
 mod error;
 mod evaluate;
@@ -51,6 +52,8 @@ mod recipe;
 mod run;
 mod sample;
 mod seq2seq;
+#[cfg(feature = "serve")]
+pub mod serve;
 mod session;
 mod sharded;
 mod special_tokens;
@@ -59,6 +62,7 @@ mod tokenizer_growth;
 pub mod train;
 mod weight;
 
+pub use ::train::{NamedTensor, files};
 pub use adapter::{Adapter, AdapterOptions};
 pub use architecture::{Architecture, ModelInput};
 pub use batch_engine::{BatchEngine, BatchOptions, SuspendedSequence};
@@ -91,25 +95,4 @@ pub use seq2seq::Seq2SeqDecoder;
 pub use sharded::shard_graph;
 pub use special_tokens::{SpecialTokens, decoder_start_id, eos_ids};
 pub use tokenizer::{END_OF_TEXT, TextStream, Tokenizer};
-pub use training::{NamedTensor, files};
-
-/// The snippets of the README, the tutorial and the book are compiled and run as doctests.
-#[cfg(doctest)]
-mod documents {
-    #[doc = include_str!("../../../README.md")]
-    struct Readme;
-    #[doc = include_str!("../../../docs/tutorial.md")]
-    struct Tutorial;
-    #[doc = include_str!("../../../book/src/from_pytorch.md")]
-    struct FromPyTorch;
-    #[doc = include_str!("../../../book/src/from_jax.md")]
-    struct FromJax;
-    #[doc = include_str!("../../../book/src/tensors.md")]
-    struct Tensors;
-    #[doc = include_str!("../../../book/src/functions.md")]
-    struct Functions;
-    #[doc = include_str!("../../../book/src/variable_shapes.md")]
-    struct VariableShapes;
-    #[doc = include_str!("../../../book/src/modules.md")]
-    struct Modules;
-}
+pub use train::{NamedTensor, files};

@@ -11,6 +11,7 @@ const MAX_RANK: usize = 1 << 16;
 
 /// Options of a LoRA adapter.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct LoraOptions {
     /// Rank of the update.
     pub rank: usize,
@@ -111,7 +112,7 @@ impl LoraOptions {
 
     /// The term that is added to a projection of `x` `[.., in]`: `[.., out]`.
     pub(crate) fn delta(&self, b: &mut Builder, x: Value, ab: &[Value]) -> ir::Result<Value> {
-        training::lora::delta(b, x, [ab[0], ab[1]], self.scale())
+        train::lora::delta(b, x, [ab[0], ab[1]], self.scale())
     }
 }
 

@@ -6,7 +6,7 @@ use cpu::{HostBuffer, MmapFile};
 use std::ops::Deref;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
-use training::safetensors_file;
+use train::safetensors_file;
 
 pub(crate) use safetensors_file::write;
 

@@ -19,7 +19,7 @@ use serde_json::Value as Json;
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
-use training::named_tensor::to_bytes;
+use train::named_tensor::to_bytes;
 
 /// A checkpoint tensor and its position in a parameter.
 #[derive(Clone, Debug)]

@@ -2,7 +2,7 @@
 
 use ir::{Graph, Mesh, Type};
 use lang::lower::{Parameter, Shard};
-use training::shard_ranges::for_each_contiguous_run;
+use train::shard_ranges::for_each_contiguous_run;
 use transform::{DimSharding, Sharding};
 
 /// Properties of a graph input that is a parameter.

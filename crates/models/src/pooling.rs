@@ -3,7 +3,7 @@
 use crate::error::{Error, Result};
 use serde_json::{Map, Value as Json};
 use std::path::Path;
-use training::files;
+use train::files;
 
 /// A pooling mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,8 +7,8 @@ use crate::session::ProgramSession;
 use compiler::Backend;
 use ir::{Builder, DType, Graph, GraphBuilder, Type, Value};
 use lang::lower::LowerOptions;
-use training::NamedTensor;
-use training::named_tensor::{from_bytes, to_bytes};
+use train::NamedTensor;
+use train::named_tensor::{from_bytes, to_bytes};
 
 /// The results of a run.
 #[derive(Clone, Debug)]

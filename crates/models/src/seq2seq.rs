@@ -17,8 +17,8 @@ use ir::{Builder, DType, Graph, Type, Value};
 use lang::lower::LowerOptions;
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
-use training::NamedTensor;
-use training::named_tensor::from_bytes;
+use train::NamedTensor;
+use train::named_tensor::from_bytes;
 
 /// The input for the decoder's tokens, as in transformers.
 const DECODER_INPUT: &str = "decoder_input_ids";
@@ -131,7 +131,6 @@ impl Model {
         &self,
         given: &[NamedTensor],
         start: &[i32],
-        max_new: usize,
         writing: &GenerateOptions<'_>,
         backend: &dyn Backend,
         on_token: &mut dyn FnMut(i32) -> bool,
@@ -139,7 +138,7 @@ impl Model {
         if writing.draft.is_some() || writing.ranks.is_some() {
             return Err(Error::Input("encoder-decoder models do not support draft models or several ranks".into()));
         }
-        let started = Instant::now();
+        let (started, max_new) = (Instant::now(), writing.max_new_tokens);
         let zero = Duration::ZERO;
         let mut found = Generation {
             ids: Vec::new(),

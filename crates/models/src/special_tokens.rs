@@ -16,7 +16,7 @@ use crate::tokenizer::Tokenizer;
 use serde_json::{Map, Value as Json};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use training::files;
+use train::files;
 
 /// The names of special tokens in transformers.
 pub(crate) const NAMES: [&str; 7] =

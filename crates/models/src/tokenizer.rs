@@ -12,7 +12,7 @@ use tokenizers::pre_tokenizers::byte_level::ByteLevel;
 use tokenizers::utils::parallelism::MaybeParallelRefIterator;
 use tokenizers::{AddedToken, DecoderWrapper, NormalizerWrapper, PostProcessorWrapper};
 use tokenizers::{NormalizedString, Normalizer, PreTokenizerWrapper, TokenizerImpl};
-use training::files;
+use train::files;
 
 const UNENCODED: &str = "the text could not be encoded";
 

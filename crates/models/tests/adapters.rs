@@ -4,10 +4,12 @@
 
 use cpu::Cpu;
 use ir::DType;
-use models::train::{AdamW, Batch, LanguageModelTrainer, NoProgress, ObjectiveOptions, StepSizes, TrainSettings, run};
-use models::{Adapter, AdapterOptions, Ia3Options, LoraOptions, Model};
+use tensorloom_models::train::{AdamW, Batch, LanguageModelTrainer, NoProgress, ObjectiveOptions, StepSizes, TrainSettings, run};
+use tensorloom_models::{Adapter, AdapterOptions, Ia3Options, LoraOptions, Model};
 use safetensors::SafeTensors;
 use std::path::{Path, PathBuf};
+use tensorloom_models::train::{AdamW, Batch, How, Settings, Silent, StepSizes, Trainer, run};
+use tensorloom_models::{Adapter, AdapterOptions, Ia3Options, LoraOptions, Model};
 
 const IDS: [[i32; 8]; 2] = [[1, 5, 7, 2, 40, 33, 12, 9], [3, 60, 21, 8, 8, 17, 50, 11]];
 
@@ -42,11 +44,11 @@ fn check(adapter: &str, base: &str) {
     let ids: Vec<Vec<i32>> = IDS.iter().map(|row| row.to_vec()).collect();
     let cpu = Cpu::new(2);
     let mut model = Model::load(&data(base), DType::F32).unwrap_or_else(|e| panic!("{e}"));
-    let plain = model.evaluate(&ids, None, &cpu).unwrap_or_else(|e| panic!("{e}")).logits.to_f32_vec();
+    let plain = model.evaluate_on(&ids, None, &cpu).unwrap_or_else(|e| panic!("{e}")).logits.to_f32_vec();
     let adapter = Adapter::read(&folder, &model).unwrap_or_else(|e| panic!("{e}"));
     let beside = model.evaluate_adapted(&adapter, &ids, &cpu).unwrap_or_else(|e| panic!("{e}")).to_f32_vec();
     model.merge(&adapter).expect("merges");
-    let merged = model.evaluate(&ids, None, &cpu).unwrap_or_else(|e| panic!("{e}")).logits.to_f32_vec();
+    let merged = model.evaluate_on(&ids, None, &cpu).unwrap_or_else(|e| panic!("{e}")).logits.to_f32_vec();
     assert!(difference(&plain, &beside) > 0.05, "the adapter does something");
     for (what, found, wanted) in
         [("beside", &beside, want("logits")), ("merged", &merged, want("merged")), ("both", &beside, merged.clone())]
@@ -227,7 +229,7 @@ fn check_training(kind: &str, options: &str, rate: &str, count: usize) {
     model.merge(&adapter).expect("merges");
     model.export(&out.join("merged")).unwrap_or_else(|e| panic!("{e}"));
     let again = Model::load(&out.join("merged"), DType::F32).unwrap_or_else(|e| panic!("{e}"));
-    let merged = again.evaluate(&ids, None, &cpu).unwrap_or_else(|e| panic!("{e}")).logits.to_f32_vec();
+    let merged = again.evaluate_on(&ids, None, &cpu).unwrap_or_else(|e| panic!("{e}")).logits.to_f32_vec();
     assert!(difference(&beside, &merged) < 1e-3);
     // Regenerates `ours`.
     if let Some(keep) = std::env::var_os("KEEP_ADAPTER") {

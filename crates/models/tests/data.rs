@@ -3,13 +3,17 @@
 
 use cpu::Cpu;
 use ir::DType;
-use models::train::{
+use tensorloom_models::train::{
     Batch, BatchSampler, NoProgress, StepProgress, TextDataset, TokenDataset, TrainObserver, TrainSettings, run,
     validation_batches, write_stories,
 };
-use models::{Classifier, Tokenizer};
+use tensorloom_models::{Classifier, Tokenizer};
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use tensorloom_models::train::{
+    Batch, Batches, Observer, Progress, Settings, Silent, Texts, Tokens, held_out, run, write_stories,
+};
+use tensorloom_models::{Classifier, Tokenizer};
 
 fn temporary(name: &str) -> PathBuf {
     let path = std::env::temp_dir().join(format!("tensorloom-data-{}-{name}", std::process::id()));
@@ -68,7 +72,7 @@ fn corpus(folder: &Path) -> String {
     for i in 0..20u64 {
         let stories = write_stories(i + 1, 3000);
         let lines: String = stories
-            .split(models::END_OF_TEXT)
+            .split(tensorloom_models::END_OF_TEXT)
             .map(|text| format!("{}\n", serde_json::json!({ "text": text, "n": i })))
             .collect();
         match i % 3 {

@@ -1,8 +1,8 @@
 //! Invalid directories: the error names the file, the tensor, the expected and the actual value.
 
 use ir::DType;
-use models::{Model, NamedTensor, write_tensors};
 use std::path::{Path, PathBuf};
+use tensorloom_models::{Model, NamedTensor, write_tensors};
 
 /// A copy of the golden Llama to be damaged.
 struct Copy(PathBuf);
@@ -198,7 +198,7 @@ fn tensors_of_every_dtype_are_read_and_written_back() {
     });
     let expected = Model::load(&copy.0, DType::F32).expect("loads");
     let values = |model: &Model| {
-        let found = model.evaluate(&[vec![1, 5, 7]], None, &cpu::Cpu::new(1)).expect("runs");
+        let found = model.evaluate_on(&[vec![1, 5, 7]], None, &cpu::Cpu::new(1)).expect("runs");
         found.logits.to_f32_vec()
     };
     let logits = values(&expected);

@@ -4,9 +4,11 @@ use cpu::Cpu;
 use ir::DType;
 use lang::consteval::ConstValue;
 use lang::lower::PrecisionRecipe;
-use models::train::{AdamW, Batch, LanguageModelTrainer, ObjectiveOptions, StepSizes};
-use models::{Architecture, Model, NamedTensor};
+use tensorloom_models::train::{AdamW, Batch, LanguageModelTrainer, ObjectiveOptions, StepSizes};
+use tensorloom_models::{Architecture, Model, NamedTensor};
 use std::path::PathBuf;
+use tensorloom_models::train::{AdamW, Batch, How, StepSizes, Trainer};
+use tensorloom_models::{Architecture, Model, NamedTensor};
 
 const ADAM: AdamW = AdamW { beta1: 0.9, beta2: 0.95, eps: 1e-8, weight_decay: 0.1, max_grad_norm: 1.0 };
 
@@ -35,7 +37,7 @@ fn batch(step: usize, accumulate: usize) -> Batch {
 fn recipe(name: &str, body: &str) -> PrecisionRecipe {
     let path: PathBuf = std::env::temp_dir().join(format!("tensorloom-few-bits-{}-{name}.module", std::process::id()));
     std::fs::write(&path, format!("recipe Mine:\n{body}")).expect("written");
-    let found = models::parse_recipe(&path.display().to_string());
+    let found = tensorloom_models::parse_recipe(&path.display().to_string());
     let _ = std::fs::remove_file(&path);
     found.unwrap_or_else(|e| panic!("{e}")).expect("one")
 }
@@ -141,7 +143,7 @@ fn moments_in_eight_bits_train_as_wide_ones() {
 fn models_follow_recipes_outside_of_training() {
     let ids: Vec<Vec<i32>> = vec![(0..12).map(|i| (i * 7 % 96) as i32).collect()];
     let cpu = Cpu::new(2);
-    let logits = |model: &Model| model.evaluate(&ids, None, &cpu).expect("runs").logits.to_f32_vec();
+    let logits = |model: &Model| model.evaluate_on(&ids, None, &cpu).expect("runs").logits.to_f32_vec();
     let plain = logits(&model(DType::F32));
     for policy in ["fp8_hybrid", "fp8_pure", "fp4", "bf16"] {
         let few = model(DType::F32).with_recipe(PrecisionRecipe::model_policy(policy).expect("known"));
@@ -177,7 +179,7 @@ fn weights_of_few_bits_are_packed_where_a_model_only_runs() {
                 .with_quantized_params()
                 .expect("packs");
             assert!(packed.is_quantized() && !wide.is_quantized());
-            let logits = |model: &Model| model.evaluate(&ids, None, &cpu).expect("runs").logits.to_f32_vec();
+            let logits = |model: &Model| model.evaluate_on(&ids, None, &cpu).expect("runs").logits.to_f32_vec();
             let (found, want) = (logits(&packed), logits(&wide));
             let size = want.iter().fold(1e-6f32, |m, x| m.max(x.abs()));
             let bound = if dtype == DType::F32 { 1e-5 } else { 2e-2 };

@@ -4,10 +4,10 @@
 use cpu::Cpu;
 use ir::DType;
 use lang::consteval::ConstValue;
-use models::{Architecture, Model};
 use serde_json::{Map, Value as Json, json};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use tensorloom_models::{Architecture, Model};
 
 fn data(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data").join(name)
@@ -45,7 +45,7 @@ impl Copy {
         config.extend(fields.iter().map(|(name, value)| (name.to_string(), value.clone())));
         std::fs::write(self.0.join("config.json"), Json::Object(config).to_string()).expect("written");
         let model = Model::load(&self.0, DType::F32).map_err(|e| e.to_string())?;
-        let found = model.evaluate(&[vec![1, 5, 7, 2, 40]], None, &cpu::Cpu::new(1)).map_err(|e| e.to_string())?;
+        let found = model.evaluate_on(&[vec![1, 5, 7, 2, 40]], None, &cpu::Cpu::new(1)).map_err(|e| e.to_string())?;
         Ok(found.logits.to_f32_vec())
     }
 }
@@ -341,8 +341,8 @@ fn what_a_fresh_model_of_the_library_writes_reads_back() {
         let read = Model::load(&folder, DType::F32).unwrap_or_else(|e| panic!("{name}: {e}"));
         assert_eq!(read.parameter_count(), fresh.parameter_count(), "{name}");
         let ids = [vec![1, 5, 7, 2, 9]];
-        if let Ok(want) = fresh.evaluate(&ids, None, &Cpu::new(1)) {
-            let found = read.evaluate(&ids, None, &Cpu::new(1)).unwrap_or_else(|e| panic!("{name}: {e}"));
+        if let Ok(want) = fresh.evaluate_on(&ids, None, &Cpu::new(1)) {
+            let found = read.evaluate_on(&ids, None, &Cpu::new(1)).unwrap_or_else(|e| panic!("{name}: {e}"));
             assert_eq!(found.logits.to_f32_vec(), want.logits.to_f32_vec(), "{name}");
             scored += 1;
         }

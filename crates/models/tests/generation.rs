@@ -2,13 +2,14 @@
 
 use cpu::Cpu;
 use ir::DType;
-use models::{
+use tensorloom_models::{
     BatchEngine, BatchGenerateOptions, BatchOptions, BeamSearchOptions, Constrainer, GenerateOptions, Model,
     SamplingOptions, Tokenizer,
 };
 use serde_json::Value as Json;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use tensorloom_models::{Beams, Constrainer, GenerateOptions, Model, Sampling, SlotSizes, Slots, Together, Tokenizer};
 
 fn data() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data")
@@ -66,11 +67,11 @@ fn long_prompts_in_parts_are_the_whole() {
     let pairs = [("vocab_size", 48), ("d_model", 32), ("n_layers", 2), ("heads", 4), ("kv_heads", 2), ("d_ff", 48)];
     let pairs = pairs.into_iter().chain([("max_seq", 1024)]);
     let given = pairs.map(|(name, n)| (name.to_string(), lang::consteval::ConstValue::int(n))).collect();
-    let architecture = models::Architecture::from_library("llama", given).unwrap_or_else(|e| panic!("{e}"));
+    let architecture = tensorloom_models::Architecture::from_library("llama", given).unwrap_or_else(|e| panic!("{e}"));
     let model = Model::new_random(architecture, DType::F32, 5).unwrap_or_else(|e| panic!("{e}"));
     for length in [256, 257, 512, 700] {
         let prompt: Vec<i32> = (0..length).map(|i| i * 7 % 48).collect();
-        let whole = model.evaluate(&[prompt.clone()], None, &cpu).unwrap_or_else(|e| panic!("{e}")).logits.to_f32_vec();
+        let whole = model.evaluate_on(&[prompt.clone()], None, &cpu).unwrap_or_else(|e| panic!("{e}")).logits.to_f32_vec();
         let want = &whole[whole.len() - 48..];
         let mut decoding = model.decode_session(length as usize + 4, &cpu).expect("fits");
         let found = decoding.append(&prompt).unwrap_or_else(|e| panic!("{e}"));
@@ -95,13 +96,14 @@ fn guesses_change_nothing() {
             for (i, draft) in drafts.iter().enumerate() {
                 for count in [1, 3, 5] {
                     let writing = GenerateOptions {
+                        max_new_tokens: 23,
                         sampling: Some(sampling),
                         draft: Some((draft, count)),
                         ..GenerateOptions::default()
                     };
                     let mut heard = Vec::new();
                     let found = model
-                        .generate_with_options(&prompt, 23, &writing, &cpu, &mut |id| {
+                        .generate_with_options(&prompt, &writing, &cpu, &mut |id| {
                             heard.push(id);
                             true
                         })
@@ -118,8 +120,8 @@ fn guesses_change_nothing() {
         }
     }
     let other = golden("mamba");
-    let writing = GenerateOptions { draft: Some((&other, 2)), ..GenerateOptions::default() };
-    assert!(model.generate_with_options(&[1], 9, &writing, &cpu, &mut |_| true).is_err(), "a state can't go back");
+    let writing = GenerateOptions { max_new_tokens: 9, draft: Some((&other, 2)), ..GenerateOptions::default() };
+    assert!(model.generate_with_options(&[1], &writing, &cpu, &mut |_| true).is_err(), "a state can't go back");
 }
 
 #[test]
@@ -152,15 +154,16 @@ fn a_form_is_kept() {
     let tokenizer = Tokenizer::train([text].into_iter().cycle().take(9), 262).expect("trains");
     let sizes = [("vocab_size", 262), ("d_model", 32), ("n_layers", 1), ("heads", 2), ("kv_heads", 2), ("d_ff", 32)];
     let given = sizes.iter().map(|(k, v)| (k.to_string(), lang::consteval::ConstValue::int(*v))).collect();
-    let architecture = models::Architecture::from_library("llama", given).expect("fits");
+    let architecture = tensorloom_models::Architecture::from_library("llama", given).expect("fits");
     let model = Model::new_random(architecture, DType::F32, 3).expect("drawn");
     let maker = Constrainer::new(&tokenizer);
     let ends: Vec<i32> = tokenizer.eos_id().into_iter().collect();
     for seed in 0..5 {
         let sampling = Some(SamplingOptions { temperature: 1.0, seed, ..SamplingOptions::GREEDY });
         let constraint = Some(maker.regex("[0-9]{2}:(cat|sat)").expect("valid"));
-        let writing = GenerateOptions { sampling, constraint, eos_ids: &ends, ..GenerateOptions::default() };
-        let found = model.generate_with_options(&[5], 40, &writing, &cpu, &mut |_| true).expect("runs");
+        let writing =
+            GenerateOptions { max_new_tokens: 40, sampling, constraint, eos_ids: &ends, ..GenerateOptions::default() };
+        let found = model.generate_with_options(&[5], &writing, &cpu, &mut |_| true).expect("runs");
         let shown = tokenizer.decode(&found.ids).expect("decodes");
         assert!(shown.len() == 6 && shown[2..3] == *":" && ["cat", "sat"].contains(&&shown[3..]), "{shown}");
     }
@@ -198,21 +201,21 @@ fn a_module_of_ones_own_reads_a_checkpoint() {
         assert_ne!(own, source);
         let module = root.join(format!("mine_{name}.module"));
         std::fs::write(&module, own).expect("written");
-        let program = || models::load_program(&module.to_string_lossy()).unwrap_or_else(|e| panic!("{e}"));
+        let program = || tensorloom_models::load_program(&module.to_string_lossy()).unwrap_or_else(|e| panic!("{e}"));
         let model = Model::load_with_module(&dir, DType::F32, Some(program())).unwrap_or_else(|e| panic!("{e}"));
         let (plain, prompt) = (golden(name), [1, 5, 7]);
-        let want = plain.generate(&prompt, 12, &cpu).expect("runs").ids;
-        assert_eq!(model.generate(&prompt, 12, &cpu).expect("runs").ids, want);
+        let want = plain.generate_greedy(&prompt, 12, &cpu).expect("runs").ids;
+        assert_eq!(model.generate_greedy(&prompt, 12, &cpu).expect("runs").ids, want);
         // An export can be loaded without the module.
         let out = root.join(format!("{name}-out"));
         model.export(&out).unwrap_or_else(|e| panic!("{e}"));
         let again = Model::load(&out, DType::F32).unwrap_or_else(|e| panic!("{e}"));
-        assert_eq!(again.generate(&prompt, 12, &cpu).expect("runs").ids, want);
+        assert_eq!(again.generate_greedy(&prompt, 12, &cpu).expect("runs").ids, want);
     }
     // A module without `hf_config` can't load a checkpoint.
     let module = root.join("bare.module");
     std::fs::write(&module, "model Bare(d: int = 4):\n  params:\n    w: [d, d]\n\n  forward:\n    in: [B, T, d]\n    out: [B, T, d]\n    graph:\n      in -> matmul(w, transpose=NT) -> out\n").expect("written");
-    let program = models::load_program(&module.to_string_lossy()).unwrap_or_else(|e| panic!("{e}"));
+    let program = tensorloom_models::load_program(&module.to_string_lossy()).unwrap_or_else(|e| panic!("{e}"));
     let error =
         Model::load_with_module(&data().join("llama"), DType::F32, Some(program)).err().expect("refused").to_string();
     assert!(error.contains("hf_config"), "{error}");

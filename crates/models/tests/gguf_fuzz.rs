@@ -3,9 +3,9 @@
 //! A few seconds by default; `GGUF_FUZZ_SECONDS=600` runs longer.
 
 use ir::DType;
-use models::{Model, Tokenizer, gguf};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
+use tensorloom_models::{Model, Tokenizer, gguf};
 
 fn data(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data").join(name)

@@ -4,10 +4,10 @@
 
 use cpu::Cpu;
 use ir::DType;
-use models::{Checkpoint, Model, NamedTensor, write_tensors};
 use safetensors::SafeTensors;
 use serde_json::Value as Json;
 use std::path::{Path, PathBuf};
+use tensorloom_models::{Checkpoint, Model, NamedTensor, write_tensors};
 
 fn folder(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data").join(name)
@@ -46,7 +46,7 @@ fn check(name: &str) {
     let cpu = Cpu::new(2);
 
     let model = Model::load(&dir, DType::F32).unwrap_or_else(|e| panic!("{e}"));
-    let found = model.evaluate(&ids, Some(&ids), &cpu).unwrap_or_else(|e| panic!("{e}"));
+    let found = model.evaluate_on(&ids, Some(&ids), &cpu).unwrap_or_else(|e| panic!("{e}"));
     let worst = difference(&found.logits.to_f32_vec(), &want("logits"));
     assert!(worst < 1e-4, "{name}: logits differ by {worst}");
     let loss = found.loss.expect("labels were given").to_f32_vec();
@@ -63,7 +63,7 @@ fn check(name: &str) {
 
     let prompt = ints(&json["prompt"]);
     let tokens = ints(&json["tokens"]);
-    let generated = model.generate(&prompt, tokens.len(), &cpu).unwrap_or_else(|e| panic!("{e}"));
+    let generated = model.generate_greedy(&prompt, tokens.len(), &cpu).unwrap_or_else(|e| panic!("{e}"));
     assert_eq!(generated.ids, tokens, "{name}");
 
     let out = std::env::temp_dir().join(format!("tensorloom-export-{name}-{}", std::process::id()));
@@ -72,7 +72,7 @@ fn check(name: &str) {
     let (before, after) = (before.expect("opens"), after.expect("opens"));
     assert_eq!(before.names().collect::<Vec<_>>(), after.names().collect::<Vec<_>>());
     let again = Model::load(&out, DType::F32).unwrap_or_else(|e| panic!("{e}"));
-    let logits = again.evaluate(&ids, None, &cpu).unwrap_or_else(|e| panic!("{e}")).logits;
+    let logits = again.evaluate_on(&ids, None, &cpu).unwrap_or_else(|e| panic!("{e}")).logits;
     let worst = difference(&logits.to_f32_vec(), &want("logits"));
     assert!(worst < 1e-4, "{name}: logits after export differ by {worst}");
     let _ = std::fs::remove_dir_all(&out);
@@ -107,7 +107,7 @@ fn shards_give_the_same_model() {
     let ids = [vec![1, 2, 3]];
     let logits = |dir: &Path| {
         let model = Model::load(dir, DType::F32).unwrap_or_else(|e| panic!("{e}"));
-        model.evaluate(&ids, None, &cpu).unwrap_or_else(|e| panic!("{e}")).logits
+        model.evaluate_on(&ids, None, &cpu).unwrap_or_else(|e| panic!("{e}")).logits
     };
     assert_eq!(logits(&dir), logits(&out));
     let _ = std::fs::remove_dir_all(&out);
@@ -127,7 +127,7 @@ fn bf16_is_as_good_as_that_of_transformers() {
         let json: Json = serde_json::from_slice(&read("expected.json")).expect("golden ids");
         let ids: Vec<Vec<i32>> = json["ids"].as_array().expect("rows").iter().map(ints).collect();
         let model = Model::load(&dir, DType::BF16).unwrap_or_else(|e| panic!("{e}"));
-        let found = model.evaluate(&ids, Some(&ids), &Cpu::new(2)).unwrap_or_else(|e| panic!("{e}"));
+        let found = model.evaluate_on(&ids, Some(&ids), &Cpu::new(2)).unwrap_or_else(|e| panic!("{e}"));
         let (meant, sure) = (tensor("rounded"), tensor("sure"));
         let compared = sure.iter().filter(|mark| **mark == 1.0).count();
         assert!(compared * 8 >= sure.len() * 7, "{name}: only {compared} tokens are compared");

@@ -2,9 +2,11 @@
 
 use cpu::Cpu;
 use ir::DType;
-use models::train::{AdamW, Batch, LanguageModelTrainer, ObjectiveOptions, StepSizes};
-use models::{Adapter, LoraOptions, Model};
+use tensorloom_models::train::{AdamW, Batch, LanguageModelTrainer, ObjectiveOptions, StepSizes};
+use tensorloom_models::{Adapter, LoraOptions, Model};
 use std::path::Path;
+use tensorloom_models::train::{AdamW, Batch, How, StepSizes, Trainer};
+use tensorloom_models::{Adapter, LoraOptions, Model};
 
 const END: i32 = 3;
 
@@ -56,7 +58,7 @@ fn gradients(model: Model, adapter: Option<Adapter>, batch: &Batch, seq: usize, 
 fn lora(model: &Model) -> Adapter {
     let options = LoraOptions::parse("rank=2,alpha=4,targets=q,v").expect("valid");
     let mut adapter = Adapter::new_untrained(model, "base", &options, 1).expect("fits");
-    let mut random = models::SplitMix64::new(6, 6);
+    let mut random = tensorloom_models::SplitMix64::new(6, 6);
     adapter.fill(|_| (random.uniform() - 0.5) as f32);
     adapter
 }

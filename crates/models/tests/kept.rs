@@ -4,12 +4,15 @@
 use cpu::Cpu;
 use ir::DType;
 use lang::consteval::ConstValue;
-use models::train::{NoProgress, TrainSettings, run};
-use models::{Adapter, Architecture, ChatTemplate, Model, QuantizationConfig, Tokenizer, files};
-use models::{copy_companions, files_without_gguf_form, merge_companions};
+use tensorloom_models::train::{NoProgress, TrainSettings, run};
+use tensorloom_models::{Adapter, Architecture, ChatTemplate, Model, QuantizationConfig, Tokenizer, files};
+use tensorloom_models::{copy_companions, files_without_gguf_form, merge_companions};
 use serde_json::{Map, Value as Json, json};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use tensorloom_models::train::{Settings, Silent, run};
+use tensorloom_models::{Adapter, Architecture, ChatTemplate, Model, Scheme, Tokenizer, files};
+use tensorloom_models::{copy_companions, merge_companions, not_in_gguf};
 
 /// A folder that is removed at the end.
 struct Folder(PathBuf);
@@ -296,7 +299,7 @@ fn the_directory_of_a_quantised_model_is_no_whole_one() {
     assert!(!out.join("model.safetensors").exists());
     let logits = |dir: &Path| {
         let model = Model::load(dir, DType::F32).unwrap_or_else(|e| panic!("{e}"));
-        model.evaluate(&[vec![1, 5, 7]], None, &Cpu::new(1)).expect("evaluates").logits.to_f32_vec()
+        model.evaluate_on(&[vec![1, 5, 7]], None, &Cpu::new(1)).expect("evaluates").logits.to_f32_vec()
     };
     let wanted = logits(&out);
     std::fs::rename(out.join("tensorloom.safetensors"), out.join("model.safetensors")).expect("renamed");

@@ -2,8 +2,8 @@
 
 use cpu::Cpu;
 use ir::DType;
-use models::{Model, NamedTensor, write_tensors};
 use std::path::{Path, PathBuf};
+use tensorloom_models::{Model, NamedTensor, write_tensors};
 
 const TEXT: &str = r#"from std.modules.linear import Linear
 
@@ -69,7 +69,7 @@ fn functions_and_optional_weights() {
         let dir = directory(&format!("values-{with_bias}"), with_bias, &a_log);
         let model = load(&dir);
         assert_eq!(model.params.len(), if with_bias { 4 } else { 3 });
-        let found = model.evaluate(&ids, Some(&ids), &cpu).unwrap_or_else(|e| panic!("{e}"));
+        let found = model.evaluate_on(&ids, Some(&ids), &cpu).unwrap_or_else(|e| panic!("{e}"));
         for (t, &id) in ids[0].iter().enumerate() {
             for o in 0..5 {
                 let sum = (0..3).map(|i| -table[id as usize * 3 + i] * a_log[i].exp() * head[i * 5 + o]).sum::<f32>();
@@ -81,7 +81,7 @@ fn functions_and_optional_weights() {
         let gradient = found.gradients.iter().find(|g| g.name == "grad.A_log").expect("a gradient").to_f32_vec();
         let loss = |a_log: &[f32]| -> f32 {
             let dir = directory("moved", with_bias, a_log);
-            load(&dir).evaluate(&ids, Some(&ids), &cpu).expect("runs").loss.expect("labels").to_f32_vec()[0]
+            load(&dir).evaluate_on(&ids, Some(&ids), &cpu).expect("runs").loss.expect("labels").to_f32_vec()[0]
         };
         for (i, gradient) in gradient.iter().enumerate() {
             let step = 1e-2;

@@ -6,9 +6,9 @@ use cpu::Cpu;
 use ir::DType;
 use lang::library::LibraryLoader;
 use lang::resolve::{MemoryLoader, ModuleProgram};
-use models::{Classifier, Model, NamedTensor, write_tensors};
 use serde_json::Value as Json;
 use std::path::{Path, PathBuf};
+use tensorloom_models::{Classifier, Model, NamedTensor, write_tensors};
 
 /// Numbers in [-1, 1) derived from a name: the upper 24 bits of splitmix64, seeded with its FNV-1a hash.
 fn uniform(name: &str, count: usize) -> impl Iterator<Item = f32> + use<> {
@@ -147,7 +147,7 @@ fn decoder(what: &str, case: &Json, model: &Model, again: &Model, tokens: &[i32]
     let ids = &case["inputs"]["input_ids"];
     let steps = sizes(&ids["shape"])[1];
     let rows: Vec<Vec<i32>> = ints(&ids["values"]).chunks(steps).map(<[i32]>::to_vec).collect();
-    let found = model.evaluate(&rows, Some(&rows), cpu).unwrap_or_else(|e| panic!("{what}: {e}"));
+    let found = model.evaluate_on(&rows, Some(&rows), cpu).unwrap_or_else(|e| panic!("{what}: {e}"));
     let logits = numbers(&case["outputs"]["logits"]["values"]);
     close(what, &found.logits.to_f32_vec(), &logits);
     let loss = f64::from(found.loss.expect("labels were given").to_f32_vec()[0]);
@@ -155,7 +155,7 @@ fn decoder(what: &str, case: &Json, model: &Model, again: &Model, tokens: &[i32]
     check_gradients(what, &found.gradients, &case["gradients"]);
     assert_eq!(model.full_recompute_reason(), None, "{what}");
     let prompt = ints(&case["prompt"]);
-    let generated = model.generate(&prompt, tokens.len(), cpu).unwrap_or_else(|e| panic!("{what}: {e}"));
+    let generated = model.generate_greedy(&prompt, tokens.len(), cpu).unwrap_or_else(|e| panic!("{what}: {e}"));
     assert_eq!(generated.ids, tokens, "{what}");
     // A prefix at once, then one by one: the logits equal those of the whole sequence.
     let width = logits.len() / rows.iter().map(Vec::len).sum::<usize>();
@@ -166,10 +166,10 @@ fn decoder(what: &str, case: &Json, model: &Model, again: &Model, tokens: &[i32]
         at += count;
         close(what, &row, &logits[(at - 1) * width..at * width]);
     }
-    let logits_again = again.evaluate(&rows, None, cpu).unwrap_or_else(|e| panic!("{what}: {e}")).logits;
+    let logits_again = again.evaluate_on(&rows, None, cpu).unwrap_or_else(|e| panic!("{what}: {e}")).logits;
     assert_eq!(
         logits_again.to_f32_vec(),
-        model.evaluate(&rows, None, cpu).expect("ran before").logits.to_f32_vec(),
+        model.evaluate_on(&rows, None, cpu).expect("ran before").logits.to_f32_vec(),
         "{what}"
     );
 }
@@ -226,8 +226,8 @@ fn answer(what: &str, model: &Model, given: &[NamedTensor], start: i32, wanted: 
             one
         })
         .collect();
-    let writing = models::GenerateOptions::default();
-    let found = model.generate_seq2seq(&read, &[start], wanted.len(), &writing, cpu, &mut |_| true);
+    let writing = tensorloom_models::GenerateOptions { max_new_tokens: wanted.len(), ..Default::default() };
+    let found = model.generate_seq2seq(&read, &[start], &writing, cpu, &mut |_| true);
     assert_eq!(found.unwrap_or_else(|e| panic!("{what}: {e}")).ids, wanted, "{what}");
     // The same logits as the whole sequence, with several tokens at once and one by one; and it stops on request.
     let mut answering = model.seq2seq_decoder(&read, wanted.len(), cpu).unwrap_or_else(|e| panic!("{what}: {e}"));
@@ -246,7 +246,7 @@ fn answer(what: &str, model: &Model, given: &[NamedTensor], start: i32, wanted: 
     assert!(!answering.recomputes_prefix(), "{what}: computes all rows for each id");
     assert!(answering.append(&vec![1; wanted.len()]).is_err(), "{what}: longer than it was to be");
     assert!(answering.append(&[1_000_000]).is_err() && answering.append(&[]).is_err(), "{what}");
-    let stopped = model.generate_seq2seq(&read, &[start], wanted.len(), &writing, cpu, &mut |_| false);
+    let stopped = model.generate_seq2seq(&read, &[start], &writing, cpu, &mut |_| false);
     assert_eq!(stopped.expect("ran before").ids, wanted[..1], "{what}");
     let refused =
         |given: &[NamedTensor]| model.seq2seq_decoder(given, 4, cpu).err().map(|e| e.to_string()).unwrap_or_default();
@@ -302,7 +302,7 @@ fn classifiers_give_what_transformers_gives() {
 #[test]
 fn adapters_with_a_head_give_what_the_merged_model_gives() {
     let cases: Json = serde_json::from_slice(&std::fs::read(data("classes", "json")).expect("golden")).expect("JSON");
-    let (cpu, mut random) = (Cpu::new(2), models::SplitMix64::new(5, 1));
+    let (cpu, mut random) = (Cpu::new(2), tensorloom_models::SplitMix64::new(5, 1));
     let mut draw = |n: usize| -> Vec<f32> { (0..n).map(|_| random.below(2000) as f32 / 1e4 - 0.1).collect() };
     let tensor = |name: String, shape: &[usize], values: &[f32]| {
         let bytes = values.iter().flat_map(|x| x.to_le_bytes()).collect();
@@ -479,7 +479,7 @@ fn gguf_says_a_model_or_refuses_it() {
                 assert!(refused.is_empty(), "{what} was written");
                 let again = Model::load(&path, DType::F32).unwrap_or_else(|e| panic!("{what} as GGUF: {e}"));
                 let ids = [vec![1, 5, 7, 2, 30, 33, 12, 9, 3, 3, 8]];
-                let run = |m: &Model| m.evaluate(&ids, None, &cpu).unwrap_or_else(|e| panic!("{what}: {e}"));
+                let run = |m: &Model| m.evaluate_on(&ids, None, &cpu).unwrap_or_else(|e| panic!("{what}: {e}"));
                 // Norm weights around one are rounded once.
                 let wanted: Vec<f64> = run(&model).logits.to_f32_vec().into_iter().map(f64::from).collect();
                 close(&format!("{what} as GGUF"), &run(&again).logits.to_f32_vec(), &wanted);

@@ -2,9 +2,11 @@
 
 use cpu::Cpu;
 use ir::DType;
-use models::train::{AdamW, Batch, LanguageModelTrainer, Objective, ObjectiveOptions, StepSizes};
-use models::{Adapter, LoraOptions, Model, NamedTensor};
+use tensorloom_models::train::{AdamW, Batch, LanguageModelTrainer, Objective, ObjectiveOptions, StepSizes};
+use tensorloom_models::{Adapter, LoraOptions, Model, NamedTensor};
 use std::path::{Path, PathBuf};
+use tensorloom_models::train::{AdamW, Aim, Batch, How, StepSizes, Trainer};
+use tensorloom_models::{Adapter, LoraOptions, Model, NamedTensor};
 
 fn folder(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data").join(name)

@@ -4,10 +4,12 @@ use cpu::Cpu;
 use ir::DType;
 use lang::library::LibraryLoader;
 use lang::resolve::{MemoryLoader, ModuleProgram};
-use models::train::{AdamW, Batch, LanguageModelTrainer, ObjectiveOptions, StepSizes};
-use models::{Architecture, Model, NamedTensor, write_tensors};
+use tensorloom_models::train::{AdamW, Batch, LanguageModelTrainer, ObjectiveOptions, StepSizes};
+use tensorloom_models::{Architecture, Model, NamedTensor, write_tensors};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use tensorloom_models::train::{AdamW, Batch, How, StepSizes, Trainer};
+use tensorloom_models::{Architecture, Model, NamedTensor, write_tensors};
 
 /// A model with a table, a matrix and a head; `own` is inserted after the matrix's shape, `inside` within its brackets.
 fn text(own: &str, inside: &str) -> String {
@@ -75,7 +77,7 @@ fn bf16(x: f32) -> f32 {
 const IDS: [i32; 5] = [1, 8, 0, 3, 3];
 
 fn logits(model: &Model) -> Vec<f32> {
-    model.evaluate(&[IDS.to_vec()], None, &Cpu::new(1)).unwrap_or_else(|e| panic!("{e}")).logits.to_f32_vec()
+    model.evaluate_on(&[IDS.to_vec()], None, &Cpu::new(1)).unwrap_or_else(|e| panic!("{e}")).logits.to_f32_vec()
 }
 
 /// A matrix that is stored in bf16 behaves like a plain model with rounded numbers: logits, gradients, tokens, training, export.
@@ -90,10 +92,10 @@ fn a_parameter_with_a_dtype_of_its_own_is_held_in_it() {
         assert_eq!(model.params[1].ty.dtype, DType::BF16);
         assert_eq!(logits(&model), logits(&expected), "{note}");
         assert!(logits(&model).iter().all(|x| x.is_finite()));
-        let tokens = |model: &Model| model.generate(&IDS, 6, &cpu).unwrap_or_else(|e| panic!("{e}")).ids;
+        let tokens = |model: &Model| model.generate_greedy(&IDS, 6, &cpu).unwrap_or_else(|e| panic!("{e}")).ids;
         assert_eq!(tokens(&model), tokens(&expected));
         let ids = [IDS.to_vec()];
-        let gradients = |model: &Model| model.evaluate(&ids, Some(&ids), &cpu).unwrap_or_else(|e| panic!("{e}"));
+        let gradients = |model: &Model| model.evaluate_on(&ids, Some(&ids), &cpu).unwrap_or_else(|e| panic!("{e}"));
         let (found, wanted) = (gradients(&model), gradients(&expected));
         assert_eq!(found.gradients.len(), 3);
         for (a, b) in found.gradients.iter().zip(&wanted.gradients) {
@@ -117,7 +119,7 @@ fn a_wide_parameter_of_a_narrow_model_is_held_wide() {
     assert_eq!((model.params[0].ty.dtype, model.params[1].ty.dtype), (DType::BF16, DType::F32));
     // The compute dtype is that of the model, so the f32 matrix is rounded where it is read.
     assert_eq!(logits(&model), logits(&narrow));
-    assert_eq!(model.generate(&IDS, 4, &Cpu::new(1)).expect("runs").ids.len(), 4);
+    assert_eq!(model.generate_greedy(&IDS, 4, &Cpu::new(1)).expect("runs").ids.len(), 4);
 }
 
 #[test]
@@ -127,7 +129,7 @@ fn a_parameter_of_whole_numbers_is_refused() {
     assert!(found.contains("int32"), "{found}");
 }
 
-fn error<T>(result: models::Result<T>) -> String {
+fn error<T>(result: tensorloom_models::Result<T>) -> String {
     result.err().expect("refused").to_string()
 }
 
@@ -141,18 +143,18 @@ fn ids_and_labels_outside_are_refused_whatever_the_parameter_is_called() {
         let ids = [vec![1, bad, 3]];
         let good = [vec![1, 2, 3]];
         for found in [
-            error(model.evaluate(&ids, None, &cpu)),
+            error(model.evaluate_on(&ids, None, &cpu)),
             error(model.capture(&ids, None, &cpu)),
-            error(model.generate(&ids[0], 2, &cpu)),
+            error(model.generate_greedy(&ids[0], 2, &cpu)),
             error(model.decode_session(4, &cpu).and_then(|mut d| d.append(&ids[0]))),
         ] {
             assert!(found.contains(&format!("ID {bad} ")) && found.contains("from 0 to 8"), "{found}");
         }
-        let found = error(model.evaluate(&good, Some(&ids), &cpu));
+        let found = error(model.evaluate_on(&good, Some(&ids), &cpu));
         assert!(found.contains(&format!("label {bad} ")) && found.contains("from 0 to 8"), "{found}");
     }
     let labels = [vec![-100, 2, -100]];
-    assert!(model.evaluate(&[vec![1, 2, 8]], Some(&labels), &cpu).is_ok());
+    assert!(model.evaluate_on(&[vec![1, 2, 8]], Some(&labels), &cpu).is_ok());
 
     let sizes = StepSizes { micro_batch_size: 1, seq_len: 3, gradient_accumulation_steps: 1 };
     let adam = AdamW { beta1: 0.9, beta2: 0.99, eps: 1e-8, weight_decay: 0.0, max_grad_norm: 1.0 };
@@ -179,13 +181,13 @@ fn tables_and_scores_of_other_sizes_bound_what_they_should() {
     let model = Model::new_random(architecture(text), DType::F32, 1).expect("a model");
     let cpu = Cpu::new(1);
     assert_eq!((model.vocabulary(), model.max_sequence()), (Some(10), Some(6)));
-    assert!(error(model.evaluate(&[vec![1, 10]], None, &cpu)).contains("ID 10 "));
+    assert!(error(model.evaluate_on(&[vec![1, 10]], None, &cpu)).contains("ID 10 "));
     let ids = [vec![9, 1]];
-    assert!(error(model.evaluate(&ids, Some(&[vec![0, 5]]), &cpu)).contains("label 5 "));
-    assert!(model.evaluate(&ids, Some(&[vec![0, 4]]), &cpu).is_ok());
-    assert!(error(model.evaluate(&[vec![1; 7]], None, &cpu)).contains("length of 6"));
-    assert!(error(model.generate(&[1, 2], 5, &cpu)).contains("at most 6"));
-    assert_eq!(model.generate(&[1, 2], 4, &cpu).expect("runs").ids.len(), 4);
+    assert!(error(model.evaluate_on(&ids, Some(&[vec![0, 5]]), &cpu)).contains("label 5 "));
+    assert!(model.evaluate_on(&ids, Some(&[vec![0, 4]]), &cpu).is_ok());
+    assert!(error(model.evaluate_on(&[vec![1; 7]], None, &cpu)).contains("length of 6"));
+    assert!(error(model.generate_greedy(&[1, 2], 5, &cpu)).contains("at most 6"));
+    assert_eq!(model.generate_greedy(&[1, 2], 4, &cpu).expect("runs").ids.len(), 4);
 }
 
 /// Master weights are the checkpoint's numbers, not rounded to bf16; so are those of a new model.

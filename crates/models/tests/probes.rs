@@ -2,8 +2,8 @@
 
 use cpu::Cpu;
 use ir::DType;
-use models::Model;
 use std::path::Path;
+use tensorloom_models::Model;
 
 #[test]
 fn probes_show_results_and_gradients() {
@@ -27,7 +27,7 @@ fn probes_show_results_and_gradients() {
     assert!(found[1].value.to_f32_vec()[4] > 1e-3, "the gradient has a length");
 
     // The gradient of a mean cross-entropy: probabilities minus the one-hot label, divided by the two labels in use.
-    let logits = model.evaluate(&ids, None, &cpu).unwrap_or_else(|e| panic!("{e}")).logits.to_f32_vec();
+    let logits = model.evaluate_on(&ids, None, &cpu).unwrap_or_else(|e| panic!("{e}")).logits.to_f32_vec();
     let gradient = found[2].value.to_f32_vec();
     for (t, label) in [(0, Some(5)), (1, None), (2, Some(9)), (3, None)] {
         let row = &logits[t * 12..][..12];

@@ -4,8 +4,8 @@
 #![recursion_limit = "512"]
 
 use ir::DType;
-use models::Model;
 use serde_json::{Map, Value as Json, json};
+use tensorloom_models::Model;
 
 /// Fields of nested configurations in files from before version 4.40.
 fn dumped() -> Json {

@@ -6,10 +6,12 @@ use cpu::Cpu;
 use ir::DType;
 use ir::composites::quantized::QuantFormat;
 use lang::lower::PrecisionRecipe;
-use models::train::{AdamW, Batch, LanguageModelTrainer, ObjectiveOptions, StepSizes};
-use models::{Adapter, Model, QuantizationConfig, Tokenizer};
+use tensorloom_models::train::{AdamW, Batch, LanguageModelTrainer, ObjectiveOptions, StepSizes};
+use tensorloom_models::{Adapter, Model, QuantizationConfig, Tokenizer};
 use safetensors::SafeTensors;
 use std::path::{Path, PathBuf};
+use tensorloom_models::train::{AdamW, Batch, How, StepSizes, Trainer};
+use tensorloom_models::{Adapter, Model, Scheme, Tokenizer};
 
 const IDS: [[i32; 8]; 2] = [[1, 5, 7, 2, 40, 33, 12, 9], [3, 60, 21, 8, 8, 17, 50, 11]];
 
@@ -42,7 +44,7 @@ fn load(path: &Path) -> Model {
 
 fn logits(model: &Model) -> Vec<f32> {
     let ids: Vec<Vec<i32>> = IDS.iter().map(|row| row.to_vec()).collect();
-    model.evaluate(&ids, None, &Cpu::new(2)).unwrap_or_else(|e| panic!("{e}")).logits.to_f32_vec()
+    model.evaluate_on(&ids, None, &Cpu::new(2)).unwrap_or_else(|e| panic!("{e}")).logits.to_f32_vec()
 }
 
 /// Every family that GGUF supports: an exported model is read back bit for bit.
@@ -107,15 +109,19 @@ fn experts_are_packed_in_files() {
         } else {
             written.expect("writes");
             let bytes = std::fs::read(&path).expect("read");
-            let header = models::gguf::parse(&bytes, bytes.len() as u64).expect("a head");
+            let header = tensorloom_models::gguf::parse(&bytes, bytes.len() as u64).expect("a head");
             let experts: Vec<_> = header.tensors.iter().filter(|t| t.name.contains("ffn_up_exps")).collect();
             assert_eq!(experts.len(), 2);
             for tensor in experts {
-                assert!(matches!(tensor.kind, models::gguf::GgufTensorType::Packed(_)), "{tensor:?}");
+                assert!(matches!(tensor.kind, tensorloom_models::gguf::GgufTensorType::Packed(_)), "{tensor:?}");
                 assert_eq!(tensor.shape, [4, 48, 32]);
             }
             let mut routers = header.tensors.iter().filter(|t| t.name.contains("ffn_gate_inp"));
-            assert!(routers.all(|t| t.kind == models::gguf::GgufTensorType::Plain(DType::F32)), "{:?}", header.tensors);
+            assert!(
+                routers.all(|t| t.kind == tensorloom_models::gguf::GgufTensorType::Plain(DType::F32)),
+                "{:?}",
+                header.tensors
+            );
             let again = load(&path);
             assert_eq!((found, model.storage_formats()), (logits(&again), again.storage_formats()), "{text}: as GGUF");
         }
@@ -152,7 +158,7 @@ fn calibrated_scales_are_nearer() {
     };
     let cpu = Cpu::new(2);
     let apart = |model: &Model, rows: &[Vec<i32>], want: &[f32]| -> f64 {
-        let found = model.evaluate(rows, None, &cpu).expect("runs").logits.to_f32_vec();
+        let found = model.evaluate_on(rows, None, &cpu).expect("runs").logits.to_f32_vec();
         found.iter().zip(want).map(|(a, b)| f64::from(a - b).powi(2)).sum::<f64>()
     };
     for text in ["q4", "int4", "nf4", "q4_1"] {
@@ -168,7 +174,7 @@ fn calibrated_scales_are_nearer() {
             b.quantize_with_calibration(&scheme, Some(&calibration)).expect("quantises");
             assert_eq!(a.storage_formats(), b.storage_formats(), "{name} {text}");
             for seed in [3, 17] {
-                let want = wide.evaluate(&rows(seed), None, &cpu).expect("runs").logits.to_f32_vec();
+                let want = wide.evaluate_on(&rows(seed), None, &cpu).expect("runs").logits.to_f32_vec();
                 plain += apart(&a, &rows(seed), &want);
                 better += apart(&b, &rows(seed), &want);
             }
@@ -195,7 +201,7 @@ fn every_kind_of_tensor_equals_transformers() {
     let kinds: Vec<String> = model.storage_formats().into_keys().collect();
     assert!(kinds.len() >= 5, "{kinds:?}");
     let cpu = Cpu::new(2);
-    let found = model.evaluate(&ids, None, &cpu).unwrap_or_else(|e| panic!("{e}")).logits.to_f32_vec();
+    let found = model.evaluate_on(&ids, None, &cpu).unwrap_or_else(|e| panic!("{e}")).logits.to_f32_vec();
     assert!(worst(&found, &want) < 2e-5, "{}", worst(&found, &want));
     // Incremental decoding gives the same.
     let mut decoding = model.decode_session(8, &cpu).expect("decodes");
@@ -257,7 +263,7 @@ fn decoding_a_quantised_model_gives_what_the_whole_gives() {
         model.quantize(&scheme).expect("quantises");
         let cpu = Cpu::new(2);
         let ids = IDS[0].to_vec();
-        let whole = model.evaluate(std::slice::from_ref(&ids), None, &cpu).expect("runs").logits.to_f32_vec();
+        let whole = model.evaluate_on(std::slice::from_ref(&ids), None, &cpu).expect("runs").logits.to_f32_vec();
         let mut decoding = model.decode_session(8, &cpu).expect("decodes");
         for (i, id) in ids.iter().enumerate() {
             let found = decoding.append(&[*id]).expect("runs");

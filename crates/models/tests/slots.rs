@@ -3,10 +3,11 @@
 use cpu::Cpu;
 use ir::DType;
 use lang::consteval::ConstValue;
-use models::{Adapter, Architecture, BatchEngine, BatchOptions, LoraOptions, Model, SplitMix64};
+use tensorloom_models::{Adapter, Architecture, BatchEngine, BatchOptions, LoraOptions, Model, SplitMix64};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
+use tensorloom_models::{Adapter, Architecture, LoraOptions, Model, Random, SlotSizes, Slots};
 
 fn fresh(name: &str, sizes: &[(&str, i64)], dtype: DType) -> Arc<Model> {
     let given: BTreeMap<String, ConstValue> = sizes.iter().map(|(k, v)| (k.to_string(), ConstValue::int(*v))).collect();
@@ -141,7 +142,7 @@ fn rows_give_the_tokens_of_plain_generation() {
             found.iter_mut().zip(logits.chunks_exact(width)).for_each(|(ids, row)| ids.push(best(row)));
         }
         for (prompt, found) in prompts.iter().zip(&found) {
-            let plain = model.generate(prompt, 10, &cpu).unwrap_or_else(|e| panic!("{e}"));
+            let plain = model.generate_greedy(prompt, 10, &cpu).unwrap_or_else(|e| panic!("{e}"));
             assert_eq!(*found, plain.ids, "{name}");
         }
     }
@@ -168,7 +169,7 @@ fn several_adapters_stand_in_one_batch() {
         if i % 3 > 0 {
             merged.merge(&adapters[i % 3 - 1]).expect("fits");
         }
-        let plain = merged.generate(prompt, 8, &cpu).unwrap_or_else(|e| panic!("{e}"));
+        let plain = merged.generate_greedy(prompt, 8, &cpu).unwrap_or_else(|e| panic!("{e}"));
         assert_eq!(logits.iter().map(|row| best(row)).collect::<Vec<_>>(), plain.ids, "{i}");
     }
 }

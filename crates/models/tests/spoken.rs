@@ -4,10 +4,12 @@ use cpu::Cpu;
 use ir::DType;
 use lang::library::LibraryLoader;
 use lang::resolve::{MemoryLoader, ModuleProgram};
-use models::train::{AdamW, Batch, LanguageModelTrainer, ObjectiveOptions, StepSizes};
-use models::{Architecture, Checkpoint, Error, Model};
+use tensorloom_models::train::{AdamW, Batch, LanguageModelTrainer, ObjectiveOptions, StepSizes};
+use tensorloom_models::{Architecture, Checkpoint, Error, Model};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use tensorloom_models::train::{AdamW, Batch, How, StepSizes, Trainer};
+use tensorloom_models::{Architecture, Checkpoint, Error, Model};
 
 fn model(text: &str) -> Model {
     let program = ModuleProgram::load("m", &LibraryLoader(MemoryLoader::new().with("m", "v1.0.0", text)));
@@ -26,7 +28,7 @@ fn names(dir: &Path) -> Vec<String> {
 }
 
 fn logits(model: &Model) -> Vec<f32> {
-    model.evaluate(&[vec![1, 4, 2, 3]], None, &Cpu::new(1)).unwrap_or_else(|e| panic!("{e}")).logits.to_f32_vec()
+    model.evaluate_on(&[vec![1, 4, 2, 3]], None, &Cpu::new(1)).unwrap_or_else(|e| panic!("{e}")).logits.to_f32_vec()
 }
 
 const ASSERTING: &str = "\
@@ -64,8 +66,8 @@ fn assertions_raise_wherever_a_model_runs() {
     let cpu = Cpu::new(1);
     let ids = [vec![1, 4, 2, 3]];
     let fine = model(ASSERTING);
-    fine.evaluate(&ids, Some(&ids), &cpu).expect("nothing is wild");
-    fine.generate(&ids[0], 4, &cpu).expect("nothing is wild");
+    fine.evaluate_on(&ids, Some(&ids), &cpu).expect("nothing is wild");
+    fine.generate_greedy(&ids[0], 4, &cpu).expect("nothing is wild");
     let broken = model(&ASSERTING.replace("limit: float = 1000.0", "limit: float = -1000.0"));
     let raised = |result: std::result::Result<(), Error>, what: &str| match result {
         Err(Error::Assertion { path, message }) => {
@@ -73,9 +75,9 @@ fn assertions_raise_wherever_a_model_runs() {
         }
         other => panic!("{what}: {other:?}"),
     };
-    raised(broken.evaluate(&ids, None, &cpu).map(|_| ()), "logits");
-    raised(broken.evaluate(&ids, Some(&ids), &cpu).map(|_| ()), "loss");
-    raised(broken.generate(&ids[0], 4, &cpu).map(|_| ()), "generation");
+    raised(broken.evaluate_on(&ids, None, &cpu).map(|_| ()), "logits");
+    raised(broken.evaluate_on(&ids, Some(&ids), &cpu).map(|_| ()), "loss");
+    raised(broken.generate_greedy(&ids[0], 4, &cpu).map(|_| ()), "generation");
     raised(broken.capture(&ids, None, &cpu).map(|_| ()), "probes");
     let adam = AdamW { beta1: 0.9, beta2: 0.95, eps: 1e-8, weight_decay: 0.1, max_grad_norm: 1.0 };
     for accumulate in [1, 2] {
@@ -97,7 +99,7 @@ fn assertions_raise_wherever_a_model_runs() {
     );
     let architecture = Architecture::from_program(program, None, BTreeMap::new()).expect("no mistakes");
     let known = Model::new_random(architecture, DType::F32, 3).expect("weights");
-    match known.evaluate(&ids, None, &cpu) {
+    match known.evaluate_on(&ids, None, &cpu) {
         Err(Error::Language(text)) => assert!(text.contains("not wide"), "{text}"),
         other => panic!("{other:?}"),
     }

@@ -1,8 +1,9 @@
 //! Untrusted tokenizers: for any `tokenizer.json`, reading and using it ends soon, in little memory, without a panic.
 
-use models::{SplitMix64, Tokenizer};
+use tensorloom_models::{SplitMix64, Tokenizer};
 use serde_json::{Value as Json, json};
 use std::time::{Duration, Instant};
+use tensorloom_models::{Random, Tokenizer};
 
 fn rounds(usual: usize) -> usize {
     std::env::var("TENSORLOOM_ROUNDS").ok().and_then(|n| n.parse().ok()).unwrap_or(usual)
@@ -239,7 +240,7 @@ fn base64(bytes: &[u8]) -> String {
 }
 
 /// Loads a tokenizer and calls all its functions.
-fn used(path: &std::path::Path, text: &str) -> Result<(), models::Error> {
+fn used(path: &std::path::Path, text: &str) -> Result<(), tensorloom_models::Error> {
     let tokenizer = Tokenizer::read(path)?;
     let (ids, whole) = (tokenizer.encode(text)?, tokenizer.encode_with_special_tokens(text)?);
     tokenizer.encode_prompt(text)?;
@@ -270,7 +271,7 @@ fn tokenizers_of_strangers_end_soon_in_little_memory() {
     let (mut wild, before, mut read) = (Wild(SplitMix64::new(seed, 4)), peak(), 0);
     // Caught panics are not printed.
     std::panic::set_hook(Box::new(|info| {
-        if !models::panic_is_caught() {
+        if !tensorloom_models::panic_is_caught() {
             eprintln!("{info}");
         }
     }));

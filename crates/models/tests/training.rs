@@ -3,19 +3,21 @@
 use cpu::Cpu;
 use ir::DType;
 use lang::consteval::ConstValue;
-use models::train::{
+use tensorloom_models::train::{
     AdamW, Batch, LanguageModelTrainer, ObjectiveOptions, StepProgress, StepSizes, TrainObserver, TrainSettings, run,
 };
-use models::{Architecture, Model, SplitMix64};
+use tensorloom_models::{Architecture, Model, SplitMix64};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use tensorloom_models::train::{AdamW, Batch, How, Observer, Progress, Settings, StepSizes, Trainer, run};
+use tensorloom_models::{Architecture, Model, Random};
 
 fn folder(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data").join(name)
 }
 
 fn temporary(name: &str) -> PathBuf {
-    let path = std::env::temp_dir().join(format!("tensorloom-training-{}-{name}", std::process::id()));
+    let path = std::env::temp_dir().join(format!("tensorloom-train-{}-{name}", std::process::id()));
     let _ = std::fs::remove_dir_all(&path);
     path
 }
@@ -276,9 +278,9 @@ fn a_run_learns_and_what_it_saves_can_be_read() {
     let valid = finished.valid_loss.expect("held-out data");
     assert!(valid < 4.2, "validation loss {valid}, which begins at 5.7");
     let model = Model::load(&out, DType::F32).unwrap_or_else(|e| panic!("{e}"));
-    let tokenizer = models::Tokenizer::from_dir(&out).unwrap_or_else(|e| panic!("{e}"));
+    let tokenizer = tensorloom_models::Tokenizer::from_dir(&out).unwrap_or_else(|e| panic!("{e}"));
     let ids = tokenizer.encode("Once upon").expect("encodes");
-    assert_eq!(model.generate(&ids, 4, &cpu).unwrap_or_else(|e| panic!("{e}")).ids.len(), 4);
+    assert_eq!(model.generate_greedy(&ids, 4, &cpu).unwrap_or_else(|e| panic!("{e}")).ids.len(), 4);
     for file in ["index.html", "log.jsonl", "run.toml", "config.json", "tokenizer.json"] {
         assert!(out.join(file).is_file(), "{file}");
     }

@@ -3,9 +3,10 @@
 
 use cpu::Cpu;
 use ir::DType;
-use models::{Model, NamedTensor, SamplingOptions, write_tensors};
+use tensorloom_models::{Model, NamedTensor, SamplingOptions, write_tensors};
 use serde_json::Value as Json;
 use std::path::{Path, PathBuf};
+use tensorloom_models::{Model, NamedTensor, Sampling, write_tensors};
 
 /// Numbers in [-1, 1) derived from a name: the upper 24 bits of splitmix64, seeded with its FNV-1a hash.
 fn uniform(name: &str, count: usize) -> impl Iterator<Item = f32> {
@@ -68,7 +69,7 @@ fn check(name: &str) {
     let (prompt, tokens) = (ints("prompt"), ints("tokens"));
     for threads in [1, 2, 3] {
         let cpu = Cpu::new(threads);
-        let found = model.generate(&prompt, tokens.len(), &cpu).unwrap_or_else(|e| panic!("{e}"));
+        let found = model.generate_greedy(&prompt, tokens.len(), &cpu).unwrap_or_else(|e| panic!("{e}"));
         assert_eq!(found.ids, tokens, "{name}, {threads} threads");
         // The tokens are given, independent of the model's output: every step's logits are compared.
         let mut decoding = model.decode_session(prompt.len() + tokens.len(), &cpu).unwrap_or_else(|e| panic!("{e}"));

@@ -2,6 +2,7 @@
 
 /// Why a model can't be imported or a graph not exported.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[non_exhaustive]
 pub enum Error {
     /// The bytes are not a valid model.
     #[error("not an ONNX model: {0}")]

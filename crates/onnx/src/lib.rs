@@ -10,10 +10,10 @@
 //! let x = b.input(DType::F32, &[2, 2]);
 //! let y = b.mul(x, x)?;
 //! let square = b.finish(&[y]);
-//! let bytes = onnx::export(&square, &onnx::ExportNames::default())?;
+//! let bytes = tensorloom_onnx::export(&square, &tensorloom_onnx::ExportNames::default())?;
 //!
 //! // .. and read again.
-//! let model = onnx::import(&bytes, &onnx::ImportOptions::default())?;
+//! let model = tensorloom_onnx::import(&bytes, &tensorloom_onnx::ImportOptions::default())?;
 //! let out = ir::interp::run(&model.graph, &[Literal::new(&[2, 2], &[1f32, 2.0, 3.0, 4.0])])?;
 //! assert_eq!(out[0].to_vec::<f32>(), [1.0, 4.0, 9.0, 16.0]);
 //! # Ok::<(), Box<dyn std::error::Error>>(())

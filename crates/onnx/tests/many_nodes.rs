@@ -1,9 +1,11 @@
 //! The time of an import is proportional to the number of nodes, for every kind of node.
 
 use ir::{Builder, DType, GraphBuilder};
-use onnx::proto::{ModelProto, NodeProto};
-use onnx::{ImportOptions, import_model};
+use tensorloom_onnx::proto::{ModelProto, NodeProto};
+use tensorloom_onnx::{ImportOptions, import_model};
 use std::time::{Duration, Instant};
+use tensorloom_onnx::proto::{ModelProto, NodeProto};
+use tensorloom_onnx::{Options, import_model};
 
 const NODES: usize = 30_000;
 
@@ -12,7 +14,7 @@ fn empty() -> ModelProto {
     let mut b = Builder::new();
     let x = b.input(DType::F32, &[4]);
     let y = b.neg(x).unwrap();
-    onnx::export_model(&b.finish(&[y]), &onnx::ExportNames::default()).unwrap()
+    tensorloom_onnx::export_model(&b.finish(&[y]), &tensorloom_onnx::ExportNames::default()).unwrap()
 }
 
 fn node(op: &str, inputs: &[&str], output: &str) -> NodeProto {
@@ -54,7 +56,7 @@ fn thirty_thousand_nodes() {
         graph.node = (0..NODES).map(make).collect();
         let cast = |node: &mut NodeProto| {
             if node.op_type.as_deref() == Some("Cast") {
-                node.attribute.push(onnx::proto::AttributeProto {
+                node.attribute.push(tensorloom_onnx::proto::AttributeProto {
                     name: Some("to".into()),
                     i: Some(1),
                     r#type: Some(2),
@@ -66,7 +68,7 @@ fn thirty_thousand_nodes() {
         let last = if *kind == "sequence" { x.clone() } else { name(NODES) };
         graph.node.push(node("Identity", &[&last], &y));
         let began = Instant::now();
-        let found = import_model(&model, &ImportOptions::default(), &onnx::tensor::NoExternalData);
+        let found = import_model(&model, &ImportOptions::default(), &tensorloom_onnx::tensor::NoExternalData);
         let took = began.elapsed();
         println!("{kind}: {took:.2?}");
         match found {

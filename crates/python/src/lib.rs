@@ -114,6 +114,6 @@ fn _tensorloom(m: &Bound<'_, PyModule>) -> PyResult<()> {
 /// The C interface of the variable-shape tensors is a part of this library: `tensorloom.vsla` finds it here.
 fn vsla(m: &Bound<'_, PyModule>) -> PyResult<()> {
     // SAFETY: a text that lives forever, with its end.
-    let version = unsafe { std::ffi::CStr::from_ptr(vsla_capi::version::vsla_version()) };
+    let version = unsafe { std::ffi::CStr::from_ptr(c::vsla::version::vsla_version()) };
     m.add("_vsla_version", version.to_string_lossy())
 }

@@ -296,7 +296,7 @@ impl PyModel {
     fn logits(&self, py: Python<'_>, ids: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
         let (ids, lone) = rows(py, ids)?;
         let model = self.get();
-        let found = py.detach(|| model.evaluate(&ids, None, &*backend())).map_err(|e| model_error(&e))?;
+        let found = py.detach(|| model.evaluate_on(&ids, None, &*backend())).map_err(|e| model_error(&e))?;
         let (_, t) = literal(found.logits)?;
         calls::tensor(py, if lone { t.i(0) } else { t })
     }
@@ -312,7 +312,7 @@ impl PyModel {
             return py.detach(|| model.mean_loss(&ids, n, &*backend())).map_err(|e| model_error(&e));
         };
         let (labels, _) = rows(py, labels)?;
-        let found = py.detach(|| model.evaluate(&ids, Some(&labels), &*backend())).map_err(|e| model_error(&e))?;
+        let found = py.detach(|| model.evaluate_on(&ids, Some(&labels), &*backend())).map_err(|e| model_error(&e))?;
         Ok(found.loss.map_or(f64::NAN, |l| f64::from(l.to_f32_vec()[0])))
     }
 
@@ -327,7 +327,7 @@ impl PyModel {
         let (ids, _) = rows(py, ids)?;
         let labels = labels.map_or_else(|| Ok(ids.clone()), |l| rows(py, l).map(|(l, _)| l))?;
         let model = self.get();
-        let found = py.detach(|| model.evaluate(&ids, Some(&labels), &*backend())).map_err(|e| model_error(&e))?;
+        let found = py.detach(|| model.evaluate_on(&ids, Some(&labels), &*backend())).map_err(|e| model_error(&e))?;
         let loss = found.loss.ok_or_else(|| ModelError::new_err("the model returned no loss"))?;
         let named = found
             .gradients
@@ -397,9 +397,14 @@ impl PyModel {
         // A little ahead of who listens, and no further.
         let (say, heard): (SyncSender<GenerationEvent>, _) = sync_channel(4);
         std::thread::spawn(move || {
-            let writing = GenerateOptions { sampling: Some(sampling), eos_ids: &ends, ..GenerateOptions::default() };
+            let writing = GenerateOptions {
+                max_new_tokens: most,
+                sampling: Some(sampling),
+                eos_ids: &ends,
+                ..GenerateOptions::demodel_error()
+            };
             let mut listen = |id: i32| !ends.contains(&id) && say.send(GenerationEvent::Id(id)).is_ok();
-            if let Err(e) = model.generate_with_options(&ids, most, &writing, &*backend(), &mut listen) {
+            if let Err(e) = model.generate_with_options(&ids, &writing, &*backend(), &mut listen) {
                 let _ = say.send(GenerationEvent::Failed(model_error(&e)));
             }
         });

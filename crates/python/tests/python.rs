@@ -35,7 +35,7 @@ fn installed() -> PathBuf {
 
 #[test]
 fn the_package_gives_what_numpy_and_jax_give() {
-    let Some(program) = oracle::python::python_with_numpy() else { return };
+    let Some(program) = testing::python::python_with_numpy() else { return };
     let folder = installed();
     let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests");
     let mut python = Command::new(program);

@@ -75,10 +75,15 @@ pub fn engine() -> &'static Engine {
     if let Some(engine) = process.engine {
         return engine;
     }
-    let engine = process.config.open().unwrap_or_else(|_| Engine::new(std::sync::Arc::new(cpu::Cpu::for_machine())));
+    let engine = process.config.open().unwrap_or_else(|_| usual());
     let engine: &'static Engine = Box::leak(Box::new(engine));
     process.engine = Some(engine);
     engine
+}
+
+/// The CPU with all cores; without the feature `cpu` there is no device, which every new tensor reports.
+fn usual() -> Engine {
+    Engine::with(devices::open("cpu").into_iter().collect(), &EngineOptions::default())
 }
 
 /// Gives the process another engine, made as `config` says. Tensors of the one before stay with it, and don't mix with new

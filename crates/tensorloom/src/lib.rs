@@ -1,4 +1,9 @@
-//! Tensors, functions and compiled regions.
+//! Tensors, functions, compiled regions, and what is built on them.
+//!
+//! # Features
+//!
+//! `cpu`, `nn`, `linalg` and `fft` are on by default. Others: `train` (the training loop), `cuda`, `wgpu`, `cranelift`, `lang` (the
+//! `.module` language), `include` (`include_module!`), `models`, `onnx`, `serve`, `vsla`, `dist`.
 //!
 //! ```
 //! use tensorloom::{no_grad, tensor};
@@ -32,32 +37,41 @@ mod data;
 mod data_loader;
 mod device;
 pub mod devices;
+#[cfg(feature = "fft")]
 pub mod fft;
 mod function;
 pub mod lax;
 mod leaks;
+#[cfg(feature = "linalg")]
 pub mod linalg;
 pub mod memory;
+#[cfg(feature = "nn")]
 pub mod nn;
 pub mod np;
+#[cfg(feature = "onnx")]
+pub mod onnx;
+#[cfg(feature = "nn")]
 pub mod optim;
+#[cfg(feature = "nn")]
 pub mod optimizer;
 pub mod prelude;
 pub mod random;
 mod record;
+#[cfg(feature = "nn")]
 mod save;
 pub mod shard;
 pub mod special;
 pub mod testing;
+#[cfg(feature = "train")]
 pub mod train;
 pub mod tree;
 
 pub use configure::{Config, configure, engine, reset};
 pub use data::Data;
 pub use data_loader::{Batches, DataLoader};
-pub use derive::Tree;
 pub use self::device::{Device, block_until_ready, device_put, devices};
 pub use engine::trace;
+pub use macros::Tree;
 /// Printing every program that is compiled, as the environment variable `LOOM_DEBUG` does.
 ///
 /// ```
@@ -196,12 +210,33 @@ pub use function::*;
 pub use ir::ops::{ReduceKind, RematPolicy};
 pub use ir::{DType, Element, Graph, Literal, Type};
 pub use leaks::{LeakCheck, LeakReport, check_leaks};
+#[cfg(feature = "include")]
+pub use macros::include_module;
+#[cfg(feature = "nn")]
 pub use optimizer::GradScaler;
+#[cfg(feature = "nn")]
 #[doc(hidden)]
 pub use save::DTYPES as SAFETENSORS_DTYPES;
+#[cfg(feature = "nn")]
 pub use save::{load, save};
 pub use shard::{Mesh, Sharded, Sharding, Spec, pmap, shard_map};
 pub use tree::Static;
+
+/// Ranks that compute together: groups, transports and collectives.
+#[cfg(feature = "dist")]
+pub use ::dist;
+/// The `.module` language.
+#[cfg(feature = "lang")]
+pub use ::lang;
+/// Language models: HuggingFace directories and GGUF files in and out, training and generation.
+#[cfg(feature = "models")]
+pub use ::models;
+/// Models behind an OpenAI-compatible HTTP interface.
+#[cfg(feature = "serve")]
+pub use ::models::serve;
+/// Tensors whose shape is data.
+#[cfg(feature = "vsla")]
+pub use ::vsla;
 
 extern crate self as tensorloom;
 
@@ -390,10 +425,35 @@ pub fn compile<A: Tree, R: Tree, F: Fn(A) -> R>(f: F) -> Compiled<A, R, F> {
 }
 
 // The pages that show how to use it, checked.
-#[cfg(doctest)]
+#[cfg(all(doctest, feature = "nn", feature = "linalg", feature = "fft"))]
 mod pages {
     #[doc = include_str!("../../../docs/broadcasting.md")]
     mod broadcasting {}
     #[doc = include_str!("../../../docs/methods.md")]
     mod methods {}
+    #[doc = include_str!("../../../book/src/from_pytorch.md")]
+    mod from_pytorch {}
+    #[doc = include_str!("../../../book/src/from_jax.md")]
+    mod from_jax {}
+    #[doc = include_str!("../../../book/src/tensors.md")]
+    mod tensors {}
+    #[doc = include_str!("../../../book/src/functions.md")]
+    mod functions {}
+}
+#[cfg(all(doctest, feature = "vsla"))]
+mod pages_of_variable_shapes {
+    #[doc = include_str!("../../../book/src/variable_shapes.md")]
+    mod variable_shapes {}
+}
+#[cfg(all(doctest, feature = "models"))]
+mod pages_of_models {
+    #[doc = include_str!("../../../docs/tutorial.md")]
+    mod tutorial {}
+    #[doc = include_str!("../../../book/src/modules.md")]
+    mod modules {}
+}
+#[cfg(all(doctest, feature = "models", feature = "vsla", feature = "onnx"))]
+mod pages_of_all {
+    #[doc = include_str!("../../../README.md")]
+    mod readme {}
 }

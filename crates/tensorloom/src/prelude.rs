@@ -13,11 +13,18 @@
 //!
 //! Functions of NumPy, layers, optimisers and so on stay in their modules, which it brings too.
 
+#[cfg(feature = "fft")]
+pub use crate::fft;
+#[cfg(feature = "linalg")]
+pub use crate::linalg;
+#[cfg(feature = "nn")]
 pub use crate::nn::{Layer, Module};
+#[cfg(feature = "nn")]
 pub use crate::optimizer::Optimizer;
 pub use crate::{
-    DType, DataLoader, Ellipsis, Engine, Error, GradScaler, NewAxis, Static, Tensor, Tree, arange, autocast, axes,
-    checkpoint, compile, fft, full, grad, hessian, jacfwd, jacrev, jit, jvp, lax, linalg, manual_seed, nn, no_grad, np,
-    ones, optim, optimizer, rand, randint, randn, random, special, step, tensor, tensor_of, tree, value_and_grad, vjp,
-    vmap, zeros,
+    DType, DataLoader, Ellipsis, Engine, Error, NewAxis, Static, Tensor, Tree, arange, autocast, axes, checkpoint,
+    compile, full, grad, hessian, jacfwd, jacrev, jit, jvp, lax, manual_seed, no_grad, np, ones, rand, randint, randn,
+    random, special, step, tensor, tensor_of, tree, value_and_grad, vjp, vmap, zeros,
 };
+#[cfg(feature = "nn")]
+pub use crate::{GradScaler, nn, optim, optimizer};

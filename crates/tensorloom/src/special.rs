@@ -1,9 +1,11 @@
 //! Special functions, by SciPy's names.
 
 use crate::Operand;
-use crate::np::{self, ReduceAxes};
+use crate::np;
 use crate::record::float_of;
-use crate::{DType, Tensor, custom_jvp, nn};
+#[cfg(feature = "nn")]
+use crate::{ReduceAxes, nn};
+use crate::{DType, Tensor, custom_jvp};
 use std::f64::consts::{LN_2, PI, SQRT_2};
 
 #[track_caller]
@@ -276,6 +278,7 @@ pub fn logit(p: &Tensor) -> Tensor {
 }
 
 /// `log Σ eˣ` without overflow.
+#[cfg(feature = "nn")]
 #[track_caller]
 pub fn logsumexp(x: &Tensor, axes: impl Into<ReduceAxes>) -> Tensor {
     let _here = crate::record::here();
@@ -283,6 +286,7 @@ pub fn logsumexp(x: &Tensor, axes: impl Into<ReduceAxes>) -> Tensor {
 }
 
 /// Softmax along an axis.
+#[cfg(feature = "nn")]
 #[track_caller]
 pub fn softmax(x: &Tensor, axis: isize) -> Tensor {
     let _here = crate::record::here();
@@ -290,6 +294,7 @@ pub fn softmax(x: &Tensor, axis: isize) -> Tensor {
 }
 
 /// Logarithm of softmax along an axis.
+#[cfg(feature = "nn")]
 #[track_caller]
 pub fn log_softmax(x: &Tensor, axis: isize) -> Tensor {
     let _here = crate::record::here();

@@ -15,8 +15,8 @@
 //! let x2 = b.mul(x, x)?;
 //! let x3 = b.mul(x2, x)?;
 //! let cube = b.finish(&[x3]);
-//! let slope = transform::grad(&cube, &[0])?;
-//! let bend = transform::grad(&slope, &[0])?;
+//! let slope = tensorloom_transform::grad(&cube, &[0])?;
+//! let bend = tensorloom_transform::grad(&slope, &[0])?;
 //! let at = [Literal::new(&[], &[2.0f64])];
 //! assert_eq!(interp::run(&slope, &at)?[0].to_vec::<f64>(), [12.0]);
 //! assert_eq!(interp::run(&bend, &at)?[0].to_vec::<f64>(), [12.0]);

@@ -129,7 +129,7 @@ fn what_is_accepted_runs_batches_and_differentiates() {
         run(&g, &x);
         check_text(&g);
         let wrt: Vec<usize> = (0..x.len()).filter(|&i| args[i].dtype == F).collect();
-        let back = transform::grad(&loss(&g), &wrt).unwrap();
+        let back = tensorloom_transform::grad(&loss(&g), &wrt).unwrap();
         verify::verify(&back).unwrap();
         run(&back, &x);
         let rows: Vec<Vec<Literal>> = (0..2)

@@ -66,8 +66,8 @@ fn forward_runs_each_body_once() {
             let args: Vec<_> = order.iter().map(|&i| v[i]).collect();
             Ok(b.emit(op.clone(), &args)?.to_vec())
         });
-        let (fwd, _) = transform::jvp(&g, &[true, true, true, false], &[true; 3]).unwrap();
-        let lin = transform::linearize(&g, &[true, true, true, false]).unwrap();
+        let (fwd, _) = tensorloom_transform::jvp(&g, &[true, true, true, false], &[true; 3]).unwrap();
+        let lin = tensorloom_transform::linearize(&g, &[true, true, true, false]).unwrap();
         for graph in [&fwd, &lin.known] {
             let bodies = graph.nodes().iter().filter(|n| n.op.name() == op.name()).count();
             assert_eq!(bodies, 1, "{graph}");

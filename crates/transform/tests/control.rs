@@ -64,12 +64,12 @@ fn cond_is_differentiable_in_both_modes_and_twice() {
 fn cond_over_a_batch_equals_a_loop() {
     let rows: Vec<_> = [(1, 4), (0, 9), (5, 6), (-1, 2)].iter().map(|&(i, s)| operands(i, s)).collect();
     check_vmap(&switch(), &rows);
-    check_vmap(&transform::grad(&loss(&switch()), &[1, 2]).unwrap(), &rows);
+    check_vmap(&tensorloom_transform::grad(&loss(&switch()), &[1, 2]).unwrap(), &rows);
 }
 
 #[test]
 fn residuals_of_branches_share_their_places() {
-    let lin = transform::linearize(&switch(), &[false, false, true, false]).unwrap();
+    let lin = tensorloom_transform::linearize(&switch(), &[false, false, true, false]).unwrap();
     // The index, the operands w and x, and one residual vector: cos x in the first branch, or eˣ in the second.
     assert_eq!(lin.residuals, 4, "{}", lin.known);
     let (mut b, mut c) = (Builder::new(), Builder::new());
@@ -146,11 +146,11 @@ fn while_has_forward_mode_of_any_order_and_says_why_it_has_no_reverse_mode() {
         check_jvp(&g, &x, &[1, 3], 1e-7);
         check_jvp(&g, &x, &[1], 1e-7);
         check_jvp(&g, &x, &[3, 4], 1e-7);
-        let (twice, _) = transform::jvp(&g, &[false, true, false, true, false], &[false; 3]).unwrap();
+        let (twice, _) = tensorloom_transform::jvp(&g, &[false, true, false, true, false], &[false; 3]).unwrap();
         let wide = [&x[..], &[random(&[2], 8), random(&[2], 9)]].concat();
         check_jvp(&twice, &wide, &[1, 3, 5], 1e-6);
     }
-    let error = transform::grad(&loss(&g), &[1]).unwrap_err().to_string();
+    let error = tensorloom_transform::grad(&loss(&g), &[1]).unwrap_err().to_string();
     assert!(error.contains("use scan (a bounded scan stops early)"), "{error}");
 }
 
@@ -167,8 +167,8 @@ fn a_while_that_does_not_touch_the_gradient_is_no_obstacle() {
 
 #[test]
 fn while_splits_off_the_carries_that_are_known() {
-    let (fwd, _) = transform::jvp(&loop_graph(), &[false, true, false, false, false], &[false; 3]).unwrap();
-    let s = transform::partial_eval(&fwd, &[true, true, true, true, true, false]).unwrap();
+    let (fwd, _) = tensorloom_transform::jvp(&loop_graph(), &[false, true, false, false, false], &[false; 3]).unwrap();
+    let s = tensorloom_transform::partial_eval(&fwd, &[true, true, true, true, true, false]).unwrap();
     assert_eq!(s.known_outs, [true, true, true, false]);
     let x = loop_operands(4, 3);
     let tangent = random(&[2], 8);
@@ -181,7 +181,7 @@ fn while_splits_off_the_carries_that_are_known() {
 fn while_over_a_batch_runs_each_element_to_its_own_end() {
     let rows: Vec<_> = [(4, 3), (0, 5), (2, 7)].iter().map(|&(n, s)| loop_operands(n, s)).collect();
     check_vmap(&loop_graph(), &rows);
-    let (empty, _) = transform::vmap(&loop_graph(), &[true; 5], &[true; 3], 0).unwrap();
+    let (empty, _) = tensorloom_transform::vmap(&loop_graph(), &[true; 5], &[true; 3], 0).unwrap();
     let none: Vec<Literal> = empty.input_types().into_iter().map(Literal::zeros).collect();
     assert_eq!(run(&empty, &none)[1].ty().shape.as_slice(), [0, 2]);
 }

@@ -2,7 +2,7 @@
 
 use ir::ops::Dot;
 use ir::{Builder, DType, Graph, GraphBuilder, Literal, Scalar, Type, interp};
-use transform::{DelayedScaling, LowPrecision, MatmulRounding, Rounding, Scaling, round_matmuls, with_state};
+use tensorloom_transform::{DelayedScaling, LowPrecision, MatmulRounding, Rounding, Scaling, round_matmuls, with_state};
 
 fn linear() -> Graph {
     let mut b = Builder::new();
@@ -60,7 +60,7 @@ fn operands_and_cotangents_are_rounded_and_the_last_product_is_not() {
     close(&y, &dot(&h, &vs, (3, 2, 4)));
     assert!(y.iter().zip(&dot(&dot(&xs, &ws, (3, 4, 32)), &vs, (3, 2, 4))).any(|(a, b)| (a - b).abs() > 1e-4));
     // Backward: the cotangent of h is rounded, and multiplied by the rounded operands.
-    let back = transform::vjp(&few, &[0, 1, 2]).unwrap();
+    let back = tensorloom_transform::vjp(&few, &[0, 1, 2]).unwrap();
     let ct = values(&Type::new(DType::F32, &[3, 2]), 99);
     let found = interp::run(&back, &[&x[..], &[ct.clone()]].concat()).unwrap();
     let grads: Vec<Vec<f32>> = found[found.len() - 3..].iter().map(|g| g.to_vec::<f32>()).collect();
@@ -102,7 +102,7 @@ fn alone(x: &Literal, how: &Rounding) -> Vec<f32> {
     let mut b = Builder::new();
     let v = b.graph.input(x.ty().clone());
     let axis = x.ty().rank() - 1;
-    let y = transform::round_operand(&mut b, v, axis, how).unwrap();
+    let y = tensorloom_transform::round_operand(&mut b, v, axis, how).unwrap();
     let graph = b.finish(&[y]);
     ir::verify::verify(&graph).unwrap();
     interp::run(&graph, std::slice::from_ref(x)).unwrap()[0].to_vec::<f32>()
@@ -207,7 +207,7 @@ fn chance_is_fair_and_follows_its_key() {
         let mut b = Builder::new();
         let ty = Type::new(DType::F32, &[1, 20_001]);
         let v = b.graph.input(ty.clone());
-        let y = transform::round_operand(&mut b, v, 1, &how).unwrap();
+        let y = tensorloom_transform::round_operand(&mut b, v, 1, &how).unwrap();
         let made = with_state(&b.finish(&[y]), None).unwrap();
         assert!(made.needs_rng && made.amax_histories.is_empty());
         let far = few.max_finite() * 0.3;
@@ -244,12 +244,12 @@ fn delayed_scales_are_those_of_earlier_steps() {
         let mut b = Builder::new();
         let ty = Type::new(DType::F32, &[4, 8]);
         let v = b.graph.input(ty.clone());
-        let y = transform::round_operand(&mut b, v, 1, &how).unwrap();
+        let y = tensorloom_transform::round_operand(&mut b, v, 1, &how).unwrap();
         let back = Rounding { format: LowPrecision::E5M2, ..how };
-        let y = transform::round_gradient(&mut b, y, &back).unwrap();
+        let y = tensorloom_transform::round_gradient(&mut b, y, &back).unwrap();
         let made = with_state(&b.finish(&[y]), None).unwrap();
         assert_eq!(made.amax_histories, vec![Type::new(DType::F32, &[2 + history]); 2]);
-        let step = transform::vjp(&made.graph, &[0, 1, 2]).unwrap();
+        let step = tensorloom_transform::vjp(&made.graph, &[0, 1, 2]).unwrap();
         let zero = |n: usize| Literal::from_fn(Type::new(DType::F32, &[n]), |_| Scalar::from_f64(DType::F32, 0.0));
         let mut states = [zero(2 + history), zero(2 + history)];
         // The reference: (scale, steps since the last update, the largest magnitude of each step).
@@ -297,7 +297,7 @@ fn histories_reach_into_bodies() {
     let body = |ty: &Type| {
         let mut b = Builder::new();
         let v = b.graph.input(ty.clone());
-        let y = transform::round_operand(&mut b, v, 0, &how).unwrap();
+        let y = tensorloom_transform::round_operand(&mut b, v, 0, &how).unwrap();
         let y = b.scale(y, 2.0).unwrap();
         b.finish(&[y])
     };
@@ -314,7 +314,7 @@ fn histories_reach_into_bodies() {
         made.amax_histories,
         [Type::new(DType::F32, &[4]), Type::new(DType::F32, &[4]), Type::new(DType::F32, &[3, 4])]
     );
-    let step = transform::vjp(&made.graph, &[0, 1, 2, 3]).unwrap();
+    let step = tensorloom_transform::vjp(&made.graph, &[0, 1, 2, 3]).unwrap();
     let x = values(&ty, 11);
     let zeros = made.amax_histories.iter().map(|t| Literal::from_fn(t.clone(), |_| Scalar::from_f64(DType::F32, 0.0)));
     let inputs: Vec<Literal> = [x.clone()].into_iter().chain(zeros).chain([values(&ty, 12)]).collect();
@@ -338,7 +338,7 @@ fn products_are_rounded_once() {
     let mut b = Builder::new();
     let (x, w, v) = (b.input(DType::F32, &[3, 32]), b.input(DType::F32, &[4, 32]), b.input(DType::F32, &[2, 4]));
     let h = b.one(Dot::last_axes(DType::F32, 2, 2).into(), &[x, w]).unwrap();
-    let h = b.one(ir::ops::Name::new(transform::KEEP_PRECISION).into(), &[h]).unwrap();
+    let h = b.one(ir::ops::Name::new(tensorloom_transform::KEEP_PRECISION).into(), &[h]).unwrap();
     let y = b.one(Dot::last_axes(DType::F32, 2, 2).into(), &[h, v]).unwrap();
     let graph = b.finish(&[y]);
     assert_eq!(round_matmuls(&graph, &how).unwrap().to_string(), graph.to_string());

@@ -251,18 +251,18 @@ fn batches_are_leading_axes() {
     let rows = |shape: &[usize]| -> Vec<Vec<Literal>> { seeds.iter().map(|&s| vec![random(shape, s)]).collect() };
     for g in [of_definite(Cholesky, &x), of_definite(Eigh, &x), op(Lu, &[&x]), op(Svd { vectors: true }, &[&x])] {
         check_vmap(&g, &rows(&[3, 3]));
-        check_vmap(&transform::grad(&loss(&g), &[0]).unwrap(), &rows(&[3, 3]));
+        check_vmap(&tensorloom_transform::grad(&loss(&g), &[0]).unwrap(), &rows(&[3, 3]));
     }
     for g in [op(Qr { full: false }, &[&tall]), op(Qr { full: true }, &[&tall]), op(Svd { vectors: false }, &[&tall])] {
         check_vmap(&g, &rows(&[4, 2]));
-        check_vmap(&transform::grad(&loss(&g), &[0]).unwrap(), &rows(&[4, 2]));
+        check_vmap(&tensorloom_transform::grad(&loss(&g), &[0]).unwrap(), &rows(&[4, 2]));
     }
     for solve in solves().take(4) {
         let shape: &[usize] = if solve.left { &[3, 2] } else { &[2, 3] };
         let rows: Vec<Vec<Literal>> = seeds.iter().map(|&s| vec![triangular(s), random(shape, s + 9)]).collect();
         let g = op(solve, &[&rows[0][0], &rows[0][1]]);
         check_vmap(&g, &rows);
-        check_vmap(&transform::grad(&loss(&g), &[0, 1]).unwrap(), &rows);
+        check_vmap(&tensorloom_transform::grad(&loss(&g), &[0, 1]).unwrap(), &rows);
     }
 }
 
@@ -281,7 +281,7 @@ fn empty_matrices_and_bad_operands() {
             let x = random(shape, 1);
             let g = op(o.clone(), &[&x]);
             assert_eq!(run(&g, std::slice::from_ref(&x)).len(), g.outputs().len());
-            let back = transform::grad(&loss(&g), &[0]).unwrap();
+            let back = tensorloom_transform::grad(&loss(&g), &[0]).unwrap();
             assert_eq!(run(&back, std::slice::from_ref(&x))[0].ty(), x.ty(), "{}", o.name());
         }
         for bad in
@@ -317,7 +317,7 @@ fn singular_values_and_their_tangents_are_one_factorisation() {
         })
     };
     let values = op(Svd { vectors: false }, &[&draw(3)]);
-    let (both, _) = transform::jvp(&values, &[true], &[true]).unwrap();
+    let (both, _) = tensorloom_transform::jvp(&values, &[true], &[true]).unwrap();
     let both = both.without_dead_nodes();
     let found = both.nodes().iter().filter(|n| matches!(n.op, Op::Svd(_))).count();
     assert_eq!(found, 1, "{both}");

@@ -1,7 +1,7 @@
 //! Gradients of slices: the expected number of concatenations and pads, and unchanged values.
 
 use ir::{Builder, DType, Graph, GraphBuilder, Literal, Result, Scalar, Type, Value};
-use transform::slice_gradients::{deduplicate, sums_to_concats};
+use tensorloom_transform::slice_gradients::{deduplicate, sums_to_concats};
 
 /// The gradient of a function that slices x, before and after the rewrite.
 fn gradient(f: impl Fn(&mut Builder, Value) -> Result<Value>) -> (Graph, Graph) {
@@ -10,8 +10,8 @@ fn gradient(f: impl Fn(&mut Builder, Value) -> Result<Value>) -> (Graph, Graph) 
     let y = f(&mut b, x).unwrap();
     let y = b.sum_all(y).unwrap();
     let graph = b.finish(&[y]);
-    let plain = transform::vjp_by_rules(&graph, &[0]).unwrap();
-    let back = sums_to_concats(&transform::vjp_by_rules(&deduplicate(&graph).unwrap(), &[0]).unwrap()).unwrap();
+    let plain = tensorloom_transform::vjp_by_rules(&graph, &[0]).unwrap();
+    let back = sums_to_concats(&tensorloom_transform::vjp_by_rules(&deduplicate(&graph).unwrap(), &[0]).unwrap()).unwrap();
     (plain, back)
 }
 

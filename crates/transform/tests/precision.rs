@@ -8,7 +8,7 @@ use ir::composites::attention::{AttentionOptions, attention};
 use ir::composites::{COMPOSITES, embedding::embedding, norm::rmsnorm};
 use ir::ops::{Cond, ReduceKind, Remat, RematPolicy, Scan};
 use ir::{Builder, DType, Graph, GraphBuilder, Literal, Op, Scalar, Type, Unary, Value, verify};
-use transform::{AutocastPolicy, autocast};
+use tensorloom_transform::{AutocastPolicy, autocast};
 
 const F32: DType = DType::F32;
 const BF16: DType = DType::BF16;
@@ -100,7 +100,8 @@ fn values_and_gradients_stay_close_and_gradients_are_f32() {
     let x = [values(&[4, 8], 1), values(&[8, 8], 2), values(&[8], 3)];
     let g = narrow(&f);
     near(&run(&g, &x), &run(&f, &x), 2e-2);
-    let (exact, got) = (transform::grad(&f, &[0, 1, 2]).unwrap(), transform::grad(&g, &[0, 1, 2]).unwrap());
+    let (exact, got) =
+        (tensorloom_transform::grad(&f, &[0, 1, 2]).unwrap(), tensorloom_transform::grad(&g, &[0, 1, 2]).unwrap());
     assert_eq!(got.output_types(), exact.output_types());
     assert!(ops(&got, "dot").iter().all(|d| d.iter().all(|d| *d == BF16)), "{got}");
     near(&run(&got, &x), &run(&exact, &x), 5e-2);
@@ -253,7 +254,7 @@ fn attention_is_narrow_activations_follow_and_norms_stay() {
             Ok(vec![b.sum_all(y)?])
         })
     };
-    let grads = |g: &Graph| run(&transform::grad(&total(g), &[0, 1]).unwrap(), &x);
+    let grads = |g: &Graph| run(&tensorloom_transform::grad(&total(g), &[0, 1]).unwrap(), &x);
     near(&grads(&g), &grads(&f), 5e-2);
 }
 

@@ -25,7 +25,7 @@ fn gradients_of_every_order_of_axes() {
             };
             let x = [random(&shape(left, 4), 1), random(&shape(right, 5), 2)];
             let g = graph(&[&x[0], &x[1]], |b, v| Ok(vec![b.one(dot.into(), v)?]));
-            let grads = transform::grad(&loss(&g), &[0, 1]).unwrap();
+            let grads = tensorloom_transform::grad(&loss(&g), &[0, 1]).unwrap();
             // Gradients are permuted only if the batch axes are not first.
             let permuted = grads.without_dead_nodes().nodes().iter().filter(|n| matches!(n.op, Op::Permute(_))).count();
             let inner = [left, right].iter().filter(|order| order[0] != 0).count();

@@ -5,7 +5,7 @@ mod checks;
 use checks::*;
 use ir::ops::{Call, Cond, Remat, Scan, ScanCheckpoint, While};
 use ir::{Builder, Compare, DType, Graph, GraphBuilder, Literal, Op, Unary, Value, verify};
-use transform::prune;
+use tensorloom_transform::prune;
 
 /// Prunes, checks the values and that a second pass changes nothing, and returns the only node that is not elementwise.
 #[track_caller]
@@ -196,7 +196,7 @@ fn gradients_of_loops_get_smaller_and_stay_right() {
         let refs: Vec<&Literal> = x.iter().collect();
         let scan = Scan { checkpoint, ..scan(false) };
         let g = graph(&refs, |b, v| Ok(vec![b.emit(scan.into(), v)?[1]]));
-        let back = transform::grad(&loss(&g), &[0, 3, 6]).unwrap();
+        let back = tensorloom_transform::grad(&loss(&g), &[0, 3, 6]).unwrap();
         let p = pruned(&back, &x);
         assert!(p.to_string().len() < back.to_string().len());
     }

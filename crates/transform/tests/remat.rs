@@ -50,15 +50,15 @@ fn dots(g: &Graph) -> usize {
 
 #[test]
 fn each_policy_keeps_what_it_says() {
-    let plain = transform::linearize(&layer(), &[true, true]).unwrap();
+    let plain = tensorloom_transform::linearize(&layer(), &[true, true]).unwrap();
     for (policy, residuals, again) in policies() {
-        let g = transform::remat(&layer(), policy.clone()).unwrap();
-        let lin = transform::linearize(&g, &[true, true]).unwrap();
+        let g = tensorloom_transform::remat(&layer(), policy.clone()).unwrap();
+        let lin = tensorloom_transform::linearize(&g, &[true, true]).unwrap();
         assert_eq!(lin.residuals, residuals, "{policy:?}\n{}", lin.linear);
         assert_eq!(dots(&lin.linear), dots(&plain.linear) + again, "{policy:?}\n{}", lin.linear);
     }
-    let g = transform::remat(&layer(), RematPolicy::Everything).unwrap();
-    let lin = transform::linearize(&g, &[true, true]).unwrap();
+    let g = tensorloom_transform::remat(&layer(), RematPolicy::Everything).unwrap();
+    let lin = tensorloom_transform::linearize(&g, &[true, true]).unwrap();
     assert_eq!(lin.residuals, plain.residuals);
     assert_eq!(dots(&lin.linear), dots(&plain.linear));
 }
@@ -66,17 +66,17 @@ fn each_policy_keeps_what_it_says() {
 #[test]
 fn gradients_are_the_same_under_every_policy() {
     let x = [random(&[2, 3], 1), random(&[3, 3], 2)];
-    let plain = run(&transform::grad(&loss(&layer()), &[0, 1]).unwrap(), &x);
+    let plain = run(&tensorloom_transform::grad(&loss(&layer()), &[0, 1]).unwrap(), &x);
     let all = policies().into_iter().map(|p| p.0).chain([RematPolicy::Everything]);
     for policy in all {
-        let g = transform::remat(&layer(), policy).unwrap();
-        let got = run(&transform::grad(&loss(&g), &[0, 1]).unwrap(), &x);
+        let g = tensorloom_transform::remat(&layer(), policy).unwrap();
+        let got = run(&tensorloom_transform::grad(&loss(&g), &[0, 1]).unwrap(), &x);
         for (a, b) in got.iter().zip(&plain) {
             close(a, b, 1e-14);
         }
         check_grads(&g, &x, &[0, 1], 1e-7);
         let rows: Vec<Vec<Literal>> = (0..3).map(|k| vec![random(&[2, 3], k + 5), random(&[3, 3], k + 9)]).collect();
-        check_vmap(&transform::grad(&loss(&g), &[0, 1]).unwrap(), &rows);
+        check_vmap(&tensorloom_transform::grad(&loss(&g), &[0, 1]).unwrap(), &rows);
     }
 }
 
@@ -94,7 +94,7 @@ fn a_remat_inside_a_scan_keeps_its_names_for_every_iteration() {
     };
     let x = [random(&[3, 3], 1), random(&[2, 3], 2)];
     let stored = |policy: RematPolicy| -> usize {
-        let lin = transform::linearize(&scan(policy), &[true, true]).unwrap();
+        let lin = tensorloom_transform::linearize(&scan(policy), &[true, true]).unwrap();
         lin.linear.input_types()[..lin.residuals].iter().map(|t| t.bytes()).sum()
     };
     let step = 4 * 2 * 3 * DType::F64.size();

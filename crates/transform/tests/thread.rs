@@ -95,7 +95,7 @@ fn grad_through_scan_and_composite_equals_finite_differences() {
         let f = loss(2, 3, 5, bounded, checkpoint);
         verify::verify(&f).unwrap();
         let x = inputs(&f);
-        let g = transform::grad(&f, &[0, 1, 2, 3, 4]).unwrap();
+        let g = tensorloom_transform::grad(&f, &[0, 1, 2, 3, 4]).unwrap();
         verify::verify(&g).unwrap();
         let got = interp::run(&g, &x).unwrap();
         for i in 0..5 {
@@ -109,14 +109,14 @@ fn grad_of_grad_through_scan_equals_finite_differences() {
     for checkpoint in [ScanCheckpoint::All, ScanCheckpoint::EveryN(2)] {
         let f = loss(1, 2, 3, false, checkpoint);
         let x = inputs(&f);
-        let g = transform::grad(&f, &[0]).unwrap();
+        let g = tensorloom_transform::grad(&f, &[0]).unwrap();
         let mut b = Builder::new();
         let args: Vec<_> = g.input_types().into_iter().map(|t| b.graph.input(t)).collect();
         let gw = b.inline(&g, &args).unwrap()[0];
         let sq = b.mul(gw, gw).unwrap();
         let s = b.sum_all(sq).unwrap();
         let norm = b.finish(&[s]);
-        let second = transform::grad(&norm, &[0, 2, 4]).unwrap();
+        let second = tensorloom_transform::grad(&norm, &[0, 2, 4]).unwrap();
         verify::verify(&second).unwrap();
         let got = interp::run(&second, &x).unwrap();
         for (k, i) in [0, 2, 4].into_iter().enumerate() {
@@ -128,12 +128,12 @@ fn grad_of_grad_through_scan_equals_finite_differences() {
 #[test]
 fn vmap_of_grad_equals_a_loop() {
     let f = loss(2, 3, 4, true, ScanCheckpoint::All);
-    let g = transform::grad(&f, &[0, 2, 4]).unwrap();
+    let g = tensorloom_transform::grad(&f, &[0, 2, 4]).unwrap();
     let n = f.inputs().len();
     for mask in [0b1010001u32, 0b0000111, 0b1111111, 0b0010100, 0b1000000] {
         let axes: Vec<bool> = (0..n).map(|i| mask >> i & 1 == 1).collect();
         let size = 3;
-        let (vg, outs) = transform::vmap(&g, &axes, &[true; 3], size).unwrap();
+        let (vg, outs) = tensorloom_transform::vmap(&g, &axes, &[true; 3], size).unwrap();
         verify::verify(&vg).unwrap();
         assert!(outs.iter().all(|o| *o));
         let mut x = inputs(&vg);
@@ -164,14 +164,14 @@ fn vmap_of_grad_equals_a_loop() {
 #[test]
 fn jvp_equals_vjp_and_text_round_trips() {
     let f = loss(2, 3, 4, false, ScanCheckpoint::EveryN(3));
-    let g = transform::grad(&f, &[0, 1, 2, 3, 4]).unwrap();
+    let g = tensorloom_transform::grad(&f, &[0, 1, 2, 3, 4]).unwrap();
     for graph in [&f, &g] {
         let printed = graph.to_string();
         let parsed = text::parse(&printed).unwrap();
         assert_eq!(parsed.to_string(), printed);
         assert_eq!(parsed.structural_hash(), graph.structural_hash());
     }
-    let (fwd, has) = transform::jvp(&f, &[true, true, true, true, true, false], &[false]).unwrap();
+    let (fwd, has) = tensorloom_transform::jvp(&f, &[true, true, true, true, true, false], &[false]).unwrap();
     assert_eq!(has, [true]);
     let x = inputs(&fwd);
     let dy = interp::run(&fwd, &x).unwrap()[1].get(0).to_f64();

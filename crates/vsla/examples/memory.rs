@@ -8,14 +8,14 @@ mod encoder;
 
 use encoder::{Sizes, checkpointed, encoder, parameters};
 use std::sync::Arc;
-use vsla::autograd::{self, BackwardOptions};
-use vsla::{Backend, Plan};
+use tensorloom_vsla::autograd::{self, BackwardOptions};
+use tensorloom_vsla::{Backend, Plan};
 
 /// GPT-2's smallest layers, without its vocabulary.
 const SIZES: Sizes = Sizes { width: 768, heads: 12, hidden: 3072, layers: 12 };
 const BATCH: usize = 4;
 
-fn main() -> vsla::Result<()> {
+fn main() -> tensorloom_vsla::Result<()> {
     let mib = |bytes: usize| bytes as f64 / (1 << 20) as f64;
     let backend = Backend::cpu(2);
     println!("{SIZES:?}, batch of {BATCH}, f32, MiB");

@@ -7,7 +7,7 @@
 
 use std::fs::File;
 use std::io::BufWriter;
-use vsla::{Result, Tensor};
+use tensorloom_vsla::{Result, Tensor};
 
 const LENGTH: usize = 4096;
 const LEVELS: usize = 8;

@@ -7,8 +7,8 @@
 //!
 //! ```
 //! use std::sync::Arc;
-//! use vsla::autograd::{self, AdOptions};
-//! use vsla::{Backend, DType, ProgramBuilder, Stream, Tensor};
+//! use tensorloom_vsla::autograd::{self, AdOptions};
+//! use tensorloom_vsla::{Backend, DType, ProgramBuilder, Stream, Tensor};
 //!
 //! let mut b = ProgramBuilder::new();
 //! let x = b.input("x", DType::F64, &[3])?;
@@ -25,7 +25,7 @@
 //! bound.write_cotangent(loss, &Tensor::vector(&[1.0f64]))?;
 //! autograd::execute(&plan, &mut bound, &Stream::default())?;
 //! assert_eq!(bound.read_gradient(w)?, Tensor::vector(&[6.0f64, 6.0]));
-//! # Ok::<(), vsla::Error>(())
+//! # Ok::<(), tensorloom_vsla::Error>(())
 //! ```
 
 use crate::backend::Backend;

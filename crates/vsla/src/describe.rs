@@ -73,7 +73,7 @@ pub struct ProgramDescription {
 /// Writes a description op by op. An op that doesn't fit fails where it is written.
 ///
 /// ```
-/// use vsla::{DType, ProgramBuilder};
+/// use tensorloom_vsla::{DType, ProgramBuilder};
 ///
 /// let mut b = ProgramBuilder::new();
 /// let x = b.input("x", DType::F64, &[3])?;
@@ -82,7 +82,7 @@ pub struct ProgramDescription {
 /// b.output(y)?;
 /// let program = b.build()?;
 /// assert_eq!(program.signature(y).shape, [4]);
-/// # Ok::<(), vsla::Error>(())
+/// # Ok::<(), tensorloom_vsla::Error>(())
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct ProgramBuilder {

@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 ///
 /// ```
 /// use std::sync::{Arc, Mutex};
-/// use vsla::{Backend, DType, Event, Plan, ProgramBuilder, Stream, Tensor};
+/// use tensorloom_vsla::{Backend, DType, Event, Plan, ProgramBuilder, Stream, Tensor};
 ///
 /// let mut b = ProgramBuilder::new();
 /// let x = b.input("x", DType::F64, &[3])?;
@@ -28,7 +28,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// streams.0.synchronize()?;
 /// streams.1.synchronize()?;
 /// assert_eq!(two.lock().unwrap().read(y)?, Tensor::vector(&[1.0f64; 3]));
-/// # Ok::<(), vsla::Error>(())
+/// # Ok::<(), tensorloom_vsla::Error>(())
 /// ```
 #[derive(Clone, Default)]
 pub struct Stream {

@@ -312,7 +312,7 @@ impl Plan {
     ///
     /// ```
     /// use std::sync::Arc;
-    /// use vsla::{Backend, DType, Memory, Plan, ProgramBuilder, Stream, Tensor};
+    /// use tensorloom_vsla::{Backend, DType, Memory, Plan, ProgramBuilder, Stream, Tensor};
     ///
     /// let mut b = ProgramBuilder::new();
     /// let x = b.input("x", DType::F64, &[4])?;
@@ -326,7 +326,7 @@ impl Plan {
     /// bound.write(x, &Tensor::vector(&[1.0f64, 1.0]))?;
     /// plan.execute(&mut bound, &Stream::default())?;
     /// assert_eq!(bound.read(y)?, Tensor::vector(&[1.0f64, 2.0, 1.0]));
-    /// # Ok::<(), vsla::Error>(())
+    /// # Ok::<(), tensorloom_vsla::Error>(())
     /// ```
     pub fn bind_in(&self, memory: Memory, params: Option<&Bindings>) -> Result<Bindings> {
         Bindings::new(&self.program, &self.layout, &self.backend, params, Some(memory))
@@ -353,7 +353,7 @@ impl Plan {
     ///
     /// ```
     /// use std::sync::Arc;
-    /// use vsla::{Backend, DType, Plan, ProgramBuilder, Stream};
+    /// use tensorloom_vsla::{Backend, DType, Plan, ProgramBuilder, Stream};
     ///
     /// let mut b = ProgramBuilder::new();
     /// let x = b.input("x", DType::F32, &[3])?;
@@ -364,7 +364,7 @@ impl Plan {
     /// let from: Vec<u8> = from.iter().flat_map(|x| x.to_le_bytes()).collect();
     /// plan.execute_on(&mut plan.bind()?, &[(x, &from)], &mut [(y, &mut to)], &Stream::default())?;
     /// assert_eq!(to[8..], 6f32.to_le_bytes());
-    /// # Ok::<(), vsla::Error>(())
+    /// # Ok::<(), tensorloom_vsla::Error>(())
     /// ```
     pub fn execute_on(
         &self,

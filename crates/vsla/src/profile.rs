@@ -150,7 +150,7 @@ impl Router {
     /// Compiles a profile for each bucket. Programs declare the same parameters; they share one PARAMS arena.
     ///
     /// ```
-    /// use vsla::{Backend, DType, ProgramBuilder, Router, Stream, Tensor};
+    /// use tensorloom_vsla::{Backend, DType, ProgramBuilder, Router, Stream, Tensor};
     ///
     /// let mut router = Router::compile(&[4, 16], &Backend::cpu(1), |n| {
     ///     let mut b = ProgramBuilder::new();
@@ -161,7 +161,7 @@ impl Router {
     ///     b.build()
     /// })?;
     /// assert_eq!(router.route(&[&Tensor::vector(&[1.0f64; 5])])?, 1);
-    /// # Ok::<(), vsla::Error>(())
+    /// # Ok::<(), tensorloom_vsla::Error>(())
     /// ```
     pub fn compile(
         buckets: &[usize],

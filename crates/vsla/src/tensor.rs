@@ -15,13 +15,13 @@ use std::fmt;
 /// outside the logical shape is never read.
 ///
 /// ```
-/// use vsla::Tensor;
+/// use tensorloom_vsla::Tensor;
 ///
 /// let a = Tensor::vector(&[1.0f64, 2.0, 3.0]);
 /// let b = Tensor::vector(&[4.0f64, 5.0]);
 /// assert_eq!(a.add(&b)?, Tensor::vector(&[5.0f64, 7.0, 3.0]));
 /// assert_eq!(Tensor::vector(&[1.0f64, 0.0, 0.0]), Tensor::vector(&[1.0f64]));
-/// # Ok::<(), vsla::Error>(())
+/// # Ok::<(), tensorloom_vsla::Error>(())
 /// ```
 #[derive(Clone)]
 pub struct Tensor {

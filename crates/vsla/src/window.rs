@@ -9,13 +9,13 @@ use std::collections::VecDeque;
 /// Stacks neighbours of a stream: every `size` tensors give one of a rank more, one every `stride`.
 ///
 /// ```
-/// use vsla::{Tensor, Window};
+/// use tensorloom_vsla::{Tensor, Window};
 ///
 /// let mut window = Window::new(2, 2)?;
 /// assert!(window.push(Tensor::vector(&[1.0f64]))?.is_none());
 /// let pair = window.push(Tensor::vector(&[2.0f64, 3.0]))?.expect("two make a window");
 /// assert_eq!(pair.shape(), [2, 2]);
-/// # Ok::<(), vsla::Error>(())
+/// # Ok::<(), tensorloom_vsla::Error>(())
 /// ```
 #[derive(Clone, Debug)]
 pub struct Window {

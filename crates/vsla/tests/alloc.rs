@@ -1,11 +1,12 @@
 //! Nothing is allocated while programs run: forward, backward, or through the router (§2, §16).
 
-use oracle::counting_allocator::{CountingAllocator, calls};
+use testing::counting_allocator::{CountingAllocator, calls};
 use std::sync::{Arc, Mutex};
-use vsla::autograd::{self, BackwardOptions};
-use vsla::{
+use tensorloom_vsla::autograd::{self, BackwardOptions};
+use tensorloom_vsla::{
     Backend, ConvAlgorithm, DType, Device, Event, Memory, Model, Numerics, Plan, ProgramBuilder, Router, Stream, Tensor,
 };
+use testing::counting::{Counting, calls};
 
 #[global_allocator]
 static ALLOCATOR: CountingAllocator = CountingAllocator;
@@ -21,7 +22,7 @@ fn quiet(what: &str, mut f: impl FnMut()) {
 }
 
 /// Every op of the crate in one program of model A.
-fn everything(dtype: DType, path: ConvAlgorithm) -> vsla::Result<vsla::Program> {
+fn everything(dtype: DType, path: ConvAlgorithm) -> tensorloom_vsla::Result<tensorloom_vsla::Program> {
     let mut b = ProgramBuilder::new();
     b.numerics(Numerics { conv: Some(path), ..Numerics::default() });
     let x = b.input("x", dtype, &[6, 90])?;
@@ -65,7 +66,7 @@ fn s2_execute_never_allocates() {
     assert_eq!(calls() - before, 2, "the allocator counts");
     let backend = Backend::cpu(2);
     let stream = Stream::new(&backend);
-    for dtype in vsla::shape::DTYPES {
+    for dtype in tensorloom_vsla::shape::DTYPES {
         for path in [ConvAlgorithm::Direct, ConvAlgorithm::Fft] {
             let program = Arc::new(everything(dtype, path).unwrap());
             let plan = Plan::new(&program, &backend).unwrap();

@@ -7,12 +7,12 @@ mod support;
 
 use std::sync::Arc;
 use support::{Rng, close};
-use vsla::autograd::{self, BackwardOptions};
-use vsla::{
+use tensorloom_vsla::autograd::{self, BackwardOptions};
+use tensorloom_vsla::{
     Backend, ConvAlgorithm, DType, GeluForm, Model, Numerics, Op, Program, ProgramBuilder, Stream, Tensor, ValueId,
 };
 
-type Build = fn(&mut ProgramBuilder, &[ValueId]) -> vsla::Result<ValueId>;
+type Build = fn(&mut ProgramBuilder, &[ValueId]) -> tensorloom_vsla::Result<ValueId>;
 
 /// A function of parameters of these shapes, in f64.
 fn program(model: Model, numerics: Numerics, shapes: &[&[usize]], build: Build) -> (Arc<Program>, ValueId) {
@@ -56,7 +56,7 @@ fn check(name: &str, program: &Arc<Program>, y: ValueId, rng: &mut Rng, positive
     bound.write_cotangent(y, &tensor(y, &ct)).unwrap();
     autograd::execute_backward_plan(&plan, &mut bound, &stream).unwrap();
 
-    let forward = vsla::Plan::new(program, backend).unwrap();
+    let forward = tensorloom_vsla::Plan::new(program, backend).unwrap();
     let mut values = forward.bind().unwrap();
     if random {
         values.seed(11).unwrap();
@@ -257,7 +257,7 @@ fn gradients_are_planned_by_liveness() {
     let plan = autograd::plan_backward(&back, Backend::global()).unwrap();
     let inner: Vec<_> = plan.intervals().iter().filter(|i| i.name.starts_with('t')).collect();
     let without_reuse: usize = inner.iter().map(|i| i.bytes).sum();
-    let grads = plan.arena_sizes()[1][vsla::ArenaClass::Grads as usize];
+    let grads = plan.arena_sizes()[1][tensorloom_vsla::ArenaClass::Grads as usize];
     let params = 8 * 64 * 64 * 4;
     // A cotangent between each two of the eight layers.
     assert!(inner.len() >= 7, "{plan}");
@@ -267,7 +267,7 @@ fn gradients_are_planned_by_liveness() {
 #[test]
 fn s9_3_the_backward_plan_shares_parameters_with_the_forward_plan() {
     let p = chain(&[]);
-    let forward = vsla::Plan::new(&p, Backend::global()).unwrap();
+    let forward = tensorloom_vsla::Plan::new(&p, Backend::global()).unwrap();
     let mut values = forward.bind().unwrap();
     let back = autograd::build_backward(&p, &BackwardOptions::default()).unwrap();
     let plan = autograd::plan_backward(&back, Backend::global()).unwrap();

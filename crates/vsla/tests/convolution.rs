@@ -4,7 +4,7 @@ mod support;
 
 use serde_json::Value;
 use support::{Rng, close};
-use vsla::{ConvAlgorithm, DType, Model, Tensor};
+use tensorloom_vsla::{ConvAlgorithm, DType, Model, Tensor};
 
 fn golden() -> Value {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../golden/vsla/algebra.json");
@@ -55,7 +55,7 @@ fn s16_kronecker_equals_numpy_on_any_rank() {
 #[test]
 fn s16_paths_agree_on_batches_and_dtypes() {
     let mut rng = Rng::fresh("paths");
-    for dtype in vsla::shape::DTYPES {
+    for dtype in tensorloom_vsla::shape::DTYPES {
         for _ in 0..4 {
             let (m, n) = (1 + rng.below(200), 1 + rng.below(200));
             let (a, b) = (rng.tensor(dtype, &[2, 1, m]), rng.tensor(dtype, &[2, 3, n]));

@@ -11,7 +11,7 @@ use reference::{Array, eval, rounded};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use support::Rng;
-use vsla::{
+use tensorloom_vsla::{
     Backend, ConvAlgorithm, DType, GeluForm, Model, Numerics, Op, Plan, ProgramBuilder, Stream, Tensor, ValueId,
 };
 
@@ -28,7 +28,7 @@ fn shape(rng: &mut Rng, rank: usize) -> Vec<usize> {
 
 impl Case {
     fn new(rng: &mut Rng) -> Case {
-        let dtype = vsla::shape::DTYPES[rng.below(4)];
+        let dtype = tensorloom_vsla::shape::DTYPES[rng.below(4)];
         let mut builder = ProgramBuilder::new();
         builder.model(if rng.below(4) == 0 { Model::B } else { Model::A });
         let conv = [None, Some(ConvAlgorithm::Direct), Some(ConvAlgorithm::Fft)][rng.below(3)];

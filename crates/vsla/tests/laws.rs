@@ -4,7 +4,7 @@
 mod support;
 
 use support::{Rng, assert_close};
-use vsla::{ConvAlgorithm, DType, Model, Tensor};
+use tensorloom_vsla::{ConvAlgorithm, DType, Model, Tensor};
 
 const CASES: usize = 150;
 
@@ -58,7 +58,7 @@ fn model_a_by_transforms_keeps_the_laws_within_tolerance() {
         let (a, b, c) = (r.whole(&[1 + r.0 as usize % 40]), r.vector(30), r.whole(&[3]));
         let conv = |x: &Tensor, y: &Tensor| x.conv1d_by(y, ConvAlgorithm::Fft).unwrap();
         let near = |x: Tensor, y: Tensor| {
-            let ambient = vsla::shape::ambient("", &[x.shape(), y.shape()]).unwrap();
+            let ambient = tensorloom_vsla::shape::ambient("", &[x.shape(), y.shape()]).unwrap();
             let wide = |mut t: Tensor| {
                 t.resize(&ambient).unwrap();
                 t
@@ -100,7 +100,7 @@ fn model_b_depends_on_the_right_factors_representative() {
     assert_eq!(y, same);
     assert_eq!(x.kronecker(&y).unwrap().to_vec::<f64>(), [1., 2.]);
     assert_eq!(x.kronecker(&same).unwrap().to_vec::<f64>(), [1., 0., 2., 0.]);
-    assert!(!vsla::Op::Kronecker.is_class_invariant());
+    assert!(!tensorloom_vsla::Op::Kronecker.is_class_invariant());
     // So it distributes from the right over equal shapes alone.
     let (c, long) = (b(&[1., 1.]), b(&[1., 1.]));
     let left = c.kronecker(&y.add(&long).unwrap()).unwrap();

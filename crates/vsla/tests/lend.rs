@@ -1,8 +1,8 @@
 //! Data of the caller's, used where it lies (§7.2, §10.1): programs give on it what they give on copies.
 
-use oracle::Rng;
 use std::sync::Arc;
-use vsla::{Backend, DType, Link, Numerics, Plan, ProgramBuilder, Stream, Tensor, ValueId};
+use tensorloom_vsla::{Backend, DType, Link, Numerics, Plan, ProgramBuilder, Stream, Tensor, ValueId};
+use testing::Rng;
 
 fn bytes(x: &[f32]) -> Vec<u8> {
     x.iter().flat_map(|v| v.to_le_bytes()).collect()

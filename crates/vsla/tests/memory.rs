@@ -5,8 +5,8 @@ mod support;
 use std::any::Any;
 use std::sync::Arc;
 use support::Rng;
-use vsla::autograd::{self, BackwardOptions};
-use vsla::{ArenaClass, Backend, DType, ErrorCode, Memory, Plan, Profile, Program, ProgramBuilder, Stream};
+use tensorloom_vsla::autograd::{self, BackwardOptions};
+use tensorloom_vsla::{ArenaClass, Backend, DType, ErrorCode, Memory, Plan, Profile, Program, ProgramBuilder, Stream};
 
 /// A block with a canary behind it.
 #[repr(align(64))]
@@ -29,7 +29,7 @@ impl Block {
         unsafe { (*self.0.get()).as_mut_ptr().cast() }
     }
 
-    fn memory(self: &Arc<Block>, bytes: usize) -> vsla::Result<Memory> {
+    fn memory(self: &Arc<Block>, bytes: usize) -> tensorloom_vsla::Result<Memory> {
         let owner: Arc<dyn Any + Send + Sync> = self.clone();
         // SAFETY: the block is as large, and nothing else uses it while there are runs.
         unsafe { Memory::from_raw(self.at(), bytes, owner) }
@@ -63,7 +63,7 @@ fn program() -> Arc<Program> {
     Arc::new(b.build().unwrap())
 }
 
-fn fill(b: &mut vsla::Bindings) {
+fn fill(b: &mut tensorloom_vsla::Bindings) {
     let p = b.program().clone();
     let mut rng = Rng(4);
     for v in p.inputs().iter().chain(p.params()) {
@@ -151,7 +151,7 @@ fn s11_memory_that_does_not_fit_is_refused_with_the_bytes_needed() {
     let plan = Plan::new(&program, &Backend::cpu(2)).unwrap();
     let needed = plan.memory_bytes(false).unwrap();
     let block = Block::new(needed + 64);
-    let fails = |m: vsla::Result<Memory>| {
+    let fails = |m: tensorloom_vsla::Result<Memory>| {
         let e = m.and_then(|m| plan.bind_in(m, None)).err().unwrap();
         assert_eq!(e.code(), ErrorCode::InvalidArg);
         e.to_string()

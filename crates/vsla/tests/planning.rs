@@ -7,13 +7,13 @@ mod support;
 
 use std::sync::Arc;
 use support::Rng;
-use vsla::{
+use tensorloom_vsla::{
     ArenaClass, Backend, DType, Error, ErrorCode, Link, Memory, Model, Plan, Profile, Program, ProgramBuilder, Router,
     SharedArena, StageLink, Stream, Tensor, ValueId,
 };
 
 /// A block of attention and feed-forward over `[seq, width]`.
-fn block(seq: usize, width: usize) -> vsla::Result<Program> {
+fn block(seq: usize, width: usize) -> tensorloom_vsla::Result<Program> {
     let mut b = ProgramBuilder::new();
     let d = DType::F32;
     let x = b.input("x", d, &[seq, width])?;
@@ -37,7 +37,7 @@ fn block(seq: usize, width: usize) -> vsla::Result<Program> {
     b.build()
 }
 
-fn fill(plan: &Plan, bindings: &mut vsla::Bindings, seed: u64) {
+fn fill(plan: &Plan, bindings: &mut tensorloom_vsla::Bindings, seed: u64) {
     let mut rng = Rng(seed);
     let p = plan.program().clone();
     for v in p.inputs().iter().chain(p.params()) {
@@ -68,7 +68,7 @@ fn s16_no_overlap_aligned_and_stable() {
 #[test]
 fn s5_activations_share_memory_by_liveness() {
     let mut b = ProgramBuilder::new();
-    b.numerics(vsla::Numerics { reduced_precision_products: true, ..Default::default() });
+    b.numerics(tensorloom_vsla::Numerics { reduced_precision_products: true, ..Default::default() });
     let mut x = b.input("x", DType::F32, &[32, 32]).unwrap();
     for i in 0..10 {
         let w = b.param(&format!("w{i}"), DType::F32, &[32, 32]).unwrap();
@@ -133,7 +133,7 @@ fn bindings_refuse_what_does_not_fit() {
     let plan = Plan::new(&program, Backend::global()).unwrap();
     let mut b = plan.bind().unwrap();
     let x = program.inputs()[0];
-    let code = |r: vsla::Result<()>| r.unwrap_err().code();
+    let code = |r: tensorloom_vsla::Result<()>| r.unwrap_err().code();
     let zeros = |d: DType, s: &[usize]| Tensor::zeros(d, s).unwrap();
     assert_eq!(code(b.write(x, &zeros(DType::F64, &[8, 4]))), ErrorCode::InvalidArg);
     assert_eq!(code(b.write(x, &zeros(DType::F32, &[9, 4]))), ErrorCode::InvalidShape);

@@ -9,8 +9,8 @@ use encoder::{Sizes, encoder, values};
 use serde_json::Value;
 use std::sync::Arc;
 use support::{Rng, close};
-use vsla::autograd::{self, BackwardOptions};
-use vsla::{Backend, Bindings, DType, Numerics, Plan, Program, ProgramBuilder, Stream, Tensor};
+use tensorloom_vsla::autograd::{self, BackwardOptions};
+use tensorloom_vsla::{Backend, Bindings, DType, Numerics, Plan, Program, ProgramBuilder, Stream, Tensor};
 
 fn fill(program: &Program, bindings: &mut Bindings) {
     for (k, v) in program.inputs().iter().chain(program.params()).enumerate() {
@@ -106,7 +106,7 @@ fn attention_says_what_does_not_fit() {
         (t(&[5]), 1, &[5]),
     ] {
         let e = x.attention(&k, &x, heads, lengths).unwrap_err();
-        assert_eq!(e.code(), vsla::ErrorCode::InvalidShape, "{e}");
+        assert_eq!(e.code(), tensorloom_vsla::ErrorCode::InvalidShape, "{e}");
     }
     assert_eq!(t(&[0, 6]).attention(&t(&[0, 6]), &t(&[0, 6]), 2, &[]).unwrap().shape(), [0, 6]);
 }

@@ -2,8 +2,8 @@
 #![forbid(unsafe_code)]
 
 use std::sync::{Arc, Mutex};
-use vsla::autograd::{self, BackwardOptions};
-use vsla::{
+use tensorloom_vsla::autograd::{self, BackwardOptions};
+use tensorloom_vsla::{
     Backend, Bindings, DType, Device, DeviceRun, ErrorCode, Link, Plan, Program, ProgramBuilder, Result, SharedArena,
     StageLink, Stream, Tensor,
 };

@@ -1,6 +1,6 @@
 //! Code that ops share, counted in a process of its own: whatever runs beside it would compile too.
 
-use vsla::{Backend, Tensor};
+use tensorloom_vsla::{Backend, Tensor};
 
 /// Other shapes of an op that is known cost no new code.
 #[test]
@@ -17,7 +17,7 @@ fn s18_ops_one_by_one_share_their_code() {
     let before = backend.kernels();
     (110..400).for_each(|n| add(n, n));
     assert!(backend.kernels() <= before + 2, "{before} kernels became {}", backend.kernels());
-    assert!(vsla::eager::cached_plans() > 0);
-    vsla::eager::clear_plan_cache();
+    assert!(tensorloom_vsla::eager::cached_plans() > 0);
+    tensorloom_vsla::eager::clear_plan_cache();
     add(7, 9);
 }

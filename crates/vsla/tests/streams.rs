@@ -5,9 +5,9 @@ mod support;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use support::Rng;
-use vsla::autograd::{self, BackwardOptions};
-use vsla::queue::{QueueTask, TaskQueue};
-use vsla::{
+use tensorloom_vsla::autograd::{self, BackwardOptions};
+use tensorloom_vsla::queue::{QueueTask, TaskQueue};
+use tensorloom_vsla::{
     Backend, Bindings, DType, Device, DeviceRun, Error, ErrorCode, Event, Link, Plan, Profile, Program, ProgramBuilder,
     Result, Segment, Stream, Tensor,
 };

@@ -1,7 +1,7 @@
 //! Tables of transforms are made once for each length (§4.2). Alone in its file, since it counts for the whole process.
 
 use cpu::convolution_lengths;
-use vsla::{ConvAlgorithm, Tensor};
+use tensorloom_vsla::{ConvAlgorithm, Tensor};
 
 #[test]
 fn s4_2_tables_of_a_length_are_made_once() {

@@ -3,7 +3,7 @@
 mod support;
 
 use support::{Rng, assert_close};
-use vsla::{ConvAlgorithm, DType, Error, Model, ProgramFault, Pyramid, Tensor, Window};
+use tensorloom_vsla::{ConvAlgorithm, DType, Error, Model, ProgramFault, Pyramid, Tensor, Window};
 
 fn v(x: &[f64]) -> Tensor {
     Tensor::vector(x)
@@ -173,7 +173,7 @@ fn s4_3_higher_ranks() {
 
 #[test]
 fn mixing_models_is_an_error() {
-    let mixed = |r: vsla::Result<Tensor>| match r {
+    let mixed = |r: tensorloom_vsla::Result<Tensor>| match r {
         Err(Error::InvalidProgram(ProgramFault::MixedModels { .. })) => {}
         other => panic!("{other:?}"),
     };
@@ -231,7 +231,7 @@ fn tensors_survive_saving() {
     let dir = std::env::temp_dir().join(format!("vsla-{}.safetensors", std::process::id()));
     let mut rng = Rng(5);
     let mut kept = Vec::new();
-    for dtype in vsla::shape::DTYPES {
+    for dtype in tensorloom_vsla::shape::DTYPES {
         let mut t = rng.tensor(dtype, &[2, 3]);
         t.resize(&[4, 5]).unwrap();
         kept.push((format!("{dtype}"), t));
@@ -239,8 +239,8 @@ fn tensors_survive_saving() {
     kept.push(("b".into(), b(&[1., 0.])));
     kept.push(("empty".into(), Tensor::zeros(DType::F64, &[3, 0]).unwrap()));
     let list: Vec<(&str, &Tensor)> = kept.iter().map(|(n, t)| (n.as_str(), t)).collect();
-    vsla::io::save(&dir, &list).unwrap();
-    let found = vsla::io::load(&dir).unwrap();
+    tensorloom_vsla::io::save(&dir, &list).unwrap();
+    let found = tensorloom_vsla::io::load(&dir).unwrap();
     std::fs::remove_file(&dir).unwrap();
     assert_eq!(found.len(), kept.len());
     for (name, t) in &kept {
@@ -248,11 +248,11 @@ fn tensors_survive_saving() {
         assert_eq!((f, f.shape(), f.model()), (t, t.shape(), t.model()), "{name}");
     }
     // Any prefix of a file, and any file with one byte changed, is read or refused; nothing panics.
-    let bytes = vsla::io::to_safetensors(&list).unwrap();
+    let bytes = tensorloom_vsla::io::to_safetensors(&list).unwrap();
     for n in 0..bytes.len() {
-        let _ = vsla::io::from_safetensors(&bytes[..n]);
+        let _ = tensorloom_vsla::io::from_safetensors(&bytes[..n]);
         let mut bad = bytes.clone();
         bad[n] ^= 1 << (n % 8);
-        let _ = vsla::io::from_safetensors(&bad);
+        let _ = tensorloom_vsla::io::from_safetensors(&bad);
     }
 }

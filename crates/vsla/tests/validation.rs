@@ -3,8 +3,8 @@
 mod support;
 
 use support::Rng;
-use vsla::describe::{NodeDesc, ValueDesc};
-use vsla::{
+use tensorloom_vsla::describe::{NodeDesc, ValueDesc};
+use tensorloom_vsla::{
     DType, Error, ErrorCode, Model, Op, Program, ProgramBuilder, ProgramDescription, ProgramFault, ValueSignature,
     ValueTag, infer,
 };
@@ -57,7 +57,7 @@ fn fault(d: &ProgramDescription) -> ProgramFault {
 #[test]
 fn s3_2_a_good_program_passes_and_prints() {
     let p = Program::build(&sum()).unwrap();
-    assert_eq!(p.signature(vsla::ValueId(2)).shape, [3]);
+    assert_eq!(p.signature(tensorloom_vsla::ValueId(2)).shape, [3]);
     assert_eq!(p.values()[2].capacity, [4]);
     assert_eq!(p.to_string(), "input v0 f32[3] \"\"\nparam v1 f32[2] \"\"\nv2 = add(v0, v1) : f32[3]\noutput v2\n");
 }
@@ -113,7 +113,7 @@ fn s3_2_dtypes_match() {
     let mut d = sum();
     d.values[1].dtype = Some(DType::F64);
     assert!(matches!(fault(&d), ProgramFault::MixedDTypes { op: "add", a: DType::F32, b: DType::F64 }));
-    let others = DType::ALL.into_iter().filter(|t| !vsla::shape::DTYPES.contains(t));
+    let others = DType::ALL.into_iter().filter(|t| !tensorloom_vsla::shape::DTYPES.contains(t));
     for dtype in others {
         let mut d = sum();
         d.values[0].dtype = Some(dtype);
@@ -151,10 +151,10 @@ fn s3_2_no_rank_0_at_the_boundary() {
     d.values[2].shape = Some(vec![]);
     assert!(matches!(fault(&d), ProgramFault::RankZero { .. }));
     assert!(ProgramBuilder::new().input("x", DType::F32, &[]).is_err());
-    assert!(vsla::Tensor::zeros(DType::F32, &[]).is_err());
+    assert!(tensorloom_vsla::Tensor::zeros(DType::F32, &[]).is_err());
     // A reshape can't make one either.
-    assert!(vsla::Tensor::vector(&[1.0f32]).reshape(&[]).is_err());
-    assert_eq!(vsla::Tensor::vector(&[1.0f32, 2.0]).sum(0).unwrap().shape(), [1]);
+    assert!(tensorloom_vsla::Tensor::vector(&[1.0f32]).reshape(&[]).is_err());
+    assert_eq!(tensorloom_vsla::Tensor::vector(&[1.0f32, 2.0]).sum(0).unwrap().shape(), [1]);
 }
 
 #[test]

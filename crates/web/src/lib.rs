@@ -1,4 +1,5 @@
-//! The package's program: `tensorloom` behind functions of numbers, for `js/index.js`.
+//! The package's program: `tensorloom` behind functions of numbers, for `js/index.js`. For `wasm32-wasip1`, where the standard library has
+//! files, this crate is another program: `models`.
 //!
 //! # Interface
 //!
@@ -13,14 +14,24 @@
 
 #![cfg(target_arch = "wasm32")]
 
+#[cfg(not(target_os = "wasi"))]
 mod explain;
+#[cfg(not(target_os = "wasi"))]
 pub mod exports;
+#[cfg(not(target_os = "wasi"))]
 mod function;
+#[cfg(not(target_os = "wasi"))]
 pub mod gpu;
+#[cfg(not(target_os = "wasi"))]
 mod loops;
+#[cfg(target_os = "wasi")]
+pub mod models;
+#[cfg(not(target_os = "wasi"))]
 mod objects;
+#[cfg(not(target_os = "wasi"))]
 mod value;
 
+#[cfg(not(target_os = "wasi"))]
 #[expect(clippy::all, reason = "it is made from the list of functions")]
 mod table {
     use crate::value::{Value, fault, give, pair, take};

@@ -7,17 +7,18 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-const CRATES: [&str; 2] = ["tensorloom", "vsla"];
+/// Libraries, and what they are called in the lists.
+const CRATES: [(&str, &str); 2] = [("tensorloom", "tensorloom"), ("tensorloom_vsla", "vsla")];
 
 /// Compares the lists with the documentation that cargo makes, or writes them.
 pub(crate) fn api(root: &Path, write: bool) -> Result<(), String> {
-    crate::run("cargo", &["doc", "--workspace", "--no-deps", "--features", "tensorloom-cli/wgpu"])?;
+    crate::run("cargo", &["doc", "--workspace", "--no-deps", "--features", crate::FEATURES])?;
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
     let folder = root.join("docs/api");
     let mut wrong = Vec::new();
-    for name in CRATES {
+    for (library, name) in CRATES {
         let mut found = BTreeSet::new();
-        items(&target.join("doc").join(name), name, &mut found)?;
+        items(&target.join("doc").join(library), name, &mut found)?;
         let file = folder.join(format!("{name}.txt"));
         if write {
             fs::create_dir_all(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;

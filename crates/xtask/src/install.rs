@@ -16,27 +16,22 @@ fn compatible_version() -> &'static str {
     }
 }
 
-/// A library for C: its crate, its name, its headers.
+/// A library for C: the feature of the crate `c` that it is built with, its name, its headers.
 struct CLibrary {
-    folder: &'static str,
-    package: &'static str,
+    feature: &'static str,
     name: &'static str,
     headers: &'static [&'static str],
     /// The most bytes of the stripped shared library for x86-64 Linux.
     most: Option<u64>,
 }
 
+/// What cargo calls the library, whatever its features.
+const BUILT: &str = "tensorloom_c";
+
 const LIBRARIES: [CLibrary; 2] = [
+    CLibrary { feature: "vsla", name: "tensorloom_vsla", headers: &["tensorloom_vsla.h"], most: None },
     CLibrary {
-        folder: "vsla-capi",
-        package: "tensorloom-vsla-capi",
-        name: "tensorloom_vsla",
-        headers: &["tensorloom_vsla.h"],
-        most: None,
-    },
-    CLibrary {
-        folder: "capi",
-        package: "tensorloom-capi",
+        feature: "runtime",
         name: "tensorloom_c",
         headers: &["tensorloom.h", "tensorloom.hpp"],
         most: Some(8_000_000),
@@ -46,15 +41,17 @@ const LIBRARIES: [CLibrary; 2] = [
 /// Builds the libraries and copies everything below the prefix.
 pub(crate) fn install(root: &Path, prefix: &str) -> Result<(), String> {
     let prefix = std::path::absolute(prefix).map_err(|e| format!("{prefix}: {e}"))?;
-    for library in &LIBRARIES {
-        // As they are declared they are Rust libraries too, which cargo doesn't optimise as a whole.
-        let kinds = ["--lib", "--crate-type", "cdylib,staticlib"];
-        crate::run("cargo", &[&["rustc", "--profile", "ship", "-p", library.package], &kinds[..]].concat())?;
-    }
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
     let built = target.join("ship");
     let to = staged_path(std::env::var_os("DESTDIR").map(PathBuf::from), &prefix);
-    LIBRARIES.iter().try_for_each(|l| place(l, &root.join("crates").join(l.folder), &built, &prefix, &to))
+    for library in &LIBRARIES {
+        // As it is declared it is a Rust library too, which cargo doesn't optimise as a whole.
+        let kinds =
+            ["--lib", "--crate-type", "cdylib,staticlib", "--no-default-features", "--features", library.feature];
+        crate::run("cargo", &[&["rustc", "--profile", "ship", "-p", "tensorloom-c"], &kinds[..]].concat())?;
+        place(library, &root.join("crates/c"), &built, &prefix, &to)?;
+    }
+    Ok(())
 }
 
 /// Where files of a prefix are written.
@@ -74,16 +71,13 @@ fn place(library: &CLibrary, from: &Path, built: &Path, prefix: &Path, to: &Path
     let mut found = None;
     // The file has the whole version; linkers find it by the plain name, programs by the SONAME.
     let kinds = [
-        (format!("lib{name}.so"), format!("lib{name}.so.{VERSION}"), format!("lib{name}.so.{}", compatible_version())),
-        (
-            format!("lib{name}.dylib"),
-            format!("lib{name}.{VERSION}.dylib"),
-            format!("lib{name}.{}.dylib", compatible_version()),
-        ),
+        (".so", format!("lib{name}.so.{VERSION}"), format!("lib{name}.so.{}", compatible_version())),
+        (".dylib", format!("lib{name}.{VERSION}.dylib"), format!("lib{name}.{}.dylib", compatible_version())),
     ];
-    for (plain, file, soname) in kinds {
-        if built.join(&plain).exists() {
-            copy(&built.join(&plain), &lib.join(&file))?;
+    for (end, file, soname) in kinds {
+        let (from, plain) = (built.join(format!("lib{BUILT}{end}")), format!("lib{name}{end}"));
+        if from.exists() {
+            copy(&from, &lib.join(&file))?;
             let stripped = strip(&lib.join(&file), plain.ends_with(".dylib"));
             check_size(
                 &lib.join(&file),
@@ -94,9 +88,10 @@ fn place(library: &CLibrary, from: &Path, built: &Path, prefix: &Path, to: &Path
             found = Some((plain, soname));
         }
     }
-    for plain in [format!("{name}.dll"), format!("lib{name}.a")] {
-        if built.join(&plain).exists() {
-            copy(&built.join(&plain), &lib.join(&plain))?;
+    for (start, end) in [("", ".dll"), ("lib", ".a")] {
+        let (from, plain) = (built.join(format!("{start}{BUILT}{end}")), format!("{start}{name}{end}"));
+        if from.exists() {
+            copy(&from, &lib.join(&plain))?;
             found.get_or_insert((plain.clone(), plain));
         }
     }
@@ -179,12 +174,12 @@ mod tests {
     fn a_staged_installation_has_its_files_and_speaks_of_its_prefix() {
         for library in &LIBRARIES {
             let name = library.name;
-            let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(library.folder);
+            let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../c");
             let folder = std::env::temp_dir().join(format!("{name}-install-{}", std::process::id()));
             let (built, stage) = (folder.join("built"), folder.join("stage"));
             fs::create_dir_all(&built).unwrap();
-            fs::write(built.join(format!("lib{name}.so")), b"not really").unwrap();
-            fs::write(built.join(format!("lib{name}.a")), b"not really").unwrap();
+            fs::write(built.join(format!("lib{BUILT}.so")), b"not really").unwrap();
+            fs::write(built.join(format!("lib{BUILT}.a")), b"not really").unwrap();
             let prefix = Path::new("/opt/loom");
             let to = staged_path(Some(stage.clone()), prefix);
             assert_eq!(to, stage.join("opt/loom"));

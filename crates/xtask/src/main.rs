@@ -30,6 +30,9 @@ const USAGE: &str = "usage: cargo xtask tidy
        cargo xtask lines [REVISION]     (lines of Rust per crate, source and tests, against a revision or the last tag)
        cargo xtask size     (a release build from nothing: its core-seconds and the size of loom, against docs/bench/build.md)";
 
+/// What tests and documentation are built with beyond the defaults.
+const FEATURES: &str = "tensorloom-cli/full,tensorloom-cli/wgpu,tensorloom/train,tensorloom/include,tensorloom/onnx,tensorloom/serve,tensorloom/vsla,tensorloom/dist";
+
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = args.iter().map(String::as_str).collect();
@@ -92,9 +95,8 @@ fn root() -> PathBuf {
 fn test() -> Result<(), String> {
     run("cargo", &["fmt", "--all", "--check"])?;
     tidy::tidy(&root())?;
-    // With WebGPU and all commands, some of which the default build leaves out.
-    let features = "tensorloom-cli/full,tensorloom-cli/wgpu";
-    run("cargo", &["test", "--workspace", "--features", features, "--no-fail-fast"])
+    // With all commands and features, some of which the default build leaves out.
+    run("cargo", &["test", "--workspace", "--features", FEATURES, "--no-fail-fast"])
 }
 
 /// Runs the tests of the unsafe parts under a checker: memory accesses of the CPU backend and its generated code's

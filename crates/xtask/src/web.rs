@@ -19,7 +19,7 @@ pub(crate) fn build(root: &Path, release: bool) -> Result<PathBuf, String> {
         words.extend(["--profile", "web"]);
     }
     tools.build(&words)?;
-    let built = tools.target.join(TARGET).join(if release { "web" } else { "debug" }).join("web.wasm");
+    let built = tools.target.join(TARGET).join(if release { "web" } else { "debug" }).join("tensorloom_web.wasm");
     let out = target(root).join("web");
     let package = out.join("package");
     folder(&package)?;
@@ -44,12 +44,12 @@ pub(crate) fn models(root: &Path) -> Result<PathBuf, String> {
             "there is no standard library for {WASI_TARGET} here; `rustup target add {WASI_TARGET}` gets it"
         ));
     }
-    run("cargo", &["build", "--target", WASI_TARGET, "--profile", "web", "-p", "tensorloom-web-models"])?;
+    run("cargo", &["build", "--target", WASI_TARGET, "--profile", "web", "-p", "tensorloom-web"])?;
     let to = target(root).join("web/site/models");
     folder(&to)?;
-    copy(&target(root).join(WASI_TARGET).join("web/web_models.wasm"), &to.join("models.wasm"))?;
+    copy(&target(root).join(WASI_TARGET).join("web/tensorloom_web.wasm"), &to.join("models.wasm"))?;
     for name in ["models.js", "files.js"] {
-        copy(&root.join("crates/web-models/js").join(name), &to.join(name))?;
+        copy(&root.join("crates/web/js").join(name), &to.join(name))?;
     }
     println!("{}", to.display());
     Ok(to)
@@ -58,7 +58,7 @@ pub(crate) fn models(root: &Path) -> Result<PathBuf, String> {
 /// Models under node, and the page that chats.
 pub(crate) fn test_models(root: &Path) -> Result<(), String> {
     let to = models(root)?;
-    run("node", &["crates/web-models/tests/models.mjs", &to.to_string_lossy()])
+    run("node", &["crates/web/tests/models.mjs", &to.to_string_lossy()])
 }
 
 /// The package's types: what is written by hand, and the functions of the list.
@@ -88,10 +88,10 @@ const MODULES: &[(&str, &str)] = &[
 pub(crate) fn test(root: &Path) -> Result<(), String> {
     let out = build(root, false)?;
     let tools = WebToolchain::new(root)?;
-    tools.build(&["-p", "tensorloom-wasm", "--example", "suite"])?;
-    let suite = tools.target.join(TARGET).join("debug/examples/suite.wasm");
+    tools.build(&["-p", "tensorloom-cpu", "--example", "wasm_suite"])?;
+    let suite = tools.target.join(TARGET).join("debug/examples/wasm_suite.wasm");
     let graphs = std::env::var("TENSORLOOM_GRAPHS").unwrap_or_else(|_| "150".into());
-    run("node", &["crates/wasm/node/suite.mjs", &suite.to_string_lossy(), &graphs, "1", "3"])?;
+    run("node", &["crates/cpu/node/suite.mjs", &suite.to_string_lossy(), &graphs, "1", "3"])?;
     let env = [("TENSORLOOM_PACKAGE", out.join("package").to_string_lossy().into_owned())];
     let env: Vec<(&str, &str)> = env.iter().map(|(k, v)| (*k, v.as_str())).collect();
     run_with("node", &["--test", "crates/web/tests/"], &env)?;

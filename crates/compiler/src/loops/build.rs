@@ -1,7 +1,7 @@
 //! A builder of kernels: fresh registers, and nested blocks as closures.
 //!
 //! ```
-//! use compiler::loops::{Builder, Mode, LoopKind, Size};
+//! use tensorloom_compiler::loops::{Builder, Mode, LoopKind, Size};
 //! use ir::{Binary, DType};
 //! let mut b = Builder::new("double");
 //! let (x, y) = (b.buffer(DType::F32, Mode::Read), b.buffer(DType::F32, Mode::Write));
@@ -11,7 +11,7 @@
 //!     b.store(y, i, w);
 //! });
 //! let kernel = b.finish();
-//! assert!(compiler::loops::verify(&kernel).is_ok());
+//! assert!(tensorloom_compiler::loops::verify(&kernel).is_ok());
 //! ```
 
 use super::{AccessMode, Atom, Buf, Buffer, Carried, Extent, Index, Kernel, Loop, LoopKind, Op, Reg, Size, Stmt, Var};

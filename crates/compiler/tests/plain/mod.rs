@@ -1,14 +1,19 @@
 //! The backend of the compiler's own tests: it compiles for the CPU but runs nothing.
 
-use compiler::program::Program;
-use compiler::target::{
+use tensorloom_compiler::program::Program;
+use tensorloom_compiler::target::{
     CpuSchedule, EpilogueLimits, KernelLimits, LoopSchedule, MatmulTarget, PrologueLimits, RecomputePolicy,
     SplitReduction, Target,
 };
-use compiler::{Backend, DeviceBuffer, Error, Executable, Result};
+use tensorloom_compiler::{Backend, DeviceBuffer, Error, Executable, Result};
 use ir::ops::Composite;
 use ir::{DType, Type};
 use std::sync::Arc;
+use tensorloom_compiler::program::Program;
+use tensorloom_compiler::target::{
+    Epilogues, Keep, KernelLimits, Partials, Products, Prologues, Schedule, Target, Workers,
+};
+use tensorloom_compiler::{Backend, DeviceBuffer, Error, Executable, Result};
 
 /// The limits of the CPU backend, so that test files show the output that users get, except for `interleaved_rows`: test files
 /// have few rows, which would all be processed side by side.

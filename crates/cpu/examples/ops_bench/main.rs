@@ -12,13 +12,13 @@ mod lot;
 
 use case::Case;
 use compiler::{Backend, Bindings, Executable, Options};
-use cpu::Cpu;
-use cpu::codegen::Target;
 use ir::{DType, Literal, Scalar, Type};
 use std::collections::BTreeMap;
 use std::io::{BufRead, Write};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use tensorloom_cpu::Cpu;
+use tensorloom_cpu::codegen::Target;
 
 /// The wall-clock time, or with `LOOM_CPU_TIME` set the CPU time, which other processes disturb less.
 fn now() -> Duration {

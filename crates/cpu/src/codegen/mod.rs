@@ -12,7 +12,7 @@
 //!
 //! On other machines kernels are compiled by Cranelift, with 128-bit vectors (`portable`); also on x86-64 without AVX2 and FMA,
 //! if the feature `cranelift` is on. If there is neither, [`compile`] returns [`CodegenError::Unsupported`]. In the browser kernels
-//! are WebAssembly modules (`wasm_host`).
+//! are WebAssembly modules (`wasm_host`, `wasm`).
 
 #[cfg(all(unix, target_arch = "x86_64"))]
 mod asm;
@@ -50,6 +50,9 @@ mod portable;
 mod regalloc;
 #[cfg(all(test, unix))]
 mod tests;
+// Tests on other machines run its modules by node.
+#[cfg(any(target_arch = "wasm32", test))]
+mod wasm;
 
 pub mod ulp;
 

@@ -3,7 +3,7 @@
 //! The host puts a module's function into this program's table, and its table index is its address: kernels are called like any
 //! function pointer, without JavaScript in between. There is one thread, so there is one transfer area.
 
-use super::{CodegenError, Entry, helper};
+use super::{CodegenError, Entry, helper, wasm};
 use compiler::loops::Kernel;
 use std::cell::UnsafeCell;
 

@@ -10,7 +10,7 @@
 //! - No product is skipped: `0·∞` is NaN here too.
 //!
 //! ```
-//! use cpu::{gemm::{Operand, Output, Plan, Problem}, pool::Pool};
+//! use tensorloom_cpu::{gemm::{Operand, Output, Plan, Problem}, pool::Pool};
 //! let (a, b, mut c) = ([1f32, 2.0, 3.0, 4.0], [5f32, 6.0, 7.0, 8.0], [0f32; 4]);
 //! let plan = Plan::new(&Problem::new(2, 2, 2, ir::DType::F32), 1).unwrap();
 //! let mut scratch = vec![0u8; plan.scratch_bytes() + 64];

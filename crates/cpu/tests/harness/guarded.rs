@@ -1,8 +1,8 @@
 //! Memory between inaccessible pages.
 
-use cpu::HostBuffer;
 use std::ptr::NonNull;
 use std::sync::Arc;
+use tensorloom_cpu::HostBuffer;
 
 struct Guarded {
     map: *mut libc::c_void,

@@ -5,9 +5,9 @@
 pub mod guarded;
 
 use compiler::{Backend, Bindings, Executable, Options};
-use cpu::Cpu;
 use ir::{DType, Graph, Literal, Scalar, Type};
 use std::sync::Arc;
+use tensorloom_cpu::Cpu;
 
 /// Loads a program on a backend.
 pub fn load(cpu: &Cpu, graph: &Graph, claims: bool) -> Arc<dyn Executable> {

@@ -1,7 +1,7 @@
 //! Tests both sides of every size at which this backend switches to another algorithm,
 //! on 1, 2, 3 and 5 threads, against the interpreter.
 //!
-//! `cpu::thresholds` lists the sizes; this test makes graphs of such a size. A threshold without a maker, a maker
+//! `tensorloom_cpu::thresholds` lists the sizes; this test makes graphs of such a size. A threshold without a maker, a maker
 //! without a threshold, and a constant that neither list names are failures.
 
 #[path = "../harness/mod.rs"]
@@ -10,11 +10,11 @@ mod kernels;
 mod products;
 mod routines;
 
-use cpu::{Cpu, Threshold, thresholds};
 use harness::{Random, close, run, same};
 use ir::{DType, Graph, Literal, interp};
 use std::collections::BTreeMap;
 use std::time::Instant;
+use tensorloom_cpu::{Cpu, Threshold, thresholds};
 
 const THREADS: [usize; 4] = [1, 2, 3, 5];
 

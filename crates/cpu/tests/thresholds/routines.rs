@@ -192,10 +192,10 @@ fn convolved(quantity: usize, rows: usize, length: usize) -> Case {
 /// Results whose transforms have at most, or at least, a number of points.
 fn points(q: usize, round: Round) -> Vec<Case> {
     let length = match round {
-        Round::Down => (1..=q).rev().find(|&n| cpu::convolution_points(n) <= q).unwrap_or(1),
-        Round::Up => (q..).find(|&n| cpu::convolution_points(n) >= q).unwrap_or(q),
+        Round::Down => (1..=q).rev().find(|&n| tensorloom_cpu::convolution_points(n) <= q).unwrap_or(1),
+        Round::Up => (q..).find(|&n| tensorloom_cpu::convolution_points(n) >= q).unwrap_or(q),
     };
-    [1, 3].map(|rows| convolved(cpu::convolution_points(length), rows, length)).into()
+    [1, 3].map(|rows| convolved(tensorloom_cpu::convolution_points(length), rows, length)).into()
 }
 
 /// Slices of a number of adjacent elements added to rows.

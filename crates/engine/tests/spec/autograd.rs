@@ -1,5 +1,5 @@
 use super::*;
-use engine::{BackwardOptions, Error, LocRole, no_grad};
+use tensorloom_engine::{BackwardOptions, Error, LocRole, no_grad};
 
 #[test]
 fn s9_1_backward_is_lazy_and_rooted_in_tok_global() {

@@ -1,5 +1,5 @@
 use super::*;
-use engine::Error;
+use tensorloom_engine::Error;
 
 fn body(x: &Tensor, w: &Tensor) -> Tensor {
     (x * w).tanh().exp()

@@ -1,5 +1,5 @@
 use super::*;
-use engine::EngineOptions;
+use tensorloom_engine::EngineOptions;
 
 fn two() -> Engine {
     Engine::with_backends(vec![Arc::new(cpu::Cpu::new(1)), Arc::new(cpu::Cpu::new(1))], &EngineOptions::default())
@@ -89,25 +89,25 @@ fn a_compiled_call_on_two_devices_is_an_error_with_the_remedy() {
 #[test]
 fn new_tensors_are_made_on_the_device_at_hand() {
     let e = two();
-    engine::with_device(1, || {
-        assert_eq!(engine::default_device(), 1);
+    tensorloom_engine::with_device(1, || {
+        assert_eq!(tensorloom_engine::default_device(), 1);
         for t in [e.zeros(F, &[2]), e.arange(F, 2), vec1(&e, &[1.0]), e.rand(&[3])] {
             assert_eq!(t.device(), 1);
             t.to_vec::<f32>().unwrap();
         }
-        let there = engine::with_device(0, || e.ones(F, &[2]));
+        let there = tensorloom_engine::with_device(0, || e.ones(F, &[2]));
         assert_eq!(((&there + 1.0).device(), there.device()), (0, 0), "ops run where their operands are");
     });
     assert_eq!(e.inspect().transferred, 0, "nothing was made elsewhere first");
     assert_eq!(e.zeros(F, &[2]).device(), 0);
-    let err = engine::with_device(7, || e.zeros(F, &[2])).check().unwrap_err().to_string();
+    let err = tensorloom_engine::with_device(7, || e.zeros(F, &[2])).check().unwrap_err().to_string();
     assert!(err.contains("device is 7") && err.contains("devices()"), "{err}");
 }
 
 #[test]
 fn an_op_that_a_device_has_no_kernel_for_stops_nobody() {
     let devices: Vec<Arc<dyn compiler::Backend>> =
-        vec![Arc::new(cpu::Cpu::new(1)), Arc::new(oracle::fake_device::FakeDevice::new(1))];
+        vec![Arc::new(cpu::Cpu::new(1)), Arc::new(testing::fake_device::FakeDevice::new(1))];
     let e = Engine::with_backends(devices, &EngineOptions::default());
     let wide = e.tensor(&[1.0f64, 2.0], &[2]).to(1);
     let sum = &wide + &wide;

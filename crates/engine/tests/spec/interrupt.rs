@@ -2,10 +2,10 @@
 
 use super::*;
 use compiler::interrupt;
-use engine::CompileOptions;
 use ir::ops::Scan;
 use ir::{Builder, Graph, GraphBuilder, Loc};
 use std::cell::Cell;
+use tensorloom_engine::CompileOptions;
 
 /// x · x, again and again.
 fn squares(length: usize) -> Graph {

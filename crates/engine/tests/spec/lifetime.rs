@@ -1,5 +1,5 @@
 use super::*;
-use engine::Error;
+use tensorloom_engine::Error;
 
 #[test]
 fn s1_4_tidy_disposes_what_is_neither_returned_nor_kept() {

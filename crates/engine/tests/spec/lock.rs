@@ -1,10 +1,10 @@
 use super::*;
 use compiler::program::Step;
 use compiler::{Backend, Bindings, DeviceBuffer, Executable, Program};
-use engine::{EngineOptions, Error};
 use ir::Type;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
+use tensorloom_engine::{EngineOptions, Error};
 
 /// A CPU that calls back or fails when a program runs.
 struct Strange {

@@ -1,7 +1,7 @@
 //! Options of regions, and what the engine tells about itself.
 
 use super::*;
-use engine::{CompileOptions, no_grad};
+use tensorloom_engine::{CompileOptions, no_grad};
 
 #[test]
 fn options_of_a_region() {

@@ -19,9 +19,9 @@ mod tokens;
 mod view_programs;
 mod views;
 
-use engine::{Engine, Tensor};
 use ir::DType;
 use std::sync::Arc;
+use tensorloom_engine::{Engine, Tensor};
 
 const F: DType = DType::F32;
 

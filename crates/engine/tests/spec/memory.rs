@@ -1,5 +1,5 @@
 use super::*;
-use engine::{EngineOptions, Error};
+use tensorloom_engine::{EngineOptions, Error};
 
 fn limited(bytes: usize) -> Engine {
     let options = EngineOptions { memory_limit: Some(bytes), ..EngineOptions::default() };

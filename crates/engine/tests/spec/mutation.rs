@@ -1,5 +1,5 @@
 use super::*;
-use engine::{LocRole, no_grad};
+use tensorloom_engine::{LocRole, no_grad};
 
 #[test]
 fn s4_3_in_place_ops_change_all_aliases() {

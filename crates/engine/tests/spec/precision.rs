@@ -1,5 +1,5 @@
 use super::*;
-use engine::{GradScaler, autocast, no_grad};
+use tensorloom_engine::{GradScaler, autocast, no_grad};
 
 #[test]
 fn s12_autocast_narrows_products_and_widens_sums() {

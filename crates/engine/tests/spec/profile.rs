@@ -1,7 +1,7 @@
 //! Profiles, and what is still held.
 
 use crate::{F, engine, vec1};
-use engine::{Phase, module, no_grad, phase};
+use tensorloom_engine::{Phase, module, no_grad, phase};
 
 #[test]
 fn a_profile_names_phases_modules_and_ops() {
@@ -19,7 +19,7 @@ fn a_profile_names_phases_modules_and_ops() {
     // Buffers settle in a few steps: those of one step go back to the pool while the next one runs.
     (0..5).for_each(|_| step());
     let ((), profile) = e.profile(step);
-    let names = |rows: Vec<(String, engine::ProfileSums)>| rows.into_iter().map(|(n, _)| n).collect::<Vec<_>>();
+    let names = |rows: Vec<(String, tensorloom_engine::ProfileSums)>| rows.into_iter().map(|(n, _)| n).collect::<Vec<_>>();
     let phases = names(profile.phases());
     assert!(["forward", "backward", "optimizer"].iter().all(|p| phases.iter().any(|x| x == p)), "{phases:?}");
     let modules = names(profile.modules());
@@ -43,7 +43,7 @@ fn a_profile_names_phases_modules_and_ops() {
 fn a_region_shows_its_steps_and_how_much_it_fuses() {
     let e = engine();
     let x = e.full(F, &[64], 1.0);
-    let f = e.compile(|x: engine::Tensor| ((&x * 2.0).tanh() + 1.0).exp());
+    let f = e.compile(|x: tensorloom_engine::Tensor| ((&x * 2.0).tanh() + 1.0).exp());
     let ((), profile) = e.profile(|| drop(f.call(x.clone()).unwrap().to_vec::<f32>().unwrap()));
     assert!(!profile.steps().is_empty());
     assert!(profile.fusion_rate() > 0.5, "{}", profile.fusion_rate());
@@ -103,7 +103,7 @@ fn repeated_blocks_have_their_own_backward() {
     let ws: Vec<_> = (0..3).map(|i| e.full(F, &[8, 8], 0.1 + 0.1 * i as f64).requires_grad_()).collect();
     let x = e.tensor(&[1.0f32; 32], &[4, 8]);
     let step = || {
-        let block = |x: engine::Tensor, w: &engine::Tensor| x.matmul(w).tanh();
+        let block = |x: tensorloom_engine::Tensor, w: &tensorloom_engine::Tensor| x.matmul(w).tanh();
         let blocks = ws.iter().enumerate();
         let y = blocks.fold(x.clone(), |x, (i, w)| module(&format!("block{i}"), || block(x, w)));
         y.sum().backward().unwrap();

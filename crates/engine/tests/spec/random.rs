@@ -1,5 +1,5 @@
 use super::*;
-use engine::LocRole;
+use tensorloom_engine::LocRole;
 
 #[test]
 fn s11_1_draws_are_keyed_by_seed_and_place_in_the_program() {

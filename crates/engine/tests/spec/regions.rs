@@ -1,5 +1,5 @@
 use super::*;
-use engine::{Error, no_grad};
+use tensorloom_engine::{Error, no_grad};
 
 #[test]
 fn s1_6_a_compiled_call_executes_nothing() {

@@ -1,10 +1,10 @@
 //! Several threads on one engine and on two; what goes wrong on one leaves the others alone.
 
 use crate::{F, engine, is, vec1};
-use engine::{Engine, EngineOptions, Error, no_grad};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Barrier};
 use std::thread;
+use tensorloom_engine::{Engine, EngineOptions, Error, no_grad};
 
 /// A little of everything; gives what can be checked.
 fn work(e: &Engine, seed: usize, rounds: usize) -> f32 {

@@ -1,5 +1,5 @@
 use super::*;
-use engine::{Binding, EffectToken, StoreKind, after_all};
+use tensorloom_engine::{Binding, EffectToken, StoreKind, after_all};
 
 fn kinds(e: &Engine) -> Vec<&'static str> {
     e.inspect().pending.iter().map(|p| p.kind).collect()

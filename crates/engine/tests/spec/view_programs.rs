@@ -4,8 +4,8 @@
 //! `TENSORLOOM_ROUNDS=100` runs a hundred times the programs, `TENSORLOOM_SEED` other ones.
 
 use super::*;
-use engine::{Error, Index};
-use oracle::rng::Rng;
+use tensorloom_engine::{Error, Index};
+use testing::rng::Rng;
 
 const LEAF: usize = 3;
 
@@ -703,7 +703,7 @@ fn step(e: &Engine, w: &Tensor, (step, fate): &(Step, Fate), names: &mut Vec<Ten
 /// Runs programs from the seed on; the one that fails is printed.
 fn programs(count: usize, in_region: bool) {
     let rounds: usize = std::env::var("TENSORLOOM_ROUNDS").ok().and_then(|r| r.parse().ok()).unwrap_or(1);
-    let seed = oracle::rng::run_seed();
+    let seed = testing::rng::run_seed();
     let mut e = engine();
     for case in 0..count * rounds {
         if case % 500 == 499 {

@@ -172,7 +172,7 @@ fn broadcasting_and_promotion_are_numpys() {
 }
 
 /// One of the views that a tensor has.
-fn some_view(t: &Tensor, dense: bool, rng: &mut oracle::rng::Rng) -> Tensor {
+fn some_view(t: &Tensor, dense: bool, rng: &mut testing::rng::Rng) -> Tensor {
     let rank = t.rank();
     if rank == 0 {
         return t.unsqueeze(0);
@@ -202,7 +202,7 @@ fn some_view(t: &Tensor, dense: bool, rng: &mut oracle::rng::Rng) -> Tensor {
 #[test]
 fn s4_2_chains_of_views_are_what_copies_at_every_step_are() {
     let e = engine();
-    let mut rng = oracle::rng::Rng::new(7);
+    let mut rng = testing::rng::Rng::new(7);
     for case in 0..300 {
         let shape = [2 + rng.below(3), 1 + rng.below(4), 2 + rng.below(3)];
         let n: usize = shape.iter().product();
@@ -211,8 +211,8 @@ fn s4_2_chains_of_views_are_what_copies_at_every_step_are() {
         let (mut view, mut copy) = (whole.clone(), whole.copy());
         for _ in 0..1 + rng.below(14) {
             let (seed, dense) = (rng.bits(), view.view_meta().is_contiguous);
-            view = some_view(&view, dense, &mut oracle::rng::Rng::new(seed));
-            copy = some_view(&copy, dense, &mut oracle::rng::Rng::new(seed)).copy();
+            view = some_view(&view, dense, &mut testing::rng::Rng::new(seed));
+            copy = some_view(&copy, dense, &mut testing::rng::Rng::new(seed)).copy();
         }
         let places = copy.to_vec::<i64>().unwrap();
         assert_eq!(view.to_vec::<i64>().unwrap(), places, "case {case}");

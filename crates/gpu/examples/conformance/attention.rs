@@ -6,7 +6,7 @@ use crate::report::Report;
 use compiler::Options;
 use ir::composites::attention::{AttentionOptions, attention, attention_backward};
 use ir::{Builder, DType, Graph, GraphBuilder, Literal, Scalar, Type, interp};
-use oracle::Rng;
+use testing::Rng;
 
 /// The number of cases.
 const CASES: u64 = 200;

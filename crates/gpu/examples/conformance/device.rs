@@ -2,11 +2,14 @@
 
 use compiler::{Backend, Bindings, Executable, Options, Program};
 use cpu::Cpu;
-use gpu::cuda::{AotTarget, Cuda};
+use tensorloom_gpu::cuda::{AotTarget, Cuda};
 #[cfg(feature = "wgpu")]
-use gpu::wgpu::{Wgpu, WgpuOptions};
+use tensorloom_gpu::wgpu::{Wgpu, WgpuOptions};
 use ir::{Graph, Literal};
 use std::sync::Arc;
+use tensorloom_gpu::cuda::{Cuda, Offline};
+#[cfg(feature = "wgpu")]
+use tensorloom_gpu::wgpu::{Choice, Wgpu};
 
 /// The device; a lost GPU is opened again.
 pub(crate) struct Device {
@@ -77,7 +80,7 @@ impl Device {
 
     /// Checks that a graph with dtypes that the device does not support is rejected with a clear error, if it is such a graph.
     pub(crate) fn refused(&self, graph: &Graph) -> Option<Result<(), String>> {
-        if oracle::backend::has_types(self.backend(), graph) {
+        if testing::backend::has_types(self.backend(), graph) {
             return None;
         }
         match compiler::compile(graph, self.backend(), &Options::default()) {

@@ -4,9 +4,9 @@ use crate::device::{Device, bind, load, outputs, run, same_bits};
 use crate::report::Report;
 use crate::sizes::chain;
 use compiler::{Backend, Error, Options};
-use gpu::cuda::Cuda;
 use ir::{Builder, DType, Graph, GraphBuilder, Literal, Type};
-use oracle::{FillKind, Rng};
+use tensorloom_gpu::cuda::Cuda;
+use testing::{FillKind, Rng};
 
 fn text(e: impl std::fmt::Display) -> String {
     e.to_string()
@@ -191,7 +191,7 @@ pub(crate) fn faults(device: Device, report: &mut Report) {
         let (graph, inputs) = sample();
         let want = ir::interp::run(&graph, &inputs).map_err(text)?;
         let got = run(&*device.cpu, &graph, &inputs, &Options::default())?;
-        oracle::compare::compare_all(&got, &want, 4.0).map_err(text)
+        testing::compare::compare_all(&got, &want, 4.0).map_err(text)
     };
     report.check("the process goes on", host, String::new);
     let absent = || match Cuda::open(999, device.cpu.clone()) {

@@ -5,11 +5,11 @@ use crate::report::Report;
 use crate::{Arguments, Slice};
 use compiler::{Backend, Options};
 use ir::{Graph, Literal, interp};
-use oracle::Rng;
-use oracle::random::{SampleOptions as Shape, exact_expressions, integer_expressions, sample};
+use testing::Rng;
+use testing::random::{SampleOptions as Shape, exact_expressions, integer_expressions, sample};
 
 pub(crate) fn ops(mut device: Device, slice: Slice, report: &mut Report) {
-    for (k, row) in oracle::samples::all_samples().into_iter().enumerate() {
+    for (k, row) in testing::samples::all_samples().into_iter().enumerate() {
         if slice.has(k as u64) {
             report.at(k as u64, &row.name);
             one(&mut device, &row.name, &row.graph, &row.inputs, report);
@@ -40,7 +40,7 @@ pub(crate) fn exacts(mut device: Device, slice: Slice, arguments: &Arguments, re
 
 /// Checks that every bit equals the interpreter's results.
 fn equals(backend: &dyn Backend, graph: &Graph, inputs: &[Literal]) -> Result<(), String> {
-    oracle::backend::matches_bitwise(backend, graph, inputs).map(drop)
+    testing::backend::matches_bitwise(backend, graph, inputs).map(drop)
 }
 
 fn one(device: &mut Device, name: &str, graph: &Graph, inputs: &[Literal], report: &mut Report) {
@@ -94,10 +94,10 @@ fn agrees(backend: &dyn Backend, graph: &Graph, inputs: &[Literal]) -> Result<()
     if text.contains("conv(") && !(inputs.iter().all(finite) && got.iter().all(finite)) {
         return Ok(());
     }
-    oracle::rounding_noise::agrees_with_interpreter(graph, inputs, &got, &mut Rng::new(1))?;
+    testing::rounding_noise::agrees_with_interpreter(graph, inputs, &got, &mut Rng::new(1))?;
     match donated {
         Some(again) if !got.iter().zip(&again).all(|(a, b)| a.bytes() == b.bytes()) => {
-            oracle::rounding_noise::agrees_with_interpreter(graph, inputs, &again, &mut Rng::new(1))
+            testing::rounding_noise::agrees_with_interpreter(graph, inputs, &again, &mut Rng::new(1))
                 .map_err(|e| format!("with donated inputs: {e}"))
         }
         _ => Ok(()),

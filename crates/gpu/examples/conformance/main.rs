@@ -126,7 +126,7 @@ fn arguments() -> Result<Arguments, String> {
     let mut a = Arguments {
         out: std::env::temp_dir().join("conformance"),
         random: 1000,
-        seed: oracle::rng::run_seed(),
+        seed: testing::rng::run_seed(),
         jobs: std::thread::available_parallelism().map_or(4, |n| n.get()).min(12),
         only: Vec::new(),
         stall: 60,

@@ -9,7 +9,7 @@ use ir::composites::norm::layernorm;
 use ir::composites::softmax::softmax;
 use ir::ops::{Dot, GatherMode, Quantize, ReduceKind, Scan};
 use ir::{Binary, Builder, DType, Graph, GraphBuilder, Literal, Result as Made, Type, Unary, Value};
-use oracle::{FillKind, Rng};
+use testing::{FillKind, Rng};
 
 struct Case {
     name: String,

@@ -6,9 +6,9 @@ use crate::device::{Device, bind, choice, load, outputs, run, same_bits};
 use crate::report::Report;
 use crate::sizes::chain;
 use compiler::{Backend, Error, Options};
-use gpu::wgpu::Wgpu;
 use ir::{Builder, DType, Graph, GraphBuilder, Literal, Type};
-use oracle::{FillKind, Rng};
+use tensorloom_gpu::wgpu::Wgpu;
+use testing::{FillKind, Rng};
 
 fn text(e: impl std::fmt::Display) -> String {
     e.to_string()

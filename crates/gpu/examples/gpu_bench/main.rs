@@ -14,7 +14,6 @@ mod everyday;
 
 use compiler::{Backend, Bindings, Options};
 use cpu::Cpu;
-use gpu::cuda::Cuda;
 use ir::composites::activation::{Gelu, gelu};
 use ir::composites::norm::{layernorm, rmsnorm};
 use ir::composites::softmax::softmax;
@@ -22,6 +21,7 @@ use ir::ops::{ReduceKind, Scan};
 use ir::{Builder, DType, Graph, GraphBuilder, Result as Made, Type, Unary, Value};
 use std::sync::Arc;
 use std::time::Instant;
+use tensorloom_gpu::cuda::Cuda;
 
 struct Case {
     name: String,
@@ -172,7 +172,7 @@ fn main() {
         "cuda" => Cuda::open(0, host).map(|c| Arc::new(c) as Arc<dyn Backend>),
         #[cfg(feature = "wgpu")]
         "wgpu" => {
-            gpu::wgpu::Wgpu::open(gpu::wgpu::WgpuOptions::default(), host).map(|w| Arc::new(w) as Arc<dyn Backend>)
+            tensorloom_gpu::wgpu::Wgpu::open(tensorloom_gpu::wgpu::WgpuOptions::default(), host).map(|w| Arc::new(w) as Arc<dyn Backend>)
         }
         other => Err(compiler::Error::Backend(format!("no device {other}; wgpu needs the feature `wgpu`"))),
     };
@@ -292,7 +292,7 @@ fn noise(d: DType, bytes: usize) -> Vec<u8> {
 /// Autotunes matrix products, and stores the best variants.
 #[cfg(feature = "wgpu")]
 fn tuned(sizes: &[String], host: Arc<dyn Backend>) {
-    let device = gpu::wgpu::Wgpu::open(gpu::wgpu::WgpuOptions::default(), host).expect("an adapter");
+    let device = tensorloom_gpu::wgpu::Wgpu::open(tensorloom_gpu::wgpu::WgpuOptions::default(), host).expect("an adapter");
     for full in sizes {
         let (d, name) = match full.strip_prefix("f16:") {
             Some(rest) => (DType::F16, rest),
@@ -312,7 +312,7 @@ fn tuned(sizes: &[String], host: Arc<dyn Backend>) {
                 let wrong = trials.iter().filter(|t| t.time.is_none()).count();
                 trials.sort_by_key(|t| t.time.unwrap_or(std::time::Duration::MAX));
                 let flops = 2.0 * (batch * m * n * k) as f64;
-                let show = |t: &gpu::wgpu::Trial| {
+                let show = |t: &tensorloom_gpu::wgpu::Trial| {
                     let s = t.time.map_or(f64::NAN, |t| t.as_secs_f64());
                     format!("[{:?}, {:.1}, {:.1}]", t.way, s * 1e6, flops / s / 1e12)
                 };

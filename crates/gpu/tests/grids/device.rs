@@ -4,8 +4,8 @@ use compiler::target::{KernelLimits, LoopSchedule, MatmulTarget, SplitReduction,
 use compiler::{Backend, DeviceBuffer, Error, Executable, Program, Result};
 use ir::Type;
 use ir::ops::Composite;
-use oracle::Rng;
 use std::sync::Arc;
+use testing::Rng;
 
 pub(crate) struct Device(Target);
 

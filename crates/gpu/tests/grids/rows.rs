@@ -4,9 +4,10 @@
 
 use super::{Arg, Case};
 use compiler::loops::{AccessMode, Buf, Extent, Index, KernelBuilder, LoopKind, Reg, Size, Var};
-use gpu::grid::{LaunchInfo, View};
+use tensorloom_gpu::grid::{LaunchInfo, View};
 use ir::{Binary, DType};
-use oracle::Rng;
+use tensorloom_gpu::grid::{Given, View};
+use testing::Rng;
 
 struct Writer<'r> {
     b: KernelBuilder,

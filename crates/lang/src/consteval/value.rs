@@ -33,6 +33,48 @@ pub enum Ternary {
     Undecided(String),
 }
 
+impl From<i32> for ConstValue {
+    fn from(value: i32) -> ConstValue {
+        ConstValue::int(value.into())
+    }
+}
+
+impl From<i64> for ConstValue {
+    fn from(value: i64) -> ConstValue {
+        ConstValue::int(value)
+    }
+}
+
+impl From<u32> for ConstValue {
+    fn from(value: u32) -> ConstValue {
+        ConstValue::int(value.into())
+    }
+}
+
+impl From<f64> for ConstValue {
+    fn from(value: f64) -> ConstValue {
+        ConstValue::Float(Some(value))
+    }
+}
+
+impl From<bool> for ConstValue {
+    fn from(value: bool) -> ConstValue {
+        ConstValue::bool(value)
+    }
+}
+
+impl From<&str> for ConstValue {
+    fn from(value: &str) -> ConstValue {
+        ConstValue::Str(value.to_string())
+    }
+}
+
+impl From<String> for ConstValue {
+    fn from(value: String) -> ConstValue {
+        ConstValue::Str(value)
+    }
+}
+
 impl ConstValue {
     /// A known boolean.
     pub fn bool(value: bool) -> ConstValue {

@@ -21,7 +21,7 @@ pub const WIDTH: usize = 100;
 /// Formats a file, or returns its syntax errors.
 ///
 /// ```
-/// let tidy = lang::fmt::format("module  Double( n:int ):\n    forward:\n        in: [n]\n").unwrap();
+/// let tidy = tensorloom_lang::fmt::format("module  Double( n:int ):\n    forward:\n        in: [n]\n").unwrap();
 /// assert_eq!(tidy, "module Double(n: int):\n  forward:\n    in: [n]\n");
 /// ```
 pub fn format(text: &str) -> Result<String, Vec<Diagnostic>> {

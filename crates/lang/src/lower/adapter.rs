@@ -12,7 +12,7 @@ use crate::ast::{Annotation, Flow, FlowSource, Statement, StepKind};
 use crate::consteval::ConstValue as Const;
 use crate::diagnostic::Code;
 use ir::{DType, GraphBuilder, Type, Value};
-use training::lora;
+use train::lora;
 
 /// What an annotation adds to its module, with names derived from the tensor's name.
 #[derive(Clone, Debug, PartialEq)]

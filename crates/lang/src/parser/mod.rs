@@ -38,7 +38,7 @@ pub struct Parsed {
 /// Parses a file. The tree contains everything outside the lines with errors.
 ///
 /// ```
-/// let parsed = lang::parser::parse(Default::default(), "import std.primitives\n");
+/// let parsed = tensorloom_lang::parser::parse(Default::default(), "import std.primitives\n");
 /// assert!(parsed.diagnostics.is_empty());
 /// assert_eq!(parsed.file.items.len(), 1);
 /// ```

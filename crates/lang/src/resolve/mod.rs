@@ -5,10 +5,12 @@ mod inherit;
 mod loader;
 mod lock;
 mod names;
+mod parse;
 
 pub use inherit::{ModuleView, PassView};
 pub use loader::{LoadedFile, Loader, MemoryLoader};
 pub use lock::ModuleLock;
+pub use parse::ProgramError;
 
 use crate::ast::{self, Decl, Item, RecipeDecl};
 use crate::diagnostic::Diagnostic;

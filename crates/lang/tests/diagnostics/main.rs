@@ -3,9 +3,11 @@
 //! A case is a file `cases/CODE.module`; lines `#@ file PATH VERSION` and `#@ lock` start further files. The rendered output is
 //! compared with `../snapshots/CODE.txt`; `BLESS=1` accepts the current output.
 
-use lang::diagnostic::{Code, ColorStyle, Diagnostic, render_all, sort_and_dedup, to_json};
-use lang::resolve::{MemoryLoader, ModuleProgram};
+use tensorloom_lang::diagnostic::{Code, ColorStyle, Diagnostic, render_all, sort_and_dedup, to_json};
+use tensorloom_lang::resolve::{MemoryLoader, ModuleProgram};
 use std::path::{Path, PathBuf};
+use tensorloom_lang::diagnostic::{Code, Diagnostic, Style, render_all, sort_and_dedup, to_json};
+use tensorloom_lang::resolve::{MemoryLoader, Program};
 
 fn here(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join(path)
@@ -33,7 +35,7 @@ fn loader(text: &str) -> MemoryLoader {
 fn findings(text: &str) -> (ModuleProgram, Vec<Diagnostic>) {
     let program = ModuleProgram::load("main", &loader(text));
     let mut found = program.diagnostics.clone();
-    found.extend(lang::check::check(&program).diagnostics);
+    found.extend(tensorloom_lang::check::check(&program).diagnostics);
     sort_and_dedup(&mut found);
     (program, found)
 }
@@ -84,7 +86,7 @@ fn good_files_have_no_findings() {
     for name in names {
         let program = ModuleProgram::load(&name, &loader);
         let mut found = program.diagnostics.clone();
-        found.extend(lang::check::check(&program).diagnostics);
+        found.extend(tensorloom_lang::check::check(&program).diagnostics);
         found.retain(|d| d.code != Code::L102);
         assert!(found.is_empty(), "{}", render_all(&program.sources, &found, ColorStyle::Plain));
     }
@@ -97,7 +99,7 @@ fn types_of_every_variant() {
         MemoryLoader::new().with("linear", "local", &text("linear")).with("attention", "local", &text("attention"));
     let program = ModuleProgram::load("attention", &loader);
     let mut page = String::new();
-    for module in lang::check::check(&program).modules {
+    for module in tensorloom_lang::check::check(&program).modules {
         for variant in module.variants {
             page += &format!("{} {:?}\n", module.name, variant.assumptions);
             for (pass, types) in [("forward", variant.forward), ("backward", variant.backward)] {

@@ -1,7 +1,7 @@
 //! The test files, and comparison of syntax trees.
 
-use lang::FileId;
 use std::path::{Path, PathBuf};
+use tensorloom_lang::FileId;
 
 /// Every `.module` file under `tests/modules`, in order.
 pub(crate) fn module_files() -> Vec<PathBuf> {
@@ -31,7 +31,7 @@ pub(crate) fn kept() -> Vec<String> {
 
 /// The tree's debug output without its spans, which print as `@3..7`.
 pub(crate) fn tree_without_spans(text: &str) -> String {
-    let tree = format!("{:#?}", lang::parser::parse(FileId::default(), text).file);
+    let tree = format!("{:#?}", tensorloom_lang::parser::parse(FileId::default(), text).file);
     let is_span = |line: &str| {
         let line = line.trim().trim_end_matches(',');
         let line = line.strip_prefix("span: ").unwrap_or(line);
@@ -42,7 +42,7 @@ pub(crate) fn tree_without_spans(text: &str) -> String {
 
 /// The words of the comments, sorted.
 pub(crate) fn comments(text: &str) -> Vec<String> {
-    let parsed = lang::parser::parse(FileId::default(), text);
+    let parsed = tensorloom_lang::parser::parse(FileId::default(), text);
     let mut comments: Vec<String> = parsed
         .comments
         .iter()
@@ -54,9 +54,9 @@ pub(crate) fn comments(text: &str) -> Vec<String> {
 
 /// Formats a text, and checks that tree and comments are unchanged and that formatting is idempotent.
 pub(crate) fn check_formatting(name: &str, text: &str) {
-    let Ok(once) = lang::fmt::format(text) else { return };
-    let twice =
-        lang::fmt::format(&once).unwrap_or_else(|d| panic!("{name}: broken: {d:#?}\n--- from\n{text}\n--- to\n{once}"));
+    let Ok(once) = tensorloom_lang::fmt::format(text) else { return };
+    let twice = tensorloom_lang::fmt::format(&once)
+        .unwrap_or_else(|d| panic!("{name}: broken: {d:#?}\n--- from\n{text}\n--- to\n{once}"));
     assert!(once == twice, "{name}: not settled\n--- from\n{text}\n--- once\n{once}\n--- twice\n{twice}");
     let (before, after) = (tree_without_spans(text), tree_without_spans(&once));
     let changed = before.lines().zip(after.lines()).find(|(a, b)| a != b);

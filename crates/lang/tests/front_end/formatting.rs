@@ -5,10 +5,14 @@ use crate::corpus::{check_formatting, module_files};
 #[test]
 fn files_parse_without_findings() {
     for path in module_files() {
-        let mut sources = lang::Sources::new();
+        let mut sources = tensorloom_lang::Sources::new();
         let id = sources.add(path.display().to_string(), std::fs::read_to_string(&path).unwrap());
-        let parsed = lang::parser::parse(id, sources.file(id).text());
-        let drawn = lang::diagnostic::render_all(&sources, &parsed.diagnostics, lang::diagnostic::ColorStyle::Plain);
+        let parsed = tensorloom_lang::parser::parse(id, sources.file(id).text());
+        let drawn = tensorloom_lang::diagnostic::render_all(
+            &sources,
+            &parsed.diagnostics,
+            tensorloom_lang::diagnostic::ColorStyle::Plain,
+        );
         assert!(drawn.is_empty(), "{drawn}");
     }
 }
@@ -24,6 +28,6 @@ fn formatting_keeps_tree_and_comments_and_settles() {
 fn windows_line_ends_change_nothing() {
     for path in module_files() {
         let text = std::fs::read_to_string(&path).unwrap();
-        assert_eq!(lang::fmt::format(&text.replace('\n', "\r\n")), lang::fmt::format(&text));
+        assert_eq!(tensorloom_lang::fmt::format(&text.replace('\n', "\r\n")), tensorloom_lang::fmt::format(&text));
     }
 }

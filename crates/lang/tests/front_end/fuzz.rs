@@ -9,15 +9,20 @@ use crate::corpus::{CASE, check_formatting, kept, kept_path, module_files};
 use crate::grammar;
 use crate::random::Random;
 use ir::{DType, Type};
-use lang::FileId;
-use lang::diagnostic::{ColorStyle, Diagnostic, render};
-use lang::library::LibraryLoader;
-use lang::lower::{LowerOptions, lower};
-use lang::resolve::{MemoryLoader, ModuleProgram, ModuleView};
+use tensorloom_lang::FileId;
+use tensorloom_lang::diagnostic::{ColorStyle, Diagnostic, render};
+use tensorloom_lang::library::LibraryLoader;
+use tensorloom_lang::lower::{LowerOptions, lower};
+use tensorloom_lang::resolve::{MemoryLoader, ModuleProgram, ModuleView};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
+use tensorloom_lang::FileId;
+use tensorloom_lang::diagnostic::{Diagnostic, Style, render};
+use tensorloom_lang::library::WithLibrary;
+use tensorloom_lang::lower::{Options, lower};
+use tensorloom_lang::resolve::{MemoryLoader, ModuleView, Program};
 
 const SCRAPS: &[&str] = &[
     "(",
@@ -114,7 +119,7 @@ fn neighbours() -> &'static MemoryLoader {
 
 /// Parses and formats a text.
 fn front(text: &str) -> Vec<Diagnostic> {
-    let parsed = lang::parser::parse(FileId::default(), text);
+    let parsed = tensorloom_lang::parser::parse(FileId::default(), text);
     for d in &parsed.diagnostics {
         assert!(d.primary.span.end as usize <= text.len(), "span past the end:\n{text}");
     }
@@ -126,7 +131,7 @@ fn front(text: &str) -> Vec<Diagnostic> {
 fn meaning(text: &str) -> BTreeSet<String> {
     let loader = LibraryLoader(neighbours().clone().with("main", "local", text));
     let program = ModuleProgram::load("main", &loader);
-    let report = lang::check::check(&program);
+    let report = tensorloom_lang::check::check(&program);
     let mut kinds = BTreeSet::new();
     let mut clean = true;
     for found in program.diagnostics.iter().chain(&report.diagnostics) {
@@ -157,7 +162,7 @@ fn meaning(text: &str) -> BTreeSet<String> {
 
 /// The code and the message of a diagnostic; quoted parts and constraint messages, which come from the file, are removed.
 fn kind(found: &Diagnostic) -> String {
-    if found.code == lang::Code::E027 {
+    if found.code == tensorloom_lang::Code::E027 {
         return found.code.to_string();
     }
     let words = found.message.split('`').step_by(2).collect::<Vec<_>>().join("``");
@@ -296,7 +301,7 @@ fn deep_and_long_files_are_bounded() {
         "[".repeat(50_000) + &"]".repeat(50_000),
     ];
     for text in deep {
-        let parsed = lang::parser::parse(FileId::default(), &text);
+        let parsed = tensorloom_lang::parser::parse(FileId::default(), &text);
         assert!(!parsed.diagnostics.is_empty());
     }
 }
@@ -315,7 +320,7 @@ fn ten_thousand_lines_parse_in_a_tenth_of_a_second() {
     let best = (0..10)
         .map(|_| {
             let start = std::time::Instant::now();
-            let parsed = lang::parser::parse(FileId::default(), &text);
+            let parsed = tensorloom_lang::parser::parse(FileId::default(), &text);
             assert!(parsed.file.items.len() > 100);
             start.elapsed()
         })

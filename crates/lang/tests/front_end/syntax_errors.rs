@@ -1,11 +1,11 @@
 //! Error messages for text that does not follow the grammar.
 
-use lang::diagnostic::{ColorStyle, render_all};
+use tensorloom_lang::diagnostic::{ColorStyle, render_all};
 
 fn findings(text: &str) -> String {
-    let mut sources = lang::Sources::new();
+    let mut sources = tensorloom_lang::Sources::new();
     let id = sources.add("a.module", text);
-    let parsed = lang::parser::parse(id, sources.file(id).text());
+    let parsed = tensorloom_lang::parser::parse(id, sources.file(id).text());
     render_all(&sources, &parsed.diagnostics, ColorStyle::Plain)
 }
 

@@ -79,7 +79,7 @@ impl StackedAdapters {
     }
 
     pub(super) fn upload(&self, backend: &dyn Backend) -> Result<Vec<Buffer>> {
-        let bytes: Vec<Vec<u8>> = self.values.iter().map(|v| training::named_tensor::to_bytes(v, DType::F32)).collect();
+        let bytes: Vec<Vec<u8>> = self.values.iter().map(|v| train::named_tensor::to_bytes(v, DType::F32)).collect();
         upload(backend, &bytes)
     }
 

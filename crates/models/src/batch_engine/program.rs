@@ -13,7 +13,7 @@ use compiler::{Backend, Bindings, Executable, Options as Compiling};
 use ir::{Builder, Graph, GraphBuilder, Type, Value};
 use lang::lower::{LowerOptions, Lowered};
 use std::sync::Arc;
-use training::named_tensor::from_bytes;
+use train::named_tensor::from_bytes;
 
 /// A compiled program. Inputs: shared ones (stacks of adapters, parameters), token IDs, position, caches, the index of the
 /// adapter if there are several, and for a prefill chunk the row whose logits are needed. Outputs: the result, caches.

@@ -33,8 +33,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use training::files;
-use training::named_tensor::{from_bytes, to_bytes};
+use train::files;
+use train::named_tensor::{from_bytes, to_bytes};
 
 /// An open GGUF file.
 pub(crate) struct GgufFile {

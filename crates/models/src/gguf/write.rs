@@ -4,7 +4,7 @@ use super::header::GgufTensorType;
 use crate::error::{Error, Result};
 use std::io::{BufWriter, Write};
 use std::path::Path;
-use training::files::AtomicFile;
+use train::files::AtomicFile;
 
 /// The alignment of tensors.
 const ALIGNMENT: u64 = 32;

@@ -1,7 +1,7 @@
 //! Compares random templates with Jinja, and hostile ones with the limits.
 
 use super::{Rendered, budget, render};
-use oracle::counting_allocator::{CountingAllocator, peak_bytes};
+use testing::counting_allocator::{CountingAllocator, peak_bytes};
 use serde_json::{Map, Value as Json, json};
 use std::time::{Duration, Instant};
 

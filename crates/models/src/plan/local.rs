@@ -22,7 +22,7 @@ use ir::{DType, Graph, Mesh, MeshAxis, Op, Type};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use training::step;
+use train::step;
 
 /// The transport between the ranks of this machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

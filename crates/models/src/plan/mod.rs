@@ -39,7 +39,7 @@ use ir::{DType, Mesh, Type};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use training::step;
+use train::step;
 
 /// A training job.
 #[derive(Clone, Debug)]

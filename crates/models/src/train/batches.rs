@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::PathBuf;
-use training::files::{self, AtomicFile};
+use train::files::{self, AtomicFile};
 
 /// Token IDs and, for each, the next token as its label.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

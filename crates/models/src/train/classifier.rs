@@ -9,8 +9,8 @@ use crate::model::{LM_HEAD_NAMES, Model};
 use ir::DType;
 use serde_json::{Map, Value as Json, json};
 use std::path::Path;
-use training::NamedTensor;
-use training::files;
+use train::NamedTensor;
+use train::files;
 
 /// Writes a model with its head as a directory.
 pub(crate) fn export(

@@ -5,7 +5,7 @@ use flate2::bufread::MultiGzDecoder;
 use ruzstd::decoding::{FrameDecoder, StreamingDecoder};
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
-use training::files;
+use train::files;
 
 /// File extensions of the compression formats.
 pub(super) const COMPRESSED_SUFFIXES: &[&str] = &["gz", "zst"];

@@ -16,7 +16,7 @@ use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use training::files::{self, AtomicFile};
+use train::files::{self, AtomicFile};
 
 /// One of this many examples belongs to the validation set.
 const VALIDATION_INTERVAL: u64 = 20;

@@ -37,5 +37,5 @@ pub use settings::{NAMES, OLD_NAMES, Settings, current_name, current_setting};
 pub use stories::write_stories;
 pub use text::{Part, Texts};
 pub use tokens::{Reading, Tokens};
+pub use train::{AdamW, Entry, Lock, Log, Observer, Progress, Silent, StepResult, compare, saved, thousands};
 pub use trainer::{StepSizes, Trainer};
-pub use training::{AdamW, Entry, Lock, Log, Observer, Progress, Silent, StepResult, compare, saved, thousands};

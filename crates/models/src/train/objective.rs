@@ -16,8 +16,8 @@ use dist::Comm;
 use ir::{Builder, DType, Graph, GraphBuilder, Type, Value};
 use lang::lower::{GradReductionOptions, LowerOptions, PrecisionRecipe};
 use std::sync::Arc;
-use training::step::key_type;
-use training::{LossGraph, ParamOptions};
+use train::step::key_type;
+use train::{LossGraph, ParamOptions};
 
 /// Options of a loss graph.
 #[derive(Clone, Copy, Default)]

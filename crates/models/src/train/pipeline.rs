@@ -16,7 +16,7 @@ use dist::pipeline::{PipelineAction, PipelineSchedule};
 use ir::{Builder, DType, Graph, GraphBuilder, Mesh, MeshAxis, Spec, Type, Value};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use training::LossGraph;
+use train::LossGraph;
 use transform::{DimSharding, Sharding};
 
 /// The pipeline axis of a mesh.

@@ -21,9 +21,9 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
-use training::checkpoint::{self, CheckpointMeta};
-use training::report::RunMetadata;
-use training::{Intervals, LogEntry, RunLog, StepResult, TrainLoop, TrainObserver, files, format_with_commas};
+use train::checkpoint::{self, CheckpointMeta};
+use train::report::RunMetadata;
+use train::{Intervals, LogEntry, RunLog, StepResult, TrainLoop, TrainObserver, files, format_with_commas};
 
 /// The result of a run.
 #[derive(Clone, Debug)]
@@ -95,7 +95,7 @@ pub fn run_on_ranks(
         }
         let share = comm.as_ref().map_or((0, 1), |comm| (comm.rank(), comm.mesh().ranks()));
         let any = |bad: bool| match &comm {
-            Some(comm) => comm.all_reduce_any(bad).map_err(|e| training::Error::Input(e.to_string())),
+            Some(comm) => comm.all_reduce_any(bad).map_err(|e| train::Error::Input(e.to_string())),
             None => Ok(bad),
         };
         let (found, faults) = checkpoint::latest_distributed(&checkpoints, share, &any)?;
@@ -219,7 +219,7 @@ impl<'a> LanguageModelTask<'a> {
         backend: &'a dyn Backend,
         watch: &mut dyn TrainObserver,
         comm: Option<Arc<Comm>>,
-    ) -> Result<(LanguageModelTask<'a>, training::TrainRun)> {
+    ) -> Result<(LanguageModelTask<'a>, train::TrainRun)> {
         let began = Instant::now();
         let out = &settings.out.clone();
         // Each rank prepares its own data: all prepare the same.
@@ -424,7 +424,7 @@ impl<'a> LanguageModelTask<'a> {
         };
         let rows = settings.batch * settings.grad_accum;
         let size = (rows, (rows * settings.seq) as f64);
-        let mut run = training::TrainRun::new(out.clone(), log, at, cadence, settings.schedule(), size, facts, began);
+        let mut run = train::TrainRun::new(out.clone(), log, at, cadence, settings.schedule(), size, facts, began);
         if let Some(port) = settings.live.filter(|_| rank == 0) {
             run.serve_live_report(port, watch)?;
         }
@@ -504,7 +504,7 @@ impl<'a> LanguageModelTask<'a> {
         Ok(written)
     }
 
-    fn finish(self, mut run: training::TrainRun, watch: &mut dyn TrainObserver) -> Result<TrainResult> {
+    fn finish(self, mut run: train::TrainRun, watch: &mut dyn TrainObserver) -> Result<TrainResult> {
         let complete = run.is_complete();
         let unsaved = run.save(&self, watch);
         // For a pretrained model, which may be large and slow, the sample is short.

@@ -11,7 +11,7 @@ use ir::DType;
 use lang::consteval::ConstValue;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use training::Schedule;
+use train::Schedule;
 
 /// The settings of a run.
 #[derive(Clone, Debug, PartialEq)]

@@ -16,8 +16,8 @@ use lang::resolve::ModuleProgram;
 use serde_json::Value as Json;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
-use training::TrainObserver;
-use training::files;
+use train::TrainObserver;
+use train::files;
 
 /// The directory or file of the initial model, if `--model` names one. The run's own folder is excluded: `--model gpt2 --out
 /// gpt2` means the library's model, whether or not the folder exists.

@@ -17,10 +17,10 @@ use dist::Comm;
 use ir::ops::{Collective, CollectiveKind};
 use ir::{AxisSet, Graph, Mesh, MeshAxis, Node, Op, Spec, Type, Value, Values};
 use std::sync::Arc;
-use training::GradReduction;
-use training::LossGraph;
-use training::buckets::overlap_reductions;
-use training::shard_ranges::for_each_contiguous_run;
+use train::GradReduction;
+use train::LossGraph;
+use train::buckets::overlap_reductions;
+use train::shard_ranges::for_each_contiguous_run;
 use transform::{DimSharding, Sharding};
 
 /// The sharding of a run's tensors over a mesh.

@@ -10,7 +10,7 @@ use serde_json::Value as Json;
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
-use training::files;
+use train::files;
 
 /// Extensions of text files in folders.
 const TEXT_SUFFIXES: &[&str] = &["txt", "md", "text"];

@@ -12,7 +12,7 @@ use serde_json::{Value as Json, json};
 use std::fs::File;
 use std::io::{BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
-use training::files::{self, AtomicFile};
+use train::files::{self, AtomicFile};
 
 /// One of this many documents belongs to the validation set.
 const VALIDATION_INTERVAL: usize = 20;

@@ -16,7 +16,7 @@ use crate::session::Buffer;
 use compiler::{Backend, Timing};
 use ir::{DType, Type};
 use std::time::Duration;
-use training::{NUM_STEP_SCALARS, StepResult};
+use train::{NUM_STEP_SCALARS, StepResult};
 
 /// The sizes of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,7 +38,7 @@ pub struct LanguageModelTrainer {
     /// The index of each trainable tensor among those of this rank.
     local_index: Vec<Option<usize>>,
     /// The compiled step with its state.
-    train_step: training::TrainStep,
+    train_step: train::TrainStep,
     /// A pipeline has its own validation.
     pipeline: Option<Pipeline>,
     /// Names of the asserted values, and messages.
@@ -240,7 +240,7 @@ impl LanguageModelTrainer {
         }
         let [gradients, weights] = self.train_step.norms(backend)?;
         let names: Vec<String> = self.names.iter().map(|(name, _)| name.clone()).collect();
-        Ok(training::norms::norms_by_layer(&names, &gradients, &weights))
+        Ok(train::norms::norms_by_layer(&names, &gradients, &weights))
     }
 
     /// Copies the current trainable tensors.

@@ -3,9 +3,9 @@
 use cpu::Cpu;
 use ir::DType;
 use lang::consteval::ConstValue;
-use models::{Architecture, Model};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use tensorloom_models::{Architecture, Model};
 
 /// A folder with a model whose embedding table and fused gate and up projection are large enough to be memory-mapped.
 struct Written(PathBuf, Model);

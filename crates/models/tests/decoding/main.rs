@@ -8,9 +8,10 @@ use cpu::Cpu;
 use ir::DType;
 use lang::library::LibraryLoader;
 use lang::resolve::{MemoryLoader, ModuleProgram};
-use models::{Architecture, Model, NamedTensor, SplitMix64};
+use tensorloom_models::{Architecture, Model, NamedTensor, SplitMix64};
 use modules::{Parts, module};
 use std::collections::BTreeMap;
+use tensorloom_models::{Architecture, Model, NamedTensor, Random};
 
 fn model(text: &str, seed: u64) -> Model {
     let loader = MemoryLoader::new().with("m", "v1.0.0", text);
@@ -31,7 +32,7 @@ fn check(text: &str, model: &Model, random: &mut SplitMix64) {
         left -= count;
         let ids: Vec<i32> = (0..count).map(|_| random.below(modules::VOCABULARY) as i32).collect();
         let found = decoding.append(&ids).unwrap_or_else(|e| panic!("{e}\n{text}"));
-        let whole = model.evaluate(&[decoding.ids().to_vec()], None, &cpu).unwrap_or_else(|e| panic!("{e}\n{text}"));
+        let whole = model.evaluate_on(&[decoding.ids().to_vec()], None, &cpu).unwrap_or_else(|e| panic!("{e}\n{text}"));
         let wanted = whole.logits.to_f32_vec();
         let wanted = &wanted[wanted.len() - found.len()..];
         let size = wanted.iter().fold(1f32, |m, x| m.max(x.abs()));

@@ -1,7 +1,8 @@
 //! A generator of small language models: sequence operations and position-wise parts in random order.
 
-use models::SplitMix64;
+use tensorloom_models::SplitMix64;
 use std::fmt::Write;
+use tensorloom_models::Random;
 
 /// The vocabulary size.
 pub(crate) const VOCABULARY: usize = 11;

@@ -2,7 +2,7 @@
 
 use super::aims::rows_of;
 use super::*;
-use models::train::Objective;
+use tensorloom_models::train::Objective;
 
 const ROWS: usize = 8;
 const SEQ: usize = 8;

@@ -1,7 +1,7 @@
 //! Other objectives than the next token, on several ranks: preferences, distillation, classes, masked tokens, contrastive pairs.
 
 use super::*;
-use models::train::Objective;
+use tensorloom_models::train::Objective;
 
 const SIZES: StepSizes = StepSizes { micro_batch_size: 4, seq_len: 8, gradient_accumulation_steps: 2 };
 

@@ -11,10 +11,12 @@ use cpu::Cpu;
 use dist::{Comm, thread_transport};
 use ir::{DType, Mesh};
 use lang::consteval::ConstValue;
-use models::train::{AdamW, Batch, LanguageModelTrainer, ObjectiveOptions, StepSizes};
-use models::{Architecture, Model, NamedTensor, SplitMix64};
+use tensorloom_models::train::{AdamW, Batch, LanguageModelTrainer, ObjectiveOptions, StepSizes};
+use tensorloom_models::{Architecture, Model, NamedTensor, SplitMix64};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use tensorloom_models::train::{AdamW, Batch, How, StepSizes, Trainer};
+use tensorloom_models::{Architecture, Model, NamedTensor, Random};
 
 const ADAM: AdamW = AdamW { beta1: 0.9, beta2: 0.95, eps: 1e-8, weight_decay: 0.1, max_grad_norm: 1.0 };
 
@@ -291,16 +293,16 @@ fn pipelines_give_the_same_losses() {
 /// Sharded generation gives the same tokens as one process.
 #[test]
 fn generation_on_several_ranks_gives_the_same_tokens() {
-    use models::GenerateOptions;
+    use tensorloom_models::GenerateOptions;
     for (mesh, model) in [("tp=2", llama(&[])), ("tp=2", llama(&[("kv_heads", 1)])), ("ep=2,tp=2", mixtral())] {
         let prompt = [3, 1, 4, 1, 5];
-        let alone = model.generate(&prompt, 12, &Cpu::new(1)).unwrap();
+        let alone = model.generate_greedy(&prompt, 12, &Cpu::new(1)).unwrap();
         let mesh = Mesh::parse(mesh).unwrap();
         let ran = thread_transport::spawn(&mesh, |comm| {
             let backend = Cpu::new(1).with_communicator(comm.clone());
-            let writing = GenerateOptions { ranks: Some(comm), ..GenerateOptions::default() };
+            let writing = GenerateOptions { max_new_tokens: 12, ranks: Some(comm), ..GenerateOptions::default() };
             model
-                .generate_with_options(&prompt, 12, &writing, &backend, &mut |_| true)
+                .generate_with_options(&prompt, &writing, &backend, &mut |_| true)
                 .map_err(|e| dist::Error::InvalidCall(e.to_string()))
         });
         for found in ran.unwrap_or_else(|e| panic!("{mesh}: {e}")) {
@@ -385,7 +387,7 @@ fn meshes_that_do_not_fit_are_refused_with_a_remedy() {
 /// The planned memory and traffic equal those of a run, on ten meshes.
 #[test]
 fn plans_say_what_ranks_hold_and_send() {
-    use models::plan::{DEVICES, TrainJob, cost};
+    use tensorloom_models::plan::{DEVICES, TrainJob, cost};
     let sizes = StepSizes { micro_batch_size: 4, seq_len: 16, gradient_accumulation_steps: 1 };
     let pairs = [("d_model", 64), ("n_layers", 2), ("d_ff", 128)];
     let meshes = [

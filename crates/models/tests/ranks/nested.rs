@@ -2,7 +2,7 @@
 //! process, or an error with a remedy.
 
 use super::*;
-use models::{Adapter, AdapterOptions, LoraOptions};
+use tensorloom_models::{Adapter, AdapterOptions, LoraOptions};
 
 #[test]
 fn nested_meshes_give_the_losses_of_one_process() {
@@ -137,7 +137,7 @@ fn narrow_numbers_on_meshes() {
 /// Nothing is sent between the products of an expert: the traffic does not grow with the experts' width.
 #[test]
 fn experts_are_told_tokens_alone() {
-    use models::plan::{DEVICES, TrainJob, cost};
+    use tensorloom_models::plan::{DEVICES, TrainJob, cost};
     for mesh in ["ep=2", "ep=4"] {
         let sent = [48, 480].map(|wide| {
             let architecture = model("mixtral", &[("experts", 4), ("top_k", 2), ("d_ff", wide)]).architecture;
@@ -204,7 +204,7 @@ fn models_that_say_where_ranks_talk() {
         let path = std::env::temp_dir().join(format!("tensorloom-talks-{}-{k}.module", std::process::id()));
         std::fs::write(&path, text).unwrap();
         let made = || {
-            let architecture = models::plan::architecture(path.to_str().unwrap(), "");
+            let architecture = tensorloom_models::plan::architecture(path.to_str().unwrap(), "");
             let architecture = architecture.unwrap_or_else(|e| panic!("{e}"));
             Model::new_random(architecture, DType::F32, 5).unwrap_or_else(|e| panic!("{e}"))
         };

@@ -2,11 +2,13 @@
 
 use super::support;
 use ir::{Literal, interp};
-use onnx::{ExportNames, ImportOptions};
-use oracle::compare::{Tolerance, compare};
+use tensorloom_onnx::{ExportNames, ImportOptions};
+use testing::compare::{Tolerance, compare};
 use prost::Message;
 use std::collections::BTreeSet;
 use std::path::Path;
+use tensorloom_onnx::{Names, Options};
+use testing::compare::{Tolerance, compare};
 
 /// Ops without a counterpart in ONNX.
 const REFUSED: [&str; 18] = [
@@ -31,11 +33,11 @@ const REFUSED: [&str; 18] = [
 ];
 
 /// Writes a model and its data for `golden/onnx/check.py`.
-fn write(folder: &Path, number: usize, row: &oracle::OpSample, model: &[u8]) {
+fn write(folder: &Path, number: usize, row: &testing::OpSample, model: &[u8]) {
     let tensors = |list: &[Literal]| -> Vec<u8> {
         let mut bytes = Vec::new();
         for x in list {
-            let t = onnx::tensor::proto("", x).encode_to_vec();
+            let t = tensorloom_onnx::tensor::proto("", x).encode_to_vec();
             bytes.extend((t.len() as u64).to_le_bytes());
             bytes.extend(t);
         }
@@ -54,8 +56,8 @@ const COLLECTIVES: [&str; 10] =
     ["psum", "pmax", "pmin", "pvary", "all_gather", "psum_scatter", "ppart", "all_to_all", "ppermute", "axis_index"];
 
 /// Compares the re-imported row with the original.
-fn compared(row: &oracle::OpSample, bytes: &[u8]) -> Result<(), String> {
-    let model = onnx::import(bytes, &ImportOptions::default()).map_err(|e| e.to_string())?;
+fn compared(row: &testing::OpSample, bytes: &[u8]) -> Result<(), String> {
+    let model = tensorloom_onnx::import(bytes, &ImportOptions::default()).map_err(|e| e.to_string())?;
     let inputs: Vec<Literal> = support::arguments(&model, &row.inputs);
     let want = interp::run(&row.graph, &row.inputs).map_err(|e| e.to_string())?;
     let got = interp::run(&model.graph, &inputs).map_err(|e| e.to_string())?;
@@ -74,10 +76,10 @@ fn every_row_of_the_table_survives() {
     let (mut refused, mut wrong, mut kept) = (BTreeSet::new(), Vec::new(), 0);
     let filter = std::env::var("ONNX_FILTER").unwrap_or_default();
     let rounds: u64 = std::env::var("TENSORLOOM_ROUNDS").ok().and_then(|r| r.parse().ok()).unwrap_or(1);
-    let seed = oracle::rng::run_seed();
+    let seed = testing::rng::run_seed();
     let seeds = std::iter::once(None).chain((0..4 * rounds).map(|k| Some(seed.wrapping_add(k))));
     for (seed, row) in seeds.flat_map(|seed| {
-        let rows = seed.map_or_else(oracle::samples::all_samples, oracle::samples::seeded_samples);
+        let rows = seed.map_or_else(testing::samples::all_samples, testing::samples::seeded_samples);
         rows.into_iter().map(move |row| (seed, row))
     }) {
         // ONNX rounds the product of `fma`, which may overflow where the sum doesn't; there is no wider type for f64.
@@ -90,9 +92,9 @@ fn every_row_of_the_table_survives() {
         if seed.is_some() && meet && row.inputs.iter().any(narrow) {
             continue;
         }
-        let bytes = match onnx::export(&row.graph, &ExportNames::default()) {
+        let bytes = match tensorloom_onnx::export(&row.graph, &ExportNames::default()) {
             Ok(bytes) => bytes,
-            Err(onnx::Error::Export { op, .. }) => {
+            Err(tensorloom_onnx::Error::Export { op, .. }) => {
                 refused.insert(op);
                 continue;
             }

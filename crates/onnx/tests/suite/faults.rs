@@ -1,9 +1,11 @@
 //! Error messages for models that can't be imported.
 
 use ir::{DType, Literal};
-use onnx::proto::*;
-use onnx::{Elem, ImportOptions};
+use tensorloom_onnx::proto::*;
+use tensorloom_onnx::{Elem, ImportOptions};
 use prost::Message;
+use tensorloom_onnx::proto::*;
+use tensorloom_onnx::{Elem, Options};
 
 fn info(name: &str, elem: Elem, dims: &[i64]) -> ValueInfo {
     let dim = |&d: &i64| Dimension {
@@ -40,7 +42,7 @@ fn model(inputs: Vec<ValueInfo>, nodes: Vec<NodeProto>) -> ModelProto {
 }
 
 fn said(model: &ModelProto, options: &ImportOptions) -> String {
-    onnx::import(&model.encode_to_vec(), options).map(|_| String::new()).unwrap_or_else(|e| e.to_string())
+    tensorloom_onnx::import(&model.encode_to_vec(), options).map(|_| String::new()).unwrap_or_else(|e| e.to_string())
 }
 
 #[test]
@@ -103,7 +105,7 @@ fn faults_name_the_node_and_the_remedy() {
             assert!(text.contains(part), "{text}\nshould say {part}");
         }
     }
-    assert!(onnx::import(b"not a model", &none).unwrap_err().to_string().contains("not an ONNX model"));
+    assert!(tensorloom_onnx::import(b"not a model", &none).unwrap_err().to_string().contains("not an ONNX model"));
     // The requested size is sufficient.
     let open = model(vec![info("x", Elem::Float, &[-1, 3])], vec![node("Relu", &["x"], &["y"])]);
     assert_eq!(said(&open, &ImportOptions::default().dim("batch", 4)), "");
@@ -129,12 +131,12 @@ fn data_beside_the_model_is_read() {
     let bytes: Vec<u8> = [9f32, 1.0, 2.0, 3.0].iter().flat_map(|x| x.to_le_bytes()).collect();
     std::fs::write(dir.join("w.bin"), bytes).expect("written");
     std::fs::write(dir.join("m.onnx"), m.encode_to_vec()).expect("written");
-    let read = onnx::import_file(&dir.join("m.onnx"), &ImportOptions::default()).expect("imports");
+    let read = tensorloom_onnx::import_file(&dir.join("m.onnx"), &ImportOptions::default()).expect("imports");
     assert_eq!(read.parameters[0].1.to_vec::<f32>(), [1.0, 2.0, 3.0]);
     // Beyond the end of the file.
     m.graph.as_mut().unwrap().initializer[0].external_data[1] = entry("offset", "8");
     std::fs::write(dir.join("m.onnx"), m.encode_to_vec()).expect("written");
-    let e = onnx::import_file(&dir.join("m.onnx"), &ImportOptions::default()).unwrap_err().to_string();
+    let e = tensorloom_onnx::import_file(&dir.join("m.onnx"), &ImportOptions::default()).unwrap_err().to_string();
     assert!(e.contains("the file has 16"), "{e}");
     std::fs::remove_dir_all(&dir).expect("removed");
 }
@@ -156,7 +158,7 @@ fn a_loop_of_unknown_length_runs() {
     repeat.attribute =
         vec![AttributeProto { name: Some("body".into()), g: Some(body), r#type: Some(5), ..Default::default() }];
     let m = model(vec![info("x", Elem::Float, &[2]), info("limit", Elem::Float, &[])], vec![repeat]);
-    let read = onnx::import(&m.encode_to_vec(), &ImportOptions::default()).expect("imports");
+    let read = tensorloom_onnx::import(&m.encode_to_vec(), &ImportOptions::default()).expect("imports");
     let inputs = [Literal::new(&[2], &[1f32, 3.0]), Literal::new(&[], &[40f32])];
     let out = ir::interp::run(&read.graph, &inputs).expect("runs");
     assert_eq!(out[0].to_vec::<f32>(), [16.0, 48.0]);
@@ -180,7 +182,7 @@ fn a_branch_on_data_is_part_of_the_program() {
     let mut choose = node("If", &["c"], &["y"]);
     choose.attribute = vec![graph("then_branch", branch("Neg", "a")), graph("else_branch", branch("Exp", "b"))];
     let m = model(vec![info("x", Elem::Float, &[2]), info("c", Elem::Bool, &[])], vec![choose]);
-    let read = onnx::import(&m.encode_to_vec(), &ImportOptions::default()).expect("imports");
+    let read = tensorloom_onnx::import(&m.encode_to_vec(), &ImportOptions::default()).expect("imports");
     for (c, want) in [(true, [-1.0, 0.0]), (false, [1f32.exp(), 1.0])] {
         let inputs = [Literal::new(&[2], &[1f32, 0.0]), Literal::new(&[], &[c])];
         assert_eq!(ir::interp::run(&read.graph, &inputs).expect("runs")[0].to_vec::<f32>(), want);
@@ -226,7 +228,7 @@ fn a_long_loop_is_a_scan() {
         int64_data: vec![1000],
         ..Default::default()
     });
-    let read = onnx::import(&m.encode_to_vec(), &ImportOptions::default()).expect("imports");
+    let read = tensorloom_onnx::import(&m.encode_to_vec(), &ImportOptions::default()).expect("imports");
     assert!(read.graph.to_string().contains("scan"), "{}", read.graph);
     let out = ir::interp::run(&read.graph, &[Literal::new(&[], &[1f32]), Literal::new(&[], &[0.5f32])]).expect("runs");
     assert_eq!(out[0].to_vec::<f32>(), [501.0]);

@@ -4,12 +4,15 @@
 
 use super::support;
 use ir::Literal;
-use onnx::proto::{AttributeProto, GraphProto, ModelProto};
-use onnx::{ImportOptions, InputInfo};
-use oracle::Rng;
+use tensorloom_onnx::proto::{AttributeProto, GraphProto, ModelProto};
+use tensorloom_onnx::{ImportOptions, InputInfo};
+use testing::Rng;
 use prost::Message;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
+use tensorloom_onnx::proto::{AttributeProto, GraphProto, ModelProto};
+use tensorloom_onnx::{Given, Options};
+use testing::Rng;
 
 fn pick<T: Copy>(rng: &mut Rng, list: &[T]) -> T {
     list[rng.below(list.len())]
@@ -161,7 +164,7 @@ fn broken_files_are_errors() {
         }
         let timed = || {
             let start = Instant::now();
-            (catch_unwind(AssertUnwindSafe(|| onnx::import(&bytes, &options))), start.elapsed())
+            (catch_unwind(AssertUnwindSafe(|| tensorloom_onnx::import(&bytes, &options))), start.elapsed())
         };
         let (result, mut took) = timed();
         // A busy machine may pause a process for this long, so slow cases are repeated.

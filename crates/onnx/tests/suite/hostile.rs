@@ -5,12 +5,14 @@
 //! By default one case of 40 is tested; `ONNX_HOSTILE=1` tests all.
 
 use super::support;
-use onnx::proto::*;
-use onnx::{ImportOptions, InputInfo};
+use tensorloom_onnx::proto::*;
+use tensorloom_onnx::{ImportOptions, InputInfo};
 use prost::Message;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use tensorloom_onnx::proto::*;
+use tensorloom_onnx::{Given, Options};
 
 /// Maximum number of bytes that the import of a small file may allocate, summed over all allocations of its thread.
 const MOST: usize = 1 << 30;
@@ -75,7 +77,7 @@ const FLOATS: [f32; 7] = [0.0, -1.0, 1e-30, 1e30, f32::NAN, f32::INFINITY, f32::
 fn attempt(model: &ModelProto, options: &ImportOptions, what: &dyn Fn() -> String, wrong: &mut Vec<String>) {
     let bytes = model.encode_to_vec();
     let before = ASKED.with(Cell::get);
-    let result = catch_unwind(AssertUnwindSafe(|| onnx::import(&bytes, options)));
+    let result = catch_unwind(AssertUnwindSafe(|| tensorloom_onnx::import(&bytes, options)));
     let asked = ASKED.with(Cell::get) - before;
     match result {
         Err(_) => wrong.push(format!("{}: a panic", what())),
@@ -310,7 +312,8 @@ fn functions_that_double_are_refused() {
         g.node = vec![call(0, "a", "b")];
         g.input = vec![float("a")];
         g.output = vec![float("b")];
-        let e = onnx::import(&model.encode_to_vec(), &ImportOptions::default()).expect_err("2^30 nodes").to_string();
+        let e =
+            tensorloom_onnx::import(&model.encode_to_vec(), &ImportOptions::default()).expect_err("2^30 nodes").to_string();
         assert!(e.contains("nodes") || e.contains("levels"), "{e}");
     }
 }

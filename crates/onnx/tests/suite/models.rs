@@ -4,10 +4,12 @@
 use super::support::{self, Case};
 use cpu::Cpu;
 use ir::{Builder, Graph, GraphBuilder, Literal, Scalar};
-use onnx::proto::TensorProto;
-use onnx::{ExportNames, ImportOptions};
+use tensorloom_onnx::proto::TensorProto;
+use tensorloom_onnx::{ExportNames, ImportOptions};
 use prost::Message;
 use std::collections::BTreeMap;
+use tensorloom_onnx::proto::TensorProto;
+use tensorloom_onnx::{Names, Options};
 
 fn cases() -> Vec<Case> {
     support::read(&support::golden("models.bin.zz"))
@@ -50,7 +52,8 @@ fn gradients_of_models_are_those_of_torch() {
         let got = got.unwrap_or_else(|e| panic!("{}: {e}", case.name));
         for (got, bytes) in got.iter().zip(&case.grads) {
             let want = TensorProto::decode(bytes.clone()).expect("a tensor");
-            let (want, _) = onnx::tensor::literal(&want, &onnx::tensor::NoExternalData).expect("its data");
+            let (want, _) =
+                tensorloom_onnx::tensor::literal(&want, &tensorloom_onnx::tensor::NoExternalData).expect("its data");
             support::close(got, &want, 1e-3, 1e-4).unwrap_or_else(|e| panic!("{}: {e}", case.name));
             compared += 1;
         }
@@ -98,7 +101,7 @@ fn models_print_and_go_out_again() {
     let cpu = Cpu::new(2);
     failures(&cases(), |case| {
         let ready = support::import(case, ImportOptions::default())?;
-        oracle::check::check_text_roundtrip(&ready.model.graph)?;
+        testing::check::check_text_roundtrip(&ready.model.graph)?;
         let n = ready.inputs.len();
         let parameters: BTreeMap<usize, Literal> =
             ready.model.parameters.iter().enumerate().map(|(i, (_, x))| (n + i, x.clone())).collect();
@@ -110,8 +113,8 @@ fn models_print_and_go_out_again() {
             outputs: ready.model.outputs.iter().map(|p| format!("{}_out", p.name)).collect(),
             parameters,
         };
-        let bytes = onnx::export(&ready.model.graph, &names).map_err(|e| e.to_string())?;
-        let again = onnx::import(&bytes, &ImportOptions::default()).map_err(|e| e.to_string())?;
+        let bytes = tensorloom_onnx::export(&ready.model.graph, &names).map_err(|e| e.to_string())?;
+        let again = tensorloom_onnx::import(&bytes, &ImportOptions::default()).map_err(|e| e.to_string())?;
         let want = support::run(&ready.model.graph, &support::arguments(&ready.model, &ready.inputs), &cpu)?;
         let got = support::run(&again.graph, &support::arguments(&again, &ready.inputs), &cpu)?;
         got.iter().zip(&want).try_for_each(|(got, want)| support::close(got, want, 1e-5, 1e-6))

@@ -3,13 +3,16 @@
 use bytes::Bytes;
 use compiler::{Backend, Bindings};
 use ir::{Graph, Literal};
-use onnx::proto::{ModelProto, OptionalProto, SequenceProto, TensorProto, TypeValue, ValueInfo};
-use onnx::tensor::NoExternalData;
-use onnx::{Error, ImportOptions, ImportedModel, InputInfo, OutputForm};
+use tensorloom_onnx::proto::{ModelProto, OptionalProto, SequenceProto, TensorProto, TypeValue, ValueInfo};
+use tensorloom_onnx::tensor::NoExternalData;
+use tensorloom_onnx::{Error, ImportOptions, ImportedModel, InputInfo, OutputForm};
 use prost::Message;
 use std::collections::BTreeMap;
 use std::io::Read;
 use std::path::{Path, PathBuf};
+use tensorloom_onnx::proto::{ModelProto, OptionalProto, SequenceProto, TensorProto, TypeValue, ValueInfo};
+use tensorloom_onnx::tensor::NoExternal;
+use tensorloom_onnx::{Error, Form, Given, Imported, Options};
 
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct Cases {
@@ -56,7 +59,7 @@ pub(crate) enum Data {
 }
 
 fn tensor(t: &TensorProto) -> Result<Data, String> {
-    onnx::tensor::literal(t, &NoExternalData).map(|(x, _)| Data::Tensor(x)).map_err(|e| e.to_string())
+    tensorloom_onnx::tensor::literal(t, &NoExternalData).map(|(x, _)| Data::Tensor(x)).map_err(|e| e.to_string())
 }
 
 fn sequence(s: &SequenceProto) -> Result<Data, String> {
@@ -128,7 +131,7 @@ pub(crate) fn import(case: &Case, mut options: ImportOptions) -> Result<Ready, S
     let mut asked: Vec<String> = Vec::new();
     let model = loop {
         options.inputs = named.iter().map(|(n, x)| (n.clone(), given(n, x, &asked))).collect::<BTreeMap<_, _>>();
-        match onnx::import(&case.model, &options) {
+        match tensorloom_onnx::import(&case.model, &options) {
             Ok(model) => break model,
             Err(Error::NeedsValue { inputs, .. }) if inputs.iter().any(|i| !asked.contains(i)) => asked.extend(inputs),
             Err(e) => return Err(e.to_string()),

@@ -21,7 +21,7 @@ use crate::{DType, Tensor, engine, no_grad, record};
 /// assert_eq!((y.shape(), layer.num_batches_tracked.item::<i64>()?), (&[8, 3][..], 2));
 /// # Ok::<(), tensorloom::Error>(())
 /// ```
-#[derive(Clone, Debug, derive::Module, derive::Tree)]
+#[derive(Clone, Debug, macros::Module, macros::Tree)]
 pub struct BatchNorm {
     /// The scale of each feature.
     pub weight: Tensor,

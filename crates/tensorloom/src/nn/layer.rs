@@ -10,7 +10,7 @@ pub(super) fn uniform(shape: &[usize], bound: f64) -> Tensor {
 }
 
 /// `x·Wᵀ + b`.
-#[derive(Clone, Debug, derive::Module, derive::Tree)]
+#[derive(Clone, Debug, macros::Module, macros::Tree)]
 pub struct Linear {
     /// `[out, in]`.
     pub weight: Tensor,
@@ -19,7 +19,7 @@ pub struct Linear {
 }
 
 /// A bias, which stands under its own name.
-#[derive(Clone, Debug, derive::Tree)]
+#[derive(Clone, Debug, macros::Tree)]
 pub struct Bias(pub Tensor);
 
 impl Module for Bias {
@@ -56,7 +56,7 @@ impl Layer for Linear {
 }
 
 /// Rows of a table.
-#[derive(Clone, Debug, derive::Module, derive::Tree)]
+#[derive(Clone, Debug, macros::Module, macros::Tree)]
 pub struct Embedding {
     /// `[count, width]`.
     pub weight: Tensor,
@@ -79,7 +79,7 @@ impl Layer for Embedding {
 }
 
 /// Mean 0 and variance 1 over the last axis, then scaled and moved.
-#[derive(Clone, Debug, derive::Module, derive::Tree)]
+#[derive(Clone, Debug, macros::Module, macros::Tree)]
 pub struct LayerNorm {
     /// The scale.
     pub weight: Tensor,
@@ -106,7 +106,7 @@ impl Layer for LayerNorm {
 }
 
 /// Root mean square 1 over the last axis, then scaled.
-#[derive(Clone, Debug, derive::Module, derive::Tree)]
+#[derive(Clone, Debug, macros::Module, macros::Tree)]
 pub struct RmsNorm {
     /// The scale.
     pub weight: Tensor,
@@ -130,7 +130,7 @@ impl Layer for RmsNorm {
 }
 
 /// Mean 0 and variance 1 over groups of features `[N, C, ..]` and all their places, then scaled and moved by feature.
-#[derive(Clone, Debug, derive::Module, derive::Tree)]
+#[derive(Clone, Debug, macros::Module, macros::Tree)]
 pub struct GroupNorm {
     /// The scale of each feature.
     pub weight: Tensor,
@@ -173,7 +173,7 @@ impl Layer for GroupNorm {
 }
 
 /// How a convolution layer slides.
-#[derive(Clone, Copy, Debug, derive::Tree)]
+#[derive(Clone, Copy, Debug, macros::Tree)]
 pub struct Sliding {
     /// Places from one window to the next.
     pub stride: usize,
@@ -194,7 +194,7 @@ impl Default for Sliding {
 macro_rules! convolutions {
     ($($(#[$doc:meta])* $name:ident $f:ident $n:expr),*) => { $(
         $(#[$doc])*
-        #[derive(Clone, Debug, derive::Module, derive::Tree)]
+        #[derive(Clone, Debug, macros::Module, macros::Tree)]
         pub struct $name {
             /// `[out, in/groups, window..]`.
             pub weight: Tensor,
@@ -238,7 +238,7 @@ convolutions! {
 }
 
 /// Zeros with probability `rate` while training; see [`Module::train`]. In pure functions: [`dropout`](super::dropout).
-#[derive(Clone, Debug, derive::Module, derive::Tree)]
+#[derive(Clone, Debug, macros::Module, macros::Tree)]
 pub struct Dropout {
     /// The probability.
     pub rate: f64,
@@ -261,7 +261,7 @@ impl Layer for Dropout {
 }
 
 /// Attention with several heads over `[B, T, width]`; parameters have PyTorch's names and shapes.
-#[derive(Clone, Debug, derive::Module, derive::Tree)]
+#[derive(Clone, Debug, macros::Module, macros::Tree)]
 pub struct MultiheadAttention {
     /// Queries, keys and values: `[3·width, width]`.
     pub in_proj_weight: Tensor,
@@ -323,7 +323,7 @@ impl Layer for MultiheadAttention {
 macro_rules! activations {
     ($($(#[$doc:meta])* $name:ident => |$x:ident| $y:expr),* $(,)?) => { $(
         $(#[$doc])*
-        #[derive(Clone, Copy, Debug, Default, derive::Module, derive::Tree)]
+        #[derive(Clone, Copy, Debug, Default, macros::Module, macros::Tree)]
         pub struct $name;
 
         impl Layer for $name {

@@ -328,7 +328,7 @@ plain!(bool, usize, i64, i32, f32, f64, String);
 /// assert_eq!(same.forward(&ones((2, 4))).shape(), [2, 1]);
 /// assert_eq!(same.named_parameters()[2].0, "2.weight");
 /// ```
-#[derive(Default, derive::Tree)]
+#[derive(Default, macros::Tree)]
 pub struct Sequential {
     /// In order.
     pub layers: Vec<Box<dyn Layer>>,

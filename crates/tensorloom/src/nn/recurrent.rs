@@ -6,7 +6,7 @@ use crate::lax::Scan;
 use crate::{Tensor, engine_of, np, record};
 
 /// How a recurrent layer is built.
-#[derive(Clone, Copy, Debug, derive::Tree)]
+#[derive(Clone, Copy, Debug, macros::Tree)]
 pub struct Recurrence {
     /// Layers one above the other.
     pub layers: usize,
@@ -25,7 +25,7 @@ impl Default for Recurrence {
 }
 
 /// The weights of one layer in one direction, for all gates.
-#[derive(Clone, Debug, derive::Tree)]
+#[derive(Clone, Debug, macros::Tree)]
 pub struct Gates {
     /// `[gates·hidden, inputs]`.
     pub weight_ih: Tensor,
@@ -165,7 +165,7 @@ fn run<const S: usize>(
 /// let (y, (h, c)) = lstm.run(&randn((10, 2, 4)), None);
 /// assert_eq!((y.shape(), h.shape(), c.shape()), (&[10, 2, 8][..], &[1, 2, 8][..], &[1, 2, 8][..]));
 /// ```
-#[derive(Clone, Debug, derive::Tree)]
+#[derive(Clone, Debug, macros::Tree)]
 pub struct Lstm {
     /// For each layer, the weights of each direction.
     pub gates: Vec<Gates>,
@@ -207,7 +207,7 @@ impl Lstm {
 /// let (y, h) = nn::Gru::with(4, 8, two).run(&randn((2, 10, 4)), None);
 /// assert_eq!((y.shape(), h.shape()), (&[2, 10, 16][..], &[4, 2, 8][..]));
 /// ```
-#[derive(Clone, Debug, derive::Tree)]
+#[derive(Clone, Debug, macros::Tree)]
 pub struct Gru {
     /// For each layer, the weights of each direction.
     pub gates: Vec<Gates>,

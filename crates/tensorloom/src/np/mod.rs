@@ -52,8 +52,10 @@ pub use nan::*;
 pub use ordering::*;
 pub use poly::*;
 pub use quantile::*;
+#[cfg(feature = "nn")]
+pub(crate) use reduce::over;
+pub(crate) use reduce::resolve;
 pub use reduce::*;
-pub(crate) use reduce::{over, resolve};
 pub use shape::*;
 pub use signal::*;
 pub use stats::*;

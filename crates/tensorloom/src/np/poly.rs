@@ -111,6 +111,7 @@ pub fn polydiv(u: &Tensor, v: &Tensor) -> (Tensor, Tensor) {
 }
 
 /// The polynomial of a degree that fits points best, by least squares.
+#[cfg(feature = "linalg")]
 #[track_caller]
 pub fn polyfit(x: &Tensor, y: &Tensor, degree: usize) -> Tensor {
     let _here = crate::record::here();

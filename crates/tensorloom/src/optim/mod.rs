@@ -24,6 +24,7 @@ mod alias;
 mod clip;
 mod factored;
 mod moments;
+#[cfg(feature = "linalg")]
 mod muon;
 mod scale;
 mod schedule;
@@ -32,6 +33,7 @@ pub use alias::*;
 pub use clip::{adaptive_grad_clip, clip, clip_by_block_rms, clip_by_global_norm, global_norm};
 pub use factored::{adafactor, scale_by_factored_rms};
 pub use moments::*;
+#[cfg(feature = "linalg")]
 pub use muon::{muon, scale_by_muon};
 pub use scale::*;
 pub use schedule::*;

@@ -3,7 +3,7 @@
 use super::{Clock, GradientTransformation, moment, per_leaf};
 use crate::{Tensor, np, record};
 use ir::Values;
-use training::{Adam, BiasCorrection, momentum};
+use train::{Adam, BiasCorrection, momentum};
 
 /// Adam's numbers.
 #[derive(Clone, Copy, Debug, PartialEq)]

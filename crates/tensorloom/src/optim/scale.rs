@@ -4,7 +4,7 @@ use super::{Counted, GradientTransformation, Schedule, each, moment, per_leaf, s
 use crate::record::rounded;
 use crate::{np, record};
 use ir::Values;
-use training::momentum::momentum;
+use train::momentum::momentum;
 
 /// Updates as they are.
 pub fn identity() -> GradientTransformation {
@@ -35,7 +35,7 @@ pub fn scale_by_schedule(schedule: impl Into<Schedule>) -> GradientTransformatio
 /// Updates times a learning rate, downhill.
 pub fn scale_by_learning_rate(rate: impl Into<Schedule>) -> GradientTransformation {
     match rate.into() {
-        Schedule::Known(training::Schedule::Constant(c)) => scale(-c),
+        Schedule::Known(train::Schedule::Constant(c)) => scale(-c),
         schedule => scale_by_schedule(Schedule::of(move |count| -schedule.at(count))),
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::{DType, Tensor, np};
 use std::sync::Arc;
-use training::schedule::{self, ScheduleScalar};
+use train::schedule::{self, ScheduleScalar};
 
 /// A number for each step, counted from 0.
 #[derive(Clone)]

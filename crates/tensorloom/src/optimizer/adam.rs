@@ -3,7 +3,7 @@
 use super::{Optimizer, Shared, Update};
 use crate::{Result, Tensor, engine_of, record};
 use ir::Values;
-use training::adam::{self, BiasCorrection, apply_update};
+use train::adam::{self, BiasCorrection, apply_update};
 
 /// Moves a parameter and its moments; `kept` is the factor that decays the parameter first.
 fn update(numbers: adam::Adam, mut u: Update<'_>, grad: &Tensor, kept: Option<f64>) -> Result<()> {

@@ -3,7 +3,7 @@
 use super::{Optimizer, Shared, Update};
 use crate::{Result, Tensor, record};
 use ir::Values;
-use training::momentum::lion;
+use train::momentum::lion;
 
 /// Descent along the sign of a mix of gradient and momentum, with weight decay beside it.
 #[derive(Debug)]

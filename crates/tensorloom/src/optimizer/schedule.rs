@@ -1,7 +1,7 @@
 //! Learning rates that change by step, by PyTorch's names and rules; `training` has what they are.
 
 use super::Optimizer;
-use training::Schedule;
+use train::Schedule;
 
 /// The learning rate at a step.
 pub trait LrSchedule {

@@ -3,7 +3,7 @@
 use super::{Optimizer, Shared, Update};
 use crate::{Result, Tensor, record};
 use ir::Values;
-use training::momentum::momentum_with_dampening;
+use train::momentum::momentum_with_dampening;
 
 /// Gradient descent with momentum.
 #[derive(Debug)]

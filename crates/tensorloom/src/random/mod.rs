@@ -29,8 +29,8 @@ pub use counts::{binomial, multinomial, poisson};
 pub(crate) use discrete::range;
 pub use discrete::{bernoulli, categorical, geometric, rademacher, randint};
 pub use gamma::{ball, beta, chisquare, dirichlet, f, gamma, generalized_normal, loggamma, t};
-pub use normal::{
-    double_sided_maxwell, lognormal, maxwell, multivariate_normal, normal, orthogonal, truncated_normal, wald,
-};
+#[cfg(feature = "linalg")]
+pub use normal::orthogonal;
+pub use normal::{double_sided_maxwell, lognormal, maxwell, multivariate_normal, normal, truncated_normal, wald};
 pub use shuffle::{choice, permutation, shuffle};
 pub use uniform::{cauchy, exponential, gumbel, laplace, logistic, pareto, rayleigh, triangular, uniform, weibull_min};

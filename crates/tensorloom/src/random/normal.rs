@@ -143,6 +143,7 @@ pub fn wald(key: &Tensor, shape: &[usize], dtype: DType, mean: f64) -> Tensor {
 }
 
 /// Orthogonal matrices `[n, n]`, all directions equally likely; `shape` is that of the batch.
+#[cfg(feature = "linalg")]
 #[track_caller]
 pub fn orthogonal(key: &Tensor, n: usize, shape: &[usize], dtype: DType) -> Tensor {
     let _here = crate::record::here();

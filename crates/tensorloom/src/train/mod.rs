@@ -34,5 +34,5 @@ mod task;
 mod trainer;
 
 pub use settings::Settings;
+pub use train::{AdamW, NoProgress, Schedule, StepProgress, TrainObserver};
 pub use trainer::{Finished, Trainer};
-pub use training::{AdamW, NoProgress, Schedule, StepProgress, TrainObserver};

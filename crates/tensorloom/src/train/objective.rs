@@ -3,8 +3,8 @@
 use crate::nn::Module;
 use crate::{DType, Error, Result, Tensor, Tree, Type, record, trace};
 use ir::{Builder, Graph, GraphBuilder, Value};
-use training::step::key_type;
-use training::{LossGraph, ParamOptions};
+use train::step::key_type;
+use train::{LossGraph, ParamOptions};
 
 /// What a step needs of a module.
 pub(super) struct Traced {

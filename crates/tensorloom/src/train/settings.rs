@@ -2,7 +2,7 @@
 
 use crate::{Result, record};
 use std::path::PathBuf;
-use training::{AdamW, Intervals, Schedule};
+use train::{AdamW, Intervals, Schedule};
 
 /// What may be chosen about a run.
 ///

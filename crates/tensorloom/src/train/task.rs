@@ -3,14 +3,14 @@
 use crate::{Error, Literal, Result, Tree, Type, record};
 use compiler::{Backend, Timing};
 use std::path::{Path, PathBuf};
-use training::checkpoint::{self, CheckpointMeta};
-use training::{StepResult, TrainLoop};
+use train::checkpoint::{self, CheckpointMeta};
+use train::{StepResult, TrainLoop};
 
 /// An error of this crate, which may have come from below.
 pub(super) struct Fault(pub(super) Error);
 
-impl From<training::Error> for Fault {
-    fn from(e: training::Error) -> Fault {
+impl From<train::Error> for Fault {
+    fn from(e: train::Error) -> Fault {
         Fault(record::error("Trainer", e.to_string()))
     }
 }
@@ -46,7 +46,7 @@ pub(super) fn bytes_of<B: Tree>(batch: &B, types: &[Type], which: u64) -> Result
 
 /// Steps of a module on batches by their numbers.
 pub(super) struct Steps<'a, B> {
-    pub(super) core: training::TrainStep,
+    pub(super) core: train::TrainStep,
     pub(super) params: Vec<String>,
     pub(super) buffers: Vec<String>,
     pub(super) types: Vec<Type>,
@@ -96,7 +96,7 @@ impl<B: Tree> TrainLoop for Steps<'_, B> {
 
     fn norms(&mut self) -> std::result::Result<Vec<(String, f32, f32)>, Fault> {
         let [gradients, weights] = self.core.norms(self.backend)?;
-        Ok(training::norms::norms_by_layer(&self.params, &gradients, &weights))
+        Ok(train::norms::norms_by_layer(&self.params, &gradients, &weights))
     }
 
     fn save(&self, folder: &Path, at: &CheckpointMeta, keep: usize) -> std::result::Result<PathBuf, Fault> {

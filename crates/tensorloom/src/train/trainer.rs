@@ -10,9 +10,9 @@ use std::marker::PhantomData;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
-use training::checkpoint::{self, Checkpoint, CheckpointMeta};
-use training::report::RunMetadata;
-use training::{DirLock, NoProgress, RunLog, TrainObserver, TrainRun, files};
+use train::checkpoint::{self, Checkpoint, CheckpointMeta};
+use train::report::RunMetadata;
+use train::{DirLock, NoProgress, RunLog, TrainObserver, TrainRun, files};
 
 /// A module with the loss that it is trained by.
 ///
@@ -85,7 +85,7 @@ impl<M: Module + Tree, B: Tree, F: Fn(&M, B) -> Tensor> Trainer<M, B, F> {
         let data = fingerprint(&bytes_of(&first, &types, 0)?);
         let base = fingerprint(&[objective.loss.to_string().into_bytes()]);
 
-        let fault = |e: training::Error| Fault::from(e).0;
+        let fault = |e: train::Error| Fault::from(e).0;
         let checkpoints = settings.out.join("checkpoints");
         if settings.resume && !settings.out.is_dir() {
             let out = settings.out.display();
@@ -98,7 +98,7 @@ impl<M: Module + Tree, B: Tree, F: Fn(&M, B) -> Tensor> Trainer<M, B, F> {
 
         let owner = engine_of(&params[0].1);
         let backend = owner.backend(params[0].1.device());
-        let upload = |tensors: &mut dyn Iterator<Item = &Tensor>| -> Result<Vec<training::Buffer>> {
+        let upload = |tensors: &mut dyn Iterator<Item = &Tensor>| -> Result<Vec<train::Buffer>> {
             tensors.map(|t| upload(&backend, t)).collect()
         };
         let values = [
@@ -106,7 +106,7 @@ impl<M: Module + Tree, B: Tree, F: Fn(&M, B) -> Tensor> Trainer<M, B, F> {
             upload(&mut buffers.iter().map(|(_, t)| t))?,
             upload(&mut fixed.iter())?,
         ];
-        let core = training::TrainStep::new(&objective, settings.optimizer, settings.accumulate, values, &*backend);
+        let core = train::TrainStep::new(&objective, settings.optimizer, settings.accumulate, values, &*backend);
         let core = core.map_err(fault)?.with_seed(settings.seed);
         let names = |list: &[(String, Tensor)]| list.iter().map(|(name, _)| name.clone()).collect::<Vec<_>>();
         let (param_names, buffer_names) = (names(&params), names(&buffers));
@@ -249,7 +249,7 @@ fn fingerprint(parts: &[Vec<u8>]) -> u32 {
     all.fold(0x811c_9dc5, |hash: u32, byte| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193))
 }
 
-fn upload(backend: &Arc<dyn Backend>, t: &Tensor) -> Result<training::Buffer> {
+fn upload(backend: &Arc<dyn Backend>, t: &Tensor) -> Result<train::Buffer> {
     let value = t.to_literal()?;
     let run = |e: compiler::Error| record::error("Trainer", e.to_string());
     let buffer = backend.alloc(value.bytes().len()).map_err(run)?;

@@ -6,9 +6,9 @@ mod plain;
 mod program;
 mod traced;
 
-use oracle::rng::{Rng, run_seed};
 use program::{Program, program};
 use std::time::{Duration, Instant};
+use testing::rng::{Rng, run_seed};
 
 /// Programs in a run of the suite.
 const PROGRAMS: u64 = 300;

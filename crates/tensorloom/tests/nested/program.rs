@@ -4,8 +4,8 @@
 //! its statements make. The generator knows the shape of each, and which function's memory it is: a function writes to its
 //! own alone.
 
-use oracle::rng::Rng;
 use std::fmt;
+use testing::rng::Rng;
 
 pub(crate) type Var = usize;
 

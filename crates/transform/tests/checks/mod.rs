@@ -98,14 +98,14 @@ fn finite_difference(g: &Graph, x: &[Literal], wrt: usize) -> Literal {
 #[track_caller]
 pub(crate) fn check_grads(g: &Graph, x: &[Literal], wrt: &[usize], tol: f64) {
     let f = loss(g);
-    let first = transform::grad(&f, wrt).unwrap();
+    let first = tensorloom_transform::grad(&f, wrt).unwrap();
     verify::verify(&first).unwrap();
     let got = run(&first, x);
     for (k, &i) in wrt.iter().enumerate() {
         close(&got[k], &finite_difference(&f, x, i), tol);
     }
     let norm = loss(&first);
-    let second = transform::grad(&norm, wrt).unwrap();
+    let second = tensorloom_transform::grad(&norm, wrt).unwrap();
     verify::verify(&second).unwrap();
     let got = run(&second, x);
     for (k, &i) in wrt.iter().enumerate() {
@@ -124,12 +124,12 @@ pub(crate) fn check_modes(g: &Graph, x: &[Literal], wrt: &[usize]) {
     let dx: Vec<Literal> =
         (0..x.len()).filter(|i| active[*i]).map(|i| random(&x[i].ty().shape, 500 + i as u64)).collect();
     let outs = g.outputs().len();
-    let (fwd, _) = transform::jvp(g, &active, &vec![true; outs]).unwrap();
+    let (fwd, _) = tensorloom_transform::jvp(g, &active, &vec![true; outs]).unwrap();
     verify::verify(&fwd).unwrap();
     let dy = run(&fwd, &[x, &dx].concat()).split_off(outs);
     let cts: Vec<Literal> = dy.iter().enumerate().map(|(k, d)| random(&d.ty().shape, 900 + k as u64)).collect();
     let order: Vec<usize> = (0..x.len()).filter(|i| active[*i]).collect();
-    let back = transform::vjp(g, &order).unwrap();
+    let back = tensorloom_transform::vjp(g, &order).unwrap();
     let grads = run(&back, &[x, &cts].concat()).split_off(outs);
     let dot = |a: &[Literal], b: &[Literal]| -> f64 {
         let pairs = a.iter().zip(b);
@@ -145,7 +145,7 @@ pub(crate) fn check_jvp(g: &Graph, x: &[Literal], wrt: &[usize], tol: f64) {
     let active: Vec<bool> = (0..x.len()).map(|i| wrt.contains(&i)).collect();
     let dx: Vec<Literal> = (0..x.len()).map(|i| random(&x[i].ty().shape, 500 + i as u64)).collect();
     let outs = g.outputs().len();
-    let (fwd, has) = transform::jvp(g, &active, &vec![false; outs]).unwrap();
+    let (fwd, has) = tensorloom_transform::jvp(g, &active, &vec![false; outs]).unwrap();
     verify::verify(&fwd).unwrap();
     let given: Vec<Literal> = (0..x.len()).filter(|i| active[*i]).map(|i| dx[i].clone()).collect();
     let got = run(&fwd, &[x, &given].concat());
@@ -189,7 +189,7 @@ pub(crate) fn check_vmap(g: &Graph, rows: &[Vec<Literal>]) {
     for mask in 1..1u32 << n {
         let batched: Vec<bool> = (0..n).map(|i| mask >> i & 1 == 1).collect();
         let want = vec![true; g.outputs().len()];
-        let (wide, _) = transform::vmap(g, &batched, &want, size).unwrap();
+        let (wide, _) = tensorloom_transform::vmap(g, &batched, &want, size).unwrap();
         verify::verify(&wide).unwrap();
         let x: Vec<Literal> = (0..n)
             .map(|i| match batched[i] {

@@ -100,7 +100,7 @@ fn relu_keeps_nan_and_has_slope_zero_at_zero() {
     let x = Literal::new(&[3], &[f64::NAN, 0.0, -0.0]);
     let c = relu(x.ty()).unwrap();
     close_to(&run(&c, from_ref(&x))[0], &[f64::NAN, 0.0, 0.0], 0.0);
-    let g = transform::vjp(&graph_of(&c), &[0]).unwrap();
+    let g = tensorloom_transform::vjp(&graph_of(&c), &[0]).unwrap();
     let one = Literal::new(&[3], &[1.0f64; 3]);
     let outs = ir::interp::run(&g, &[Literal::new(&[3], &[1.0, 0.0, -1.0]), one]).unwrap();
     close_to(&outs[1], &[1.0, 0.0, 0.0], 0.0);

@@ -249,7 +249,7 @@ fn gradients_equal_pytorch() {
             ..causal()
         },
     );
-    let g = transform::vjp(&graph_of(&c), &[0, 1, 2, 3, 4]).unwrap();
+    let g = tensorloom_transform::vjp(&graph_of(&c), &[0, 1, 2, 3, 4]).unwrap();
     assert!(holds(&g, "attention") && holds(&g, "attention_backward"), "{g}");
     let mut args = qkv().to_vec();
     args.extend([slopes, bias, wave(&[4, 2, 2], 0.9), wave(&[4, 2], 0.4)]);
@@ -321,9 +321,9 @@ fn every_mix_of_batched_operands_stays_one_attention() {
 fn vmap_of_grad_keeps_forward_and_backward_claimable() {
     let (o, extra) = options().remove(5);
     let x = [&small()[..], &extra].concat();
-    let g = transform::vjp(&graph_of(&build(&x, o)), &[0, 1, 2]).unwrap();
+    let g = tensorloom_transform::vjp(&graph_of(&build(&x, o)), &[0, 1, 2]).unwrap();
     let n = g.inputs().len();
-    let (wide, _) = transform::vmap(&g, &vec![true; n], &vec![true; g.outputs().len()], 3).unwrap();
+    let (wide, _) = tensorloom_transform::vmap(&g, &vec![true; n], &vec![true; g.outputs().len()], 3).unwrap();
     assert!(holds(&wide, "attention") && holds(&wide, "attention_backward"), "{wide}");
     assert!(!holds(&wide, "vmapped"), "{wide}");
 }
@@ -361,7 +361,7 @@ fn keys_beyond_the_length_are_never_read() {
     let dirty = [clean[0].clone(), spoil(&clean[1]), spoil(&clean[2]), clean[3].clone()];
     let c =
         build(&clean, AttentionOptions { kv_lengths: Some(Type::scalar(DType::I32)), ..AttentionOptions::default() });
-    let g = transform::vjp(&graph_of(&c), &[0, 1, 2]).unwrap();
+    let g = tensorloom_transform::vjp(&graph_of(&c), &[0, 1, 2]).unwrap();
     let cts = [n.fill(&[1, 2, 2]), n.fill(&[1, 2])];
     let expected = interp::run(&g, &[&clean[..], &cts].concat()).unwrap();
     let got = interp::run(&g, &[&dirty[..], &cts].concat()).unwrap();
@@ -389,7 +389,7 @@ fn decoding_with_an_offset_equals_the_last_rows_of_the_whole() {
 fn backward_keeps_nothing_of_the_size_of_the_scores() {
     let t = Type::new(F, &[1, 16, 4]);
     let c = attention(&t, &t, &t, &causal()).unwrap();
-    let l = transform::linearize(&graph_of(&c), &[true; 3]).unwrap();
+    let l = tensorloom_transform::linearize(&graph_of(&c), &[true; 3]).unwrap();
     assert!(l.known.output_types().iter().all(|t| t.numel() < 256), "{}", l.known);
 }
 

@@ -138,25 +138,25 @@ fn round_trips(g: &Graph) {
 pub(crate) fn check_grads(c: &Composite, x: &[Literal]) {
     let f = loss_of(c);
     let wrt = float_inputs(&f);
-    let g = transform::grad(&f, &wrt).unwrap();
+    let g = tensorloom_transform::grad(&f, &wrt).unwrap();
     round_trips(&f);
     round_trips(&g);
     let got = interp::run(&g, x).unwrap();
-    let body = transform::grad(&loss_of(&through_body(c)), &wrt).unwrap();
+    let body = tensorloom_transform::grad(&loss_of(&through_body(c)), &wrt).unwrap();
     let expected = interp::run(&body, x).unwrap();
     for (k, &i) in wrt.iter().enumerate() {
         close(&got[k], &finite_difference(&f, x, i), 1e-6);
         close(&got[k], &expected[k], 1e-10);
     }
     let norm = squared_norm(&g);
-    let second = transform::grad(&norm, &wrt).unwrap();
+    let second = tensorloom_transform::grad(&norm, &wrt).unwrap();
     verify::verify(&second).unwrap();
     let bend = interp::run(&second, x).unwrap();
     for (k, &i) in wrt.iter().enumerate() {
         close(&bend[k], &finite_difference(&norm, x, i), 1e-5);
     }
     let active: Vec<bool> = (0..x.len()).map(|i| wrt.contains(&i)).collect();
-    let (forward, has) = transform::jvp(&f, &active, &[true]).unwrap();
+    let (forward, has) = tensorloom_transform::jvp(&f, &active, &[true]).unwrap();
     assert_eq!(has, [true]);
     let mut numbers = Numbers::new(3);
     let mut args = x.to_vec();
@@ -198,7 +198,7 @@ fn stacked(x: &Literal, size: usize) -> Literal {
 pub(crate) fn check_vmap(c: &Composite, x: &[Literal], shared: &[usize]) {
     let f = graph_of(c);
     let loss = loss_of(c);
-    let g = transform::grad(&loss, &float_inputs(&loss)).unwrap();
+    let g = tensorloom_transform::grad(&loss, &float_inputs(&loss)).unwrap();
     let n = x.len();
     let size = 2;
     for mask in 1..1u32 << n {
@@ -210,7 +210,8 @@ pub(crate) fn check_vmap(c: &Composite, x: &[Literal], shared: &[usize]) {
         let batched: Vec<bool> = (0..n).map(|i| mask >> i & 1 == 1).collect();
         let args: Vec<Literal> = (0..n).map(|i| if batched[i] { stacked(&x[i], size) } else { x[i].clone() }).collect();
         for graph in [&f, &g] {
-            let (wide, outs) = transform::vmap(graph, &batched, &vec![true; graph.outputs().len()], size).unwrap();
+            let (wide, outs) =
+                tensorloom_transform::vmap(graph, &batched, &vec![true; graph.outputs().len()], size).unwrap();
             verify::verify(&wide).unwrap();
             assert!(outs.iter().all(|o| *o));
             if shared.iter().all(|&i| !batched[i]) && std::ptr::eq(graph, &f) {
@@ -243,7 +244,8 @@ pub(crate) fn check_bf16(c: &Composite, x: &[Literal], tol: f64) {
     }
     let floats = float_inputs(&c.body);
     let (back, exact) = (graph_of(&small), graph_of(c));
-    let (back, exact) = (transform::vjp(&back, &floats).unwrap(), transform::vjp(&exact, &floats).unwrap());
+    let (back, exact) =
+        (tensorloom_transform::vjp(&back, &floats).unwrap(), tensorloom_transform::vjp(&exact, &floats).unwrap());
     let mut numbers = Numbers::new(9);
     let cts: Vec<Literal> = back.input_types()[x.len()..]
         .iter()
@@ -267,7 +269,7 @@ pub(crate) fn check_all(c: &Composite, x: &[Literal], shared: &[usize]) {
 /// The types of the residuals for the gradient of the first operand.
 pub(crate) fn kept(c: &Composite) -> Vec<String> {
     let wrt: Vec<bool> = (0..c.body.inputs().len()).map(|i| i == 0).collect();
-    let l = transform::linearize(&graph_of(c), &wrt).unwrap();
+    let l = tensorloom_transform::linearize(&graph_of(c), &wrt).unwrap();
     let types = l.known.output_types();
     types[c.num_public_outputs..].iter().map(Type::to_string).collect()
 }

@@ -34,7 +34,7 @@ fn the_padding_row_has_no_gradient() {
     for (padding, expected) in [(None, [5.0, 3.0, 2.0]), (Some(2), [5.0, 3.0, 0.0]), (Some(0), [0.0, 3.0, 2.0])] {
         let c = embedding(table.ty(), ids.ty(), padding).unwrap();
         check_vmap(&c, &[table.clone(), ids.clone()], &[0]);
-        let g = transform::vjp(&graph_of(&c), &[0]).unwrap();
+        let g = tensorloom_transform::vjp(&graph_of(&c), &[0]).unwrap();
         let ct = Literal::new(&[5, 1], &[1.0, 2.0, 3.0, 4.0, 4.0]);
         let outs = interp::run(&g, &[table.clone(), ids.clone(), ct]).unwrap();
         close_to(&outs[1], &expected, 0.0);
@@ -43,7 +43,7 @@ fn the_padding_row_has_no_gradient() {
     let c = embedding(&Type::new(F, &[300, 1]), &Type::new(DType::U8, &[2]), Some(299)).unwrap();
     let table = Numbers::new(32).fill(&[300, 1]);
     let ids = Literal::new(&[2], &[255u8, 43]);
-    let g = transform::vjp(&graph_of(&c), &[0]).unwrap();
+    let g = tensorloom_transform::vjp(&graph_of(&c), &[0]).unwrap();
     let outs = interp::run(&g, &[table, ids, Literal::new(&[2, 1], &[1.0, 2.0])]).unwrap();
     let dt = outs[1].to_vec::<f64>();
     assert_eq!((dt[255], dt[43], dt.iter().sum::<f64>()), (1.0, 2.0, 3.0));
@@ -53,7 +53,7 @@ fn the_padding_row_has_no_gradient() {
 fn a_bf16_gradient_is_summed_in_f32() {
     let (table, ids) = (Type::new(DType::BF16, &[1, 1]), Type::new(DType::I32, &[1000]));
     let c = embedding(&table, &ids, None).unwrap();
-    let g = transform::vjp(&graph_of(&c), &[0]).unwrap();
+    let g = tensorloom_transform::vjp(&graph_of(&c), &[0]).unwrap();
     let one = ir::Scalar::one(DType::BF16);
     let args = [Literal::full(&[1, 1], one), Literal::zeros(ids), Literal::full(&[1000, 1], one)];
     close_to(&interp::run(&g, &args).unwrap()[1], &[1000.0], 0.0);

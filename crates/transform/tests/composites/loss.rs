@@ -50,7 +50,7 @@ fn forward_and_gradient_equal_pytorch() {
         close_to(&run(&c, &[x.clone(), labels.clone()])[0], &expected, 1e-12);
     }
     let c = cross_entropy(x.ty(), labels.ty(), smooth(0.1)).unwrap();
-    let g = transform::vjp(&graph_of(&c), &[0]).unwrap();
+    let g = tensorloom_transform::vjp(&graph_of(&c), &[0]).unwrap();
     let ones = Literal::new(&[4], &[1.0f64; 4]);
     let outs = interp::run(&g, &[x, labels, ones]).unwrap();
     close_to(&outs[1], &SMOOTH_GRAD, 1e-12);
@@ -73,7 +73,7 @@ fn derivatives_batching_text_and_bf16() {
 fn backward_keeps_no_one_hot() {
     let t = Type::new(F, &[2, 7]);
     let c = cross_entropy(&t, &Type::new(DType::I32, &[2]), PYTORCH).unwrap();
-    let l = transform::linearize(&graph_of(&c), &[true, false]).unwrap();
+    let l = tensorloom_transform::linearize(&graph_of(&c), &[true, false]).unwrap();
     let kept: Vec<String> = l.known.output_types()[1..].iter().map(Type::to_string).collect();
     assert_eq!(kept.iter().filter(|t| *t == "f64[2,7]").count(), 1, "{kept:?}");
     assert!(kept.iter().all(|t| t != "bool[2,7]"), "{kept:?}");
@@ -90,7 +90,7 @@ fn a_wrong_label_gives_nan_and_many_classes_fit_a_small_label() {
     let expected = run(&c, &[x.clone(), wide.clone()])[0].to_vec::<f64>();
     assert_eq!(got[..2], expected[..2]);
     assert!(expected[2].is_nan());
-    let g = transform::vjp(&graph_of(&c), &[0]).unwrap();
+    let g = tensorloom_transform::vjp(&graph_of(&c), &[0]).unwrap();
     let outs = interp::run(&g, &[x, wide, Literal::new(&[3], &[1.0f64; 3])]).unwrap();
     let dx = outs[1].to_vec::<f64>();
     assert!(dx[..600].iter().all(|d| d.is_finite()) && dx[600..].iter().all(|d| d.is_nan()));

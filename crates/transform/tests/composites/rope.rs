@@ -87,7 +87,7 @@ fn derivatives_batching_text_and_bf16() {
 fn backward_is_the_composite_itself_with_angles_reversed() {
     let (x, t) = (Type::new(F, &[2, 3, 4]), Type::new(F, &[3, 2]));
     let c = rope(&x, &t, &t, HALF).unwrap();
-    let g = transform::vjp(&graph_of(&c), &[0]).unwrap();
+    let g = tensorloom_transform::vjp(&graph_of(&c), &[0]).unwrap();
     assert!(holds(&g, "rope"), "{g}");
     // A rotation preserves lengths, and the rotation by the negative angle inverts it.
     let mut n = Numbers::new(11);

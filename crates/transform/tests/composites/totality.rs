@@ -86,12 +86,12 @@ fn random_operands_never_panic() {
         ir::verify::verify(&f).unwrap();
         interp::run(&f, &x).unwrap();
         let floats: Vec<usize> = (0..types.len()).filter(|&i| types[i].dtype.is_float()).collect();
-        let g = transform::vjp(&f, &floats).unwrap();
+        let g = tensorloom_transform::vjp(&f, &floats).unwrap();
         let cts: Vec<Literal> = g.input_types()[x.len()..].iter().map(|t| Literal::zeros(t.clone())).collect();
         interp::run(&g, &[&x[..], &cts].concat()).unwrap();
         let batched: Vec<bool> = types.iter().map(|_| dice.below(2) == 1).collect();
-        transform::vmap(&f, &batched, &[], 2).unwrap();
-        transform::vmap(&g, &vec![true; g.inputs().len()], &[], 0).unwrap();
+        tensorloom_transform::vmap(&f, &batched, &[], 2).unwrap();
+        tensorloom_transform::vmap(&g, &vec![true; g.inputs().len()], &[], 0).unwrap();
     }
     for (f, n) in COMPOSITES.iter().zip(&built) {
         assert!(*n > 0 || f.name == "attention_backward", "{} was never built: {built:?}", f.name);

@@ -56,14 +56,14 @@ pub(crate) fn check(
     batches(what, &g, inputs);
     if out[0].ty().dtype == F && !floats.is_empty() {
         let loss = summed(&g, Unary::Sin);
-        let first = transform::grad(&loss, &floats).unwrap_or_else(|e| panic!("{what}: {e}"));
+        let first = tensorloom_transform::grad(&loss, &floats).unwrap_or_else(|e| panic!("{what}: {e}"));
         verify::verify(&first).unwrap_or_else(|e| panic!("{what}: {e}"));
         round_trips(what, &first);
         equals_differences(&format!("{what}: grad"), &loss, &first, inputs, &floats, 1e-7);
         forward_equals_reverse(what, &loss, &first, inputs, &floats);
         batches(&format!("{what}: grad"), &first, inputs);
         let norm = summed(&first, Unary::Sin);
-        let second = transform::grad(&norm, &floats).unwrap_or_else(|e| panic!("{what}: {e}"));
+        let second = tensorloom_transform::grad(&norm, &floats).unwrap_or_else(|e| panic!("{what}: {e}"));
         equals_differences(&format!("{what}: second order"), &norm, &second, inputs, &floats, 1e-6);
     }
     out
@@ -111,7 +111,7 @@ fn equals_differences(what: &str, f: &Graph, grads: &Graph, x: &[Literal], wrt: 
 
 fn forward_equals_reverse(what: &str, f: &Graph, grads: &Graph, x: &[Literal], wrt: &[usize]) {
     let active: Vec<bool> = (0..x.len()).map(|i| wrt.contains(&i)).collect();
-    let (fwd, has) = transform::jvp(f, &active, &[true]).unwrap_or_else(|e| panic!("{what}: {e}"));
+    let (fwd, has) = tensorloom_transform::jvp(f, &active, &[true]).unwrap_or_else(|e| panic!("{what}: {e}"));
     assert_eq!(has, [true]);
     let directions: Vec<Literal> = wrt.iter().map(|&i| random(&x[i].ty().shape, 5 + i as u64)).collect();
     let forward = run(&fwd, &[x, &directions].concat())[1].get(0).to_f64();
@@ -140,7 +140,7 @@ fn batches(what: &str, g: &Graph, x: &[Literal]) {
     for size in [2, 0] {
         for mask in 1u32..1 << n {
             let flags: Vec<bool> = (0..n).map(|i| mask >> i & 1 == 1).collect();
-            let (wide, outs) = transform::vmap(g, &flags, &vec![true; g.outputs().len()], size)
+            let (wide, outs) = tensorloom_transform::vmap(g, &flags, &vec![true; g.outputs().len()], size)
                 .unwrap_or_else(|e| panic!("{what}: vmap {flags:?}: {e}"));
             verify::verify(&wide).unwrap_or_else(|e| panic!("{what}: vmap {flags:?}: {e}"));
             assert!(outs.iter().all(|o| *o));

@@ -151,7 +151,7 @@ fn scatter_mul_has_the_right_slope_at_zeros() {
         let y = b.scatter(ScatterKind::Mul, dims, ScatterMode::Clip, v[0], v[1], v[2])?;
         b.sum_all(y)
     });
-    let grads = crate::check::run(&transform::grad(&g, &[0, 2]).unwrap(), &inputs);
+    let grads = crate::check::run(&tensorloom_transform::grad(&g, &[0, 2]).unwrap(), &inputs);
     same("x", &grads[0], &[1], &[0.0]);
     same("u", &grads[1], &[2], &[15.0, 0.0]);
 }

@@ -44,7 +44,7 @@ fn rows_in_no_group_are_not_read() {
         let y = b.ragged_dot(v[0], v[1], v[2])?;
         b.sum_all(y)
     });
-    let both = crate::check::run(&transform::value_and_grad(&g, &[0, 1]).unwrap(), &inputs);
+    let both = crate::check::run(&tensorloom_transform::value_and_grad(&g, &[0, 1]).unwrap(), &inputs);
     assert_eq!(both[0].to_vec::<f64>(), [9.0]);
     assert_eq!(both[1].to_vec::<f64>(), [3.0, 3.0, 0.0]);
     assert_eq!(both[2].to_vec::<f64>(), [3.0]);

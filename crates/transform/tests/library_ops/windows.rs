@@ -108,7 +108,7 @@ fn weighted_grad(x: &Literal, f: impl FnOnce(&mut ir::Builder, ir::Value) -> ir:
         let p = b.mul(y, c)?;
         b.sum_all(p)
     });
-    crate::check::run(&transform::grad(&g, &[0]).unwrap(), std::slice::from_ref(x))[0].to_vec()
+    crate::check::run(&tensorloom_transform::grad(&g, &[0]).unwrap(), std::slice::from_ref(x))[0].to_vec()
 }
 
 #[test]

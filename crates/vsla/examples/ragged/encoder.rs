@@ -1,6 +1,6 @@
 //! A ragged batch through a transformer encoder: tokens of all sequences lie one after the other, and none is padding.
 
-use vsla::{DType, Numerics, Program, ProgramBuilder, Result, ValueId};
+use tensorloom_vsla::{DType, Numerics, Program, ProgramBuilder, Result, ValueId};
 
 /// Lengths of 64 sequences from a long-tailed distribution (`exp` of a normal).
 const LENGTHS: &str = include_str!("../../../../bench/ragged.json");

@@ -8,9 +8,9 @@ mod encoder;
 use encoder::{MEASURED, encoder, flop, lengths, values};
 use std::sync::Arc;
 use std::time::Instant;
-use vsla::{Backend, Plan, Stream, Tensor};
+use tensorloom_vsla::{Backend, Plan, Stream, Tensor};
 
-fn main() -> vsla::Result<()> {
+fn main() -> tensorloom_vsla::Result<()> {
     let lengths = lengths();
     let program = Arc::new(encoder(&MEASURED, &lengths)?);
     let backend = Backend::global();

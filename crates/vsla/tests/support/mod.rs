@@ -1,7 +1,7 @@
 //! What the tests share: a generator, random tensors, closeness as §15 defines it.
 #![allow(dead_code, unreachable_pub, reason = "each test file is a crate of its own and uses a part")]
 
-use vsla::{DType, Tensor, ValueSignature};
+use tensorloom_vsla::{DType, Tensor, ValueSignature};
 
 /// A 64-bit linear congruential generator, the one of `golden/vsla/make.py`.
 pub struct Rng(pub u64);

@@ -2,7 +2,7 @@
 
 use std::alloc::{Layout, alloc, dealloc};
 use std::ffi::c_void;
-use vsla::{Backend, MemoryTable};
+use tensorloom_vsla::{Backend, MemoryTable};
 
 /// In front of each block: its size.
 const FRONT: usize = 64;

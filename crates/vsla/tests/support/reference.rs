@@ -2,7 +2,7 @@
 //! with. Nothing here is shared with the crate but the list of ops.
 #![allow(unreachable_pub, reason = "a test file is a crate of its own")]
 
-use vsla::{DType, GeluForm, Op};
+use tensorloom_vsla::{DType, GeluForm, Op};
 
 /// A tensor as a function of indices: zero outside its shape.
 #[derive(Clone, Debug)]

@@ -13,7 +13,7 @@ use serde_json::{Map, Value as Json};
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use thrift::{ThriftReader, ThriftValue};
-use training::files;
+use train::files;
 
 /// Maximum size of the footer, and of a page.
 const MAX_FOOTER_BYTES: u64 = 256 << 20;

@@ -16,8 +16,8 @@ use crate::weight::Weight;
 use compiler::Backend;
 use ir::{DType, Type};
 use std::time::Instant;
-use training::named_tensor::to_bytes;
-use training::{AdamW, GradReduction, StepInputLayout, step};
+use train::named_tensor::to_bytes;
+use train::{AdamW, GradReduction, StepInputLayout, step};
 
 /// The first random stream of heads; no parameter has one of these.
 const HEAD_STREAM: u64 = 1 << 40;
@@ -125,7 +125,7 @@ impl LanguageModelTrainer {
             }
             (None, None) => step::step_graph(&target, &adam, sizes.gradient_accumulation_steps, sums, &moments)?,
         };
-        let program = training::TrainStep::compile(&graph, &layout, backend)?;
+        let program = train::TrainStep::compile(&graph, &layout, backend)?;
         budget::check_fits("a training step", required_bytes(&program), "reduce `--micro-batch-size` or `--seq-len`")?;
         let all = model.params.iter().enumerate();
         let (masters, fixed): (Vec<_>, Vec<_>) = all.partition(|(_, param)| adapter.is_none() && param.trainable);
@@ -200,7 +200,7 @@ impl LanguageModelTrainer {
             }
         }
         let values = [trained, Vec::new(), kept];
-        let core = training::TrainStep::load(program, layout, target.eval_loss.clone(), adam, values, backend)?;
+        let core = train::TrainStep::load(program, layout, target.eval_loss.clone(), adam, values, backend)?;
         let pipeline = match &stages {
             Some((divided, _)) => {
                 let first = core.inputs().len() - n;

@@ -10,8 +10,8 @@ use crate::session::Buffer;
 use crate::weight::Weight;
 use compiler::Backend;
 use ir::{DType, Type};
-use training::NamedTensor;
-use training::named_tensor::{from_bytes, to_bytes};
+use train::NamedTensor;
+use train::named_tensor::{from_bytes, to_bytes};
 
 impl LanguageModelTrainer {
     /// The heads that were trained beside the model, by name; all ranks call this, and the main rank gets the result.
@@ -138,7 +138,7 @@ impl LanguageModelTrainer {
                 params
             }
         };
-        let writing = GenerateOptions { sampling: Some(*sampling), ..GenerateOptions::default() };
-        self.model.generate_on(Some((params, self.adapter.as_ref())), prompt, most, &writing, backend, heard)
+        let writing = GenerateOptions { max_new_tokens: most, sampling: Some(*sampling), ..GenerateOptions::default() };
+        self.model.generate_on(Some((params, self.adapter.as_ref())), prompt, &writing, backend, heard)
     }
 }

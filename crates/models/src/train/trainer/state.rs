@@ -6,8 +6,8 @@ use crate::param_sharding::axis_indices;
 use crate::train::sharding::failed;
 use ir::{DType, Type};
 use std::path::{Path, PathBuf};
-use training::NamedTensor;
-use training::checkpoint::{self, CheckpointMeta, TensorShard};
+use train::NamedTensor;
+use train::checkpoint::{self, CheckpointMeta, TensorShard};
 
 impl LanguageModelTrainer {
     /// The type of a trainable tensor (kind 0) or of one of its moments.

@@ -127,7 +127,7 @@ def _open():
         except OSError as e:
             tried.append(f"  {name}: {e}")
     raise ImportError(
-        "the tensorloom_vsla library was not found; build it by `cargo build --release -p tensorloom-vsla-capi` and set "
+        "the tensorloom_vsla library was not found; build it by `cargo build --release -p tensorloom-c` and set "
         "TENSORLOOM_VSLA to the file, or install it by `cargo xtask install-c PREFIX`. Tried:\n" + "\n".join(tried)
     )
 

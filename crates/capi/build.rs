@@ -1,5 +1,0 @@
-//! Gives the shared library its SONAME.
-
-fn main() {
-    soname::set("tensorloom_c");
-}
