@@ -1,6 +1,5 @@
 //! Running through the C functions allocates nothing: forward, backward, profiles (§12).
 
-use testing::counting_allocator::{CountingAllocator, calls};
 use std::ptr::{null, null_mut};
 use tensorloom_c::vsla::autograd::*;
 use tensorloom_c::vsla::backend::*;
@@ -9,7 +8,8 @@ use tensorloom_c::vsla::graph::*;
 use tensorloom_c::vsla::handles::vsla_destroy;
 use tensorloom_c::vsla::plan::*;
 use tensorloom_c::vsla::stream::*;
-use testing::counting::{Counting, calls};
+use testing::counting_allocator::{CountingAllocator, calls};
+use testing::counting_allocator::{CountingAllocator, nccl_calls};
 
 #[global_allocator]
 static ALLOCATOR: CountingAllocator = CountingAllocator;

@@ -1,8 +1,8 @@
 //! The command line: what may be said, and what is wrong with what was.
 
 use crate::{
-    bench, chat, check, classify, compile, doctor, graph, import, launch, perplexity, plan, profiling, report, run,
-    serve, shell, train, verify,
+    bench, chat, check, classify, compile, doctor, graph, import, launch, perplexity, plan, report, run, serve, shell,
+    trace_profiler, train, verify,
 };
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
@@ -172,8 +172,8 @@ pub(crate) struct NotBuilt {
 }
 
 /// What is missing from this program, and how to build a program that has it.
-pub(crate) fn not_built(what: &str, feature: &str) -> Usage {
-    Usage(format!(
+pub(crate) fn not_built(what: &str, feature: &str) -> UsageError {
+    UsageError(format!(
         "this loom was built without `{what}`; build it with `--features {feature}`, or with `--features full`"
     ))
 }
@@ -280,7 +280,7 @@ fn explain(error: &clap::Error, words: &[String]) -> String {
 
 /// The current name of an option, for one that may be an earlier name.
 fn current(words: &[String], option: &str) -> String {
-    let definition = definition();
+    let definition = command_line();
     let command = words.first().and_then(|word| definition.find_subcommand(word));
     let old = option.trim_start_matches('-');
     let found = command.and_then(|command| {
@@ -362,9 +362,9 @@ mod tests {
         for words in lines {
             let words: Vec<String> = words.iter().map(ToString::to_string).collect();
             let found = parse(&words).unwrap_or_else(|e| panic!("{words:?}: {}", e.0));
-            assert!(matches!(found, Asked::Command(_)), "{words:?}");
+            assert!(matches!(found, ParsedCommand::Command(_)), "{words:?}");
         }
-        for command in definition().get_subcommands() {
+        for command in command_line().get_subcommands() {
             let help = command.clone().render_long_help().to_string();
             let shown: Vec<&str> = help.split(|c: char| !c.is_alphanumeric() && c != '-').collect();
             for arg in command.get_arguments() {
@@ -374,7 +374,7 @@ mod tests {
                 }
             }
         }
-        let Err(Usage(error)) = parse(&["generate".into(), "m".into(), "--max-neww".into(), "3".into()]) else {
+        let Err(UsageError(error)) = parse(&["generate".into(), "m".into(), "--max-neww".into(), "3".into()]) else {
             panic!("an unknown option")
         };
         assert!(error.contains("did you mean `--max-new-tokens`?"), "{error}");

@@ -47,7 +47,7 @@ fn open_as(device: &str, threads: Option<usize>, cpu: fn(usize) -> Cpu) -> Resul
             Some(gpu) => Ok(gpu),
             None => open_as("cpu", threads, cpu),
         },
-        other => ::device::open(other).map_err(|e| Usage(e.to_string())),
+        other => ::device::open(other).map_err(|e| UsageError(e.to_string())),
     }
 }
 

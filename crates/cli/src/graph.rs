@@ -6,11 +6,11 @@
 //! axis of every input and stacks results along axis 0.
 
 use crate::ExitStatus;
+use crate::command::not_built;
 use crate::command::{self, UsageError};
 use crate::device::{self, cores};
 use crate::import::{self, NamedGraph, OnnxArgs};
 use crate::output::{out, outln};
-use crate::command::not_built;
 use crate::run::usage_error;
 use compiler::{Backend, Bindings, Options};
 use cpu::Cpu;
@@ -107,9 +107,10 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitStatus, UsageError> {
     let interpreted = args.machine.device == "interp";
     let device = match interpreted {
         true => device::open("cpu", args.machine.threads)?,
-        false => {
-            args.machine.open().map_err(|UsageError(text)| UsageError(format!("{text}; `loom run` also accepts interp")))?
-        }
+        false => args
+            .machine
+            .open()
+            .map_err(|UsageError(text)| UsageError(format!("{text}; `loom run` also accepts interp")))?,
     };
     if let Some(what) = args.emit {
         emit(what, &graph, &*device)?;
@@ -300,23 +301,6 @@ fn emit(what: GraphEmit, graph: &Graph, device: &dyn Backend) -> Result<(), Usag
         }
     }
     Ok(())
-}
-
-fn kernels<'a>(steps: &'a [Step], list: &mut Vec<&'a Kernel>) {
-    for step in steps {
-        match step {
-            Step::Kernel { kernel, .. } => list.push(kernel),
-            Step::Matmul { epilogue: Some(e), .. } => list.push(&e.kernel),
-            Step::Loop(l) => {
-                if let Trip::While { test, .. } = &l.trip {
-                    kernels(test, list);
-                }
-                kernels(&l.body, list);
-            }
-            Step::Branch { branches, .. } => branches.iter().for_each(|b| kernels(b, list)),
-            _ => {}
-        }
-    }
 }
 
 /// Returns the instructions up to the return; constants follow it.

@@ -35,7 +35,10 @@ pub(crate) fn launch(args: &Launch) -> Result<ExitStatus, UsageError> {
         return Err(UsageError(format!("`--nproc-per-node {}` must be from 1 to 1,024", args.ranks)));
     }
     if !(0.0..=86400.0).contains(&args.shutdown_timeout) {
-        return Err(UsageError(format!("`--shutdown-timeout {}` must be from 0 to 86,400 seconds", args.shutdown_timeout)));
+        return Err(UsageError(format!(
+            "`--shutdown-timeout {}` must be from 0 to 86,400 seconds",
+            args.shutdown_timeout
+        )));
     }
     let port = match args.port {
         Some(port) => port,
@@ -50,8 +53,7 @@ pub(crate) fn launch(args: &Launch) -> Result<ExitStatus, UsageError> {
         std::env::current_exe().map_err(|e| UsageError(format!("cannot find the path of the loom executable: {e}")))?;
     let program = if name == "loom" { own.clone() } else { name.into() };
     let signals = signals();
-    let mut group =
-        RankProcesses::start(&own).map_err(|e| UsageError(format!("cannot start a process group: {e}")))?;
+    let mut group = RankProcesses::start(&own).map_err(|e| UsageError(format!("cannot start a process group: {e}")))?;
     for rank in 0..args.ranks {
         let mut command = Command::new(&program);
         command

@@ -16,8 +16,8 @@ fn model(args: &Export) -> Result<(NamedGraph, Vec<usize>), UsageError> {
     let mut parameters = Vec::new();
     for v in values {
         let ty = Type::new(v.dtype, &v.shape);
-        let x =
-            Literal::from_bytes(ty, &v.bytes).ok_or_else(|| UsageError(format!("the parameter {} is truncated", v.name)))?;
+        let x = Literal::from_bytes(ty, &v.bytes)
+            .ok_or_else(|| UsageError(format!("the parameter {} is truncated", v.name)))?;
         parameters.push((v.name, x));
     }
     // Parameters come first here.

@@ -89,7 +89,7 @@ pub(crate) fn perplexity(args: &Perplexity) -> Result<ExitStatus, UsageError> {
     let ids = evaluation_tokens(args.data.as_deref(), args.max_tokens, &tokenizer)?;
     let rows: Vec<Vec<i32>> = ids.chunks_exact(args.seq_len).map(<[i32]>::to_vec).collect();
     if rows.is_empty() {
-        return Err(Usage(format!(
+        return Err(UsageError(format!(
             "the text has {} tokens, fewer than one sequence of {}: give more text or a smaller `--seq-len`",
             ids.len(),
             args.seq_len

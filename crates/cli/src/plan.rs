@@ -50,7 +50,8 @@ pub(crate) struct Plan {
 
 pub(crate) fn plan(args: &Plan) -> Result<ExitStatus, UsageError> {
     let architecture = architecture(&args.model, &args.set.join(",")).map_err(usage_error)?;
-    let sizes = StepSizes { micro_batch_size: args.global_batch_size, seq_len: args.seq_len, gradient_accumulation_steps: 1 };
+    let sizes =
+        StepSizes { micro_batch_size: args.global_batch_size, seq_len: args.seq_len, gradient_accumulation_steps: 1 };
     let job = TrainJob { architecture, dtype: args.dtype, sizes, chunks: args.virtual_stages };
     if let Some(count) = args.devices.strip_suffix("xhere") {
         let count = count.parse().ok().filter(|n| (1..=64).contains(n));
@@ -113,7 +114,7 @@ fn explicit_mesh(args: &Plan, mut job: TrainJob, devices: usize) -> Result<(Mesh
         )));
     }
     if !args.global_batch_size.is_multiple_of(args.gradient_accumulation_steps) {
-        return Err(Usage(format!(
+        return Err(UsageError(format!(
             "`--global-batch-size {}` is not divisible by `--gradient-accumulation-steps {}`",
             args.global_batch_size, args.gradient_accumulation_steps
         )));

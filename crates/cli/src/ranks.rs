@@ -67,9 +67,9 @@ pub(crate) fn open(name: &str, threads: Option<usize>, comm: &Arc<Comm>) -> Resu
     let cpu = Arc::new(Cpu::with_flush_denormals(threads.unwrap_or(own)).with_communicator(comm.clone()));
     let ordinal = match name.split_once(':').unwrap_or((name, "")) {
         ("" | "auto" | "cpu", "") => return Ok(cpu),
-        ("cuda", "") => dist::launch::on_machine().unwrap_or_else(|| comm.rank()),
+        ("cuda", "") => dist::launch::local_rank().unwrap_or_else(|| comm.rank()),
         ("cuda", number) => number.parse().map_err(|_| {
-            Usage(format!("`--device {name}`: `{number}` is not a GPU index; use a number, as in cuda:0"))
+            UsageError(format!("`--device {name}`: `{number}` is not a GPU index; use a number, as in cuda:0"))
         })?,
         _ => {
             return Err(UsageError(format!(

@@ -317,7 +317,9 @@ fn load_adapted(dir: &Path, base: Option<&str>, dtype: DType, module: Option<&st
         None => Adapter::base_of(dir).map_err(usage_error)?,
     };
     if !Path::new(&base).is_dir() && !models::gguf::is_gguf(Path::new(&base)) {
-        return Err(UsageError(format!("{base}: the adapter's base model was not found; give its directory with `--base`")));
+        return Err(UsageError(format!(
+            "{base}: the adapter's base model was not found; give its directory with `--base`"
+        )));
     }
     let module = module.map(load_program).transpose()?;
     let mut model = Model::load_with_module(Path::new(&base), dtype, module).map_err(usage_error)?;
@@ -752,10 +754,7 @@ pub(crate) fn merge(args: &Merge) -> Result<ExitStatus, UsageError> {
     models::ensure_no_model(Path::new(out)).map_err(usage_error)?;
     let _lock = DirLock::acquire_if_run(Path::new(out)).map_err(usage_error)?;
     if !dir.join("adapter_config.json").is_file() {
-        return Err(UsageError(format!(
-            "{}: no adapter_config.json found; give an adapter directory",
-            dir.display()
-        )));
+        return Err(UsageError(format!("{}: no adapter_config.json found; give an adapter directory", dir.display())));
     }
     let model = load_adapted(dir, args.base.as_deref(), args.dtype, args.module.as_deref())?;
     model.export(Path::new(&out)).map_err(usage_error)?;

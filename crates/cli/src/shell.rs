@@ -2,9 +2,9 @@
 
 #[cfg(not(all(feature = "completions", feature = "man")))]
 use crate::command::{NotBuilt, not_built};
-use crate::{Outcome, command::Usage};
+use crate::{ExitStatus, command::UsageError};
 #[cfg(any(feature = "completions", feature = "man"))]
-use crate::{command::definition, output::out};
+use crate::{command::command_line, output::out};
 
 /// Options of `loom completions`.
 #[cfg(feature = "completions")]

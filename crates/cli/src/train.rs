@@ -10,7 +10,9 @@ use crate::run::usage_error;
 use clap::{Arg, ArgAction, ArgMatches};
 use compiler::Backend;
 use models::files;
-use models::train::{NAMES, OLD_NAMES, Observer, Progress, Settings, current_name, run_on};
+use models::train::{
+    OLD_NAMES, SETTING_DESCRIPTIONS, StepProgress, TrainObserver, TrainSettings, current_name, run_on_ranks,
+};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -172,8 +174,9 @@ impl TrainObserver for NonMainRankObserver<'_> {
 
 /// The first of `runs/1`, `runs/2`, .. that was not there yet, made here: no other run takes it too.
 fn new_run_dir() -> Result<PathBuf, UsageError> {
-    let fault =
-        |path: &Path, e: std::io::Error| UsageError(format!("{}: {e}; give another folder with `--out`", path.display()));
+    let fault = |path: &Path, e: std::io::Error| {
+        UsageError(format!("{}: {e}; give another folder with `--out`", path.display()))
+    };
     let runs = Path::new("runs");
     std::fs::create_dir_all(runs).map_err(|e| fault(runs, e))?;
     for n in 1..usize::MAX {
@@ -211,7 +214,8 @@ fn read_file(settings: &mut TrainSettings, path: &str, text: &str, given: &mut V
             }
             other => plain(other),
         };
-        let text = text.ok_or_else(|| UsageError(format!("{path}: `{name}` must be a number, a string or a boolean")))?;
+        let text =
+            text.ok_or_else(|| UsageError(format!("{path}: `{name}` must be a number, a string or a boolean")))?;
         settings.set(&name, &text).map_err(|e| UsageError(format!("{path}: {e}")))?;
         given.push(current_name(&name).to_string());
     }

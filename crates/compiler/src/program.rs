@@ -281,11 +281,11 @@ pub struct ProgramParts {
     pub donated: Vec<(usize, usize)>,
 }
 
-/// Steps over buffers, each access of which is inside its buffer: [`crate::compile`] writes such programs, and
-/// [`UncheckedProgram::verify`] proves it of others. Its parts can be read and not changed.
+/// Steps over buffers. Every access is inside its buffer: [`crate::compile`] produces such programs, and
+/// [`UncheckedProgram::verify`] proves it for others. The parts can be read but not changed.
 #[derive(Clone, Debug)]
 pub struct Program {
-    parts: Parts,
+    parts: ProgramParts,
     /// Its number in the text of [`crate::debug`]; 0 if it was not printed.
     pub(crate) number: u32,
 }
@@ -305,8 +305,8 @@ impl std::ops::Deref for Program {
 }
 
 impl Program {
-    /// What [`crate::compile`] made.
-    pub(crate) fn compiled(parts: Parts, number: u32) -> Program {
+    /// Wraps the output of [`crate::compile`].
+    pub(crate) fn from_compiler(parts: ProgramParts, number: u32) -> Program {
         Program { parts, number }
     }
 
@@ -335,7 +335,7 @@ impl UncheckedProgram {
     /// names the step and the buffer.
     pub fn verify(self) -> crate::Result<Program> {
         crate::verify::verify(&self.0)?;
-        Ok(Program::compiled(self.0, 0))
+        Ok(Program::from_compiler(self.0, 0))
     }
 
     /// Returns the program without verification.
@@ -344,7 +344,7 @@ impl UncheckedProgram {
     /// The parts come from [`crate::compile`], unchanged but for steps that access nothing outside of their buffers: a run trusts every offset,
     /// length and index in them.
     pub unsafe fn assume_verified(self) -> Program {
-        Program::compiled(self.0, 0)
+        Program::from_compiler(self.0, 0)
     }
 }
 
@@ -355,7 +355,7 @@ impl Step {
             Step::Kernel { kernel, .. } => f(kernel),
             Step::Matmul { a, b, epilogue, .. } => {
                 for factor in [a, b] {
-                    if let Factor::Computed(c) = factor {
+                    if let MatmulOperand::Computed(c) = factor {
                         f(&c.kernel);
                     }
                 }
@@ -363,7 +363,7 @@ impl Step {
             }
             Step::Branch { branches, .. } => branches.iter().flatten().for_each(|s| s.kernels(f)),
             Step::Loop(l) => {
-                if let Trip::While { test, .. } = &l.trip {
+                if let TripCount::While { test, .. } = &l.trip_count {
                     test.iter().for_each(|s| s.kernels(f));
                 }
                 l.body.iter().for_each(|s| s.kernels(f));
@@ -372,8 +372,8 @@ impl Step {
         }
     }
 
-    /// Calls `f` with every place the step touches, and whether it is written.
-    pub fn places(&self, f: &mut dyn FnMut(&Place, bool)) {
+    /// Calls `f` with every buffer slice that the step accesses, and whether it is written.
+    pub fn for_each_slice(&self, f: &mut dyn FnMut(&BufferSlice, bool)) {
         match self {
             Step::Kernel { kernel, args, .. } => {
                 for (a, b) in args.iter().zip(&kernel.buffers) {

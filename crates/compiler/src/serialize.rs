@@ -72,7 +72,9 @@ pub(crate) fn nested<'de, T: Deserialize<'de>, D: Deserializer<'de>>(d: D) -> st
     OPEN.set(OPEN.get() + 1);
     let _close = Close;
     match OPEN.get() > MAX_NESTING {
-        true => Err(serde::de::Error::custom(format!("loops or branches are nested more than {MAX_NESTING} levels deep"))),
+        true => {
+            Err(serde::de::Error::custom(format!("loops or branches are nested more than {MAX_NESTING} levels deep")))
+        }
         false => T::deserialize(d),
     }
 }

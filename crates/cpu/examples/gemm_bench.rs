@@ -8,13 +8,13 @@
 use std::time::Instant;
 
 use compiler::DeviceBuffer;
-use tensorloom_cpu::HostBuffer;
-use tensorloom_cpu::gemm::{GemmOperand, GemmOutput, GemmPlan, GemmProblem, MatrixLayout, OperandSource, OutputKind};
-use tensorloom_cpu::pool::ThreadPool;
 use ir::DType;
 use tensorloom_cpu::HostBuffer;
-use tensorloom_cpu::gemm::{Layout, Operand, Output, Plan, Problem, Source, Target};
-use tensorloom_cpu::pool::Pool;
+use tensorloom_cpu::HostBuffer;
+use tensorloom_cpu::gemm::{GemmOperand, GemmOutput, GemmPlan, GemmProblem, MatrixLayout, OperandSource, OutputKind};
+use tensorloom_cpu::gemm::{MatrixLayout, GemmOperand, GemmOutput, Plan, Problem, OperandSource, OutputKind};
+use tensorloom_cpu::pool::ThreadPool;
+use tensorloom_cpu::pool::ThreadPool;
 
 struct Case {
     name: String,

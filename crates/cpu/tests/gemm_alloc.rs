@@ -1,10 +1,10 @@
 //! Running a plan allocates nothing, with any algorithm, with spinning or sleeping workers.
 
-use tensorloom_cpu::gemm::{GemmOperand, GemmOutput, GemmPlan, GemmProblem, MatrixLayout, OperandSource};
-use tensorloom_cpu::pool::ThreadPool;
 use ir::DType;
-use tensorloom_cpu::gemm::{Layout, Operand, Output, Plan, Problem, Source};
-use tensorloom_cpu::pool::Pool;
+use tensorloom_cpu::gemm::{GemmOperand, GemmOutput, GemmPlan, GemmProblem, MatrixLayout, OperandSource};
+use tensorloom_cpu::gemm::{MatrixLayout, GemmOperand, GemmOutput, Plan, Problem, OperandSource};
+use tensorloom_cpu::pool::ThreadPool;
+use tensorloom_cpu::pool::ThreadPool;
 use testing::counting_allocator::{CountingAllocator, allocations};
 
 #[global_allocator]

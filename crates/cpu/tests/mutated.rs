@@ -51,7 +51,8 @@ fn corpus(cpu: &Cpu, graphs: u64) -> Vec<(String, Program)> {
         let donate = (0..g.inputs().len().min(g.outputs().len())).map(|i| (i, i)).collect();
         compiler::compile(g, cpu, &Options { donate, ..Options::default() })
     };
-    let mut all: Vec<(String, Graph)> = testing::samples::all_samples().into_iter().map(|r| (r.name, r.graph)).collect();
+    let mut all: Vec<(String, Graph)> =
+        testing::samples::all_samples().into_iter().map(|r| (r.name, r.graph)).collect();
     let shapes = testing::random::SampleOptions { max_numel: 400, ..testing::random::SampleOptions::ANY };
     all.extend((0..graphs).map(|k| (format!("random {k}"), testing::random::sample(k, &shapes).graph)));
     all.extend(PRODUCTS.iter().map(|text| ("product".to_string(), ir::text::parse(text).expect(text))));

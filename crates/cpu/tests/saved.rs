@@ -5,11 +5,11 @@ mod harness;
 use compiler::{Backend, Options, Program};
 use harness::{Random, bindings, read};
 use ir::{Graph, Literal};
-use testing::random::{SampleOptions as Shape, sample};
-use testing::rng::run_seed;
 use std::path::{Path, PathBuf};
 use tensorloom_cpu::Cpu;
 use testing::random::{Options as Shape, sample};
+use testing::random::{SampleOptions as Shape, sample};
+use testing::rng::run_seed;
 use testing::rng::run_seed;
 
 /// A directory that is deleted when the test ends.

@@ -1,12 +1,12 @@
 //! The accuracy of the inline functions on sampled inputs; `examples/ulp_sweep.rs` tests all inputs.
 
 use compiler::loops::LoopKind;
-use tensorloom_cpu::codegen::ulp::{FUNCTIONS, FUNCTIONS_F64, kernel, ulp_error};
-use tensorloom_cpu::codegen::{Target, compile};
 use ir::DType;
 use ir::special::unary_f64;
-use tensorloom_cpu::codegen::ulp::{FUNCTIONS, FUNCTIONS_F64, distance, kernel};
+use tensorloom_cpu::codegen::ulp::{FUNCTIONS, FUNCTIONS_F64, ulp_error, kernel};
+use tensorloom_cpu::codegen::ulp::{FUNCTIONS, FUNCTIONS_F64, kernel, ulp_error};
 use tensorloom_cpu::codegen::{Target, compile};
+use tensorloom_cpu::codegen::{OutputKind, compile};
 
 /// A small deterministic random number generator (splitmix64).
 struct Rng(u64);

@@ -63,12 +63,12 @@ pub fn open(name: &str) -> Result<Arc<dyn Backend>> {
         ("wgpu", "") => wgpu(0),
         ("wgpu", number) => match number.parse() {
             Ok(n) => wgpu(n),
-            Err(_) => Err(Error::Name(format!("`{name}`: `{number}` is not an adapter index; use a number, as in wgpu:0"))),
+            Err(_) => {
+                Err(Error::Name(format!("`{name}`: `{number}` is not an adapter index; use a number, as in wgpu:0")))
+            }
         },
         ("auto", "") => best_gpu().map_or_else(|| cpu(None), Ok),
-        _ => Err(Error::Name(format!(
-            "no device `{name}`: use cpu, cpu:THREADS, cuda, cuda:N, wgpu, wgpu:N or auto"
-        ))),
+        _ => Err(Error::Name(format!("no device `{name}`: use cpu, cpu:THREADS, cuda, cuda:N, wgpu, wgpu:N or auto"))),
     }
 }
 
@@ -99,12 +99,12 @@ fn cuda(_: usize) -> Result<Arc<dyn Backend>> {
 
 #[cfg(target_arch = "wasm32")]
 fn cuda(_: usize) -> Result<Arc<dyn Backend>> {
-    Err(Error::Backend(compiler::Error::Backend("a page can't reach CUDA; open `cpu`".into())))
+    Err(Error::Backend(compiler::Error::Backend("the browser has no CUDA: open `cpu`".into())))
 }
 
 #[cfg(all(feature = "wgpu", not(target_arch = "wasm32")))]
 fn wgpu(number: usize) -> Result<Arc<dyn Backend>> {
-    let choice = gpu::wgpu::Choice { number, strict: false };
+    let choice = gpu::wgpu::WgpuOptions { index: number, default_limits_only: false };
     Ok(Arc::new(gpu::wgpu::Wgpu::open(choice, Arc::new(cpu::Cpu::for_machine()))?))
 }
 
@@ -121,7 +121,7 @@ fn wgpu(_: usize) -> Result<Arc<dyn Backend>> {
 
 #[cfg(all(feature = "wgpu", not(target_arch = "wasm32")))]
 fn hardware_wgpu() -> Option<Arc<dyn Backend>> {
-    let choice = gpu::wgpu::Choice::default();
+    let choice = gpu::wgpu::WgpuOptions::default();
     let opened = gpu::wgpu::Wgpu::open(choice, Arc::new(cpu::Cpu::for_machine())).ok()?;
     (!opened.is_software()).then(|| Arc::new(opened) as Arc<dyn Backend>)
 }

@@ -58,7 +58,7 @@ impl Secret {
         if let Some(text) = var("LOOM_TOKEN") {
             if text.len() < MIN_SECRET_BYTES {
                 return Err(fault(format!(
-                    "LOOM_TOKEN has {} characters, but at least {SHORTEST} are needed: give all ranks the same random \
+                    "LOOM_TOKEN has {} characters, but at least {MIN_SECRET_BYTES} are needed: give all ranks the same random \
                      token, such as from `openssl rand -hex 16`",
                     text.len()
                 )));

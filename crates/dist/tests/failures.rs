@@ -1,15 +1,15 @@
 //! Ranks that are incompatible, missing, hanging or dead: the others stop soon, with an error that names the rank and the reason.
 
-use tensorloom_dist::launch::{ProcessInfo, Secret};
-use tensorloom_dist::{Comm, Error, tcp::TcpTransport, thread_transport};
 use ir::ops::{Collective, CollectiveKind as Kind};
 use ir::{DType, Mesh, Type};
 use std::io::Read;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tensorloom_dist::launch::{Place, Secret};
-use tensorloom_dist::{Comm, Error, local, tcp::Tcp};
+use tensorloom_dist::launch::{ProcessInfo, Secret};
+use tensorloom_dist::launch::{ProcessInfo, Secret};
+use tensorloom_dist::{Comm, Error, thread_transport, tcp::TcpTransport};
+use tensorloom_dist::{Comm, Error, tcp::TcpTransport, thread_transport};
 
 const SECRET: &str = "the ranks of this test";
 

@@ -1,16 +1,16 @@
 //! NCCL groups over meshes of several ranks, with a substitute library instead of NCCL: results are compared with our own
 //! collectives, and the loss of a rank is tested.
 
-use tensorloom_dist::groups::NcclGroups;
-use tensorloom_dist::nccl::Nccl;
-use tensorloom_dist::{Error, thread_transport};
 use ir::ops::{Collective, CollectiveKind as Kind};
 use ir::{DType, Literal, Mesh, Rules, Type};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
-use tensorloom_dist::groups::Groups;
+use tensorloom_dist::groups::NcclGroups;
+use tensorloom_dist::groups::NcclGroups;
 use tensorloom_dist::nccl::Nccl;
-use tensorloom_dist::{Error, local};
+use tensorloom_dist::nccl::Nccl;
+use tensorloom_dist::{Error, thread_transport};
+use tensorloom_dist::{Error, thread_transport};
 
 /// The substitute library, built once; none without a C compiler.
 fn stand_in() -> Option<&'static Arc<Nccl>> {

@@ -3,16 +3,16 @@
 
 use compiler::{Backend, Bindings, Options, compile};
 use cpu::Cpu;
-use tensorloom_dist::launch::{ProcessInfo, Secret};
-use tensorloom_dist::{Comm, Error, Result, thread_transport};
 use ir::ops::{Collective, CollectiveKind as Kind};
 use ir::{DType, Mesh, Type};
-use testing::random::sharded::sharded_sample;
 use std::process::Command;
 use std::sync::Arc;
 use tensorloom_dist::launch::{Place, Secret};
+use tensorloom_dist::launch::{ProcessInfo, Secret};
 use tensorloom_dist::{Comm, Error, Result, local};
+use tensorloom_dist::{Comm, Error, Result, thread_transport};
 use testing::random::sharded::sharded;
+use testing::random::sharded::sharded_sample;
 
 /// A hash of a rank's results of many collectives: every kind, sizes that are not divisible, long messages, one-way messages,
 /// and a random program.

@@ -1,12 +1,12 @@
 //! NCCL calls: their simulated results compared with our own collectives; and the actual calls, recorded by a substitute library.
 
-use tensorloom_dist::nccl::{Call, Group, Nccl, Reduction, nccl_calls};
-use tensorloom_dist::{Error, thread_transport};
 use ir::ops::{Collective, CollectiveKind as Kind};
 use ir::{DType, Mesh, Rules, Type};
 use std::ffi::c_void;
-use tensorloom_dist::nccl::{Call, Group, Nccl, Reduction, calls};
-use tensorloom_dist::{Error, local};
+use tensorloom_dist::nccl::{Call, Group, Nccl, Reduction, nccl_calls};
+use tensorloom_dist::nccl::{Call, Group, Nccl, Reduction, nccl_calls};
+use tensorloom_dist::{Error, thread_transport};
+use tensorloom_dist::{Error, thread_transport};
 
 fn kinds(n: usize) -> Vec<Kind> {
     vec![

@@ -2,11 +2,11 @@
 
 use compiler::{Backend, Bindings, Options, compile};
 use cpu::Cpu;
-use tensorloom_dist::{Comm, Result, Tag, Transport, thread_transport};
 use ir::{Builder, DType, Graph, GraphBuilder, Mesh, Unary};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
-use tensorloom_dist::{Comm, Result, Tag, Transport, local};
+use tensorloom_dist::{Comm, Result, Tag, Transport, thread_transport};
+use tensorloom_dist::{Comm, Result, ValueTag, Transport, thread_transport};
 
 /// The state that the ranks of a test share besides their messages.
 #[derive(Default)]
@@ -111,7 +111,8 @@ fn held(mesh: &Mesh, graph: &Graph, overlaps: bool) -> Vec<std::result::Result<V
 fn a_rank_goes_on_while_a_sum_is_under_way() {
     let mesh = Mesh::new(&[("a", 2), ("b", 2)]).unwrap();
     let graph = graph(&mesh);
-    let plain = thread_transport::spawn(&mesh, |comm| run(&graph, comm).map_err(tensorloom_dist::Error::InvalidCall)).unwrap();
+    let plain =
+        thread_transport::spawn(&mesh, |comm| run(&graph, comm).map_err(tensorloom_dist::Error::InvalidCall)).unwrap();
     let held = held(&mesh, &graph, true);
     for (want, got) in plain.iter().zip(held) {
         assert_eq!(got.as_ref(), Ok(want));

@@ -3,16 +3,16 @@
 
 use compiler::{Backend, Bindings, Options, compile};
 use cpu::Cpu;
-use tensorloom_dist::launch::{ProcessInfo, Secret};
-use tensorloom_dist::{Comm, Error, Result, tcp::TcpTransport, thread_transport};
 use ir::ops::ShardMap;
 use ir::{Literal, Mesh, Op, Type, Value};
+use std::sync::Arc;
+use tensorloom_dist::launch::{ProcessInfo, Secret};
+use tensorloom_dist::launch::{ProcessInfo, Secret};
+use tensorloom_dist::{Comm, Error, Result, thread_transport, tcp::TcpTransport};
+use tensorloom_dist::{Comm, Error, Result, tcp::TcpTransport, thread_transport};
+use testing::random::sharded::{ShardedSample, sharded_sample};
 use testing::random::sharded::{ShardedSample, sharded_sample};
 use testing::rng::run_seed;
-use std::sync::Arc;
-use tensorloom_dist::launch::{Place, Secret};
-use tensorloom_dist::{Comm, Error, Result, local, tcp::Tcp};
-use testing::random::sharded::{Sharded, sharded};
 use testing::rng::run_seed;
 
 fn call(e: impl ToString) -> Error {
@@ -117,10 +117,12 @@ fn compiled_ranks_agree_with_the_interpreter_and_transports_with_each_other() {
         for (rank, outs) in threads.iter().enumerate() {
             for (o, got) in outs.iter().enumerate() {
                 let want = part(&whole[o], &map.outs[o].shard_range(&map.mesh, whole[o].ty(), rank).unwrap());
-                testing::compare::compare(got, &want, testing::compare::Tolerance::for_dtype(got.ty().dtype).scaled(1e4))
-                    .unwrap_or_else(|e| {
-                        panic!("TENSORLOOM_SEED={} rank {rank} output {o}: {e:?}\n{}", s.seed, s.graph)
-                    });
+                testing::compare::compare(
+                    got,
+                    &want,
+                    testing::compare::Tolerance::for_dtype(got.ty().dtype).scaled(1e4),
+                )
+                .unwrap_or_else(|e| panic!("TENSORLOOM_SEED={} rank {rank} output {o}: {e:?}\n{}", s.seed, s.graph));
             }
         }
         if k % 3 == 0 {

@@ -1,7 +1,5 @@
 //! Processes that are not part of a launch connect to its ranks: they are dropped without effect.
 
-use tensorloom_dist::launch::{ProcessInfo, Secret};
-use tensorloom_dist::{Comm, tcp::TcpTransport};
 use ir::ops::{Collective, CollectiveKind as Kind};
 use ir::{DType, Mesh, Type};
 use std::io::{Read, Write};
@@ -10,8 +8,10 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
-use tensorloom_dist::launch::{Place, Secret};
-use tensorloom_dist::{Comm, tcp::Tcp};
+use tensorloom_dist::launch::{ProcessInfo, Secret};
+use tensorloom_dist::launch::{ProcessInfo, Secret};
+use tensorloom_dist::{Comm, tcp::TcpTransport};
+use tensorloom_dist::{Comm, tcp::TcpTransport};
 
 const SECRET: &str = "the ranks of this test";
 

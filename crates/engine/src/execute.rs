@@ -189,7 +189,12 @@ impl EngineShared {
     }
 
     /// Runs a node; gives the error of a NaN that it made, if asked to look.
-    fn run_node(&self, node: &Arc<Node>, planned: &mut Planned, bindings: &mut Bindings) -> Result<Option<Error>> {
+    fn run_node(
+        &self,
+        node: &Arc<Node>,
+        planned: &mut PlannedEffects,
+        bindings: &mut Bindings,
+    ) -> Result<Option<Error>> {
         // A plan that has written over what the tables refer to goes on to its end.
         let _undisturbed = planned.overwritten.then(interrupt::disable_interrupts);
         let mut args: SmallVec<[StoredValue; 4]> = SmallVec::new();

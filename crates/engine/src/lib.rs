@@ -49,7 +49,7 @@ pub use context::{
     CallSiteGuard, default_device, enable_grad, enter_library, enter_user_code, is_grad_enabled, no_grad, resolve_loc,
     set_default_device, with_device,
 };
-pub use debug::{Live, set_debug_nans};
+pub use debug::{LiveTensor, set_debug_nans};
 pub use dims::{Dims, Size, Sizes, shape_of};
 pub use engine::{Engine, EngineOptions};
 pub use error::{Error, Result};

@@ -170,10 +170,13 @@ impl EngineShared {
     /// Compiles a graph; `donate` are pairs of an input and the output that may be written over it.
     pub(crate) fn compile(&self, graph: Graph, donate: Vec<(usize, usize)>, how: CompileMode) -> Result<CompiledGraph> {
         let backend = &self.devices[how.device].pool.backend;
-        let program =
-            compiler::compile(&graph, &**backend, &Options { donate, claims: how.claims, ..Options::default() })?;
+        let program = compiler::compile(
+            &graph,
+            &**backend,
+            &Options { donate, fuse_composites: how.fuse_composites, ..Options::default() },
+        )?;
         let types = graph.output_types().into_iter().map(Arc::new).collect();
-        Ok(Variant { exe: backend.load(program)?, graph: Arc::new(graph), types, device: how.device })
+        Ok(CompiledGraph { exe: backend.load(program)?, graph: Arc::new(graph), types, device: how.device })
     }
 }
 

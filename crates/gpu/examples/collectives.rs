@@ -14,14 +14,14 @@ use dist::nccl::Nccl;
 use dist::{Comm, Error, Result, thread_transport};
 use ir::ops::{Collective, CollectiveKind as Kind, ShardMap};
 use ir::{Builder, DType, Graph, GraphBuilder, Literal, Mesh, Op, Type, Value};
-use testing::compare::{Tolerance, compare};
-use testing::random::sharded::sharded_sample;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Instant;
 use tensorloom_gpu::cuda::Cuda;
 use testing::compare::{Tolerance, compare};
-use testing::random::sharded::sharded;
+use testing::compare::{GradientTolerance, compare};
+use testing::random::sharded::sharded_sample;
+use testing::random::sharded_sample::sharded_sample;
 
 fn call(e: impl ToString) -> Error {
     Error::InvalidCall(e.to_string())

@@ -3,11 +3,11 @@
 
 #![cfg(target_arch = "wasm32")]
 
-use tensorloom_gpu::wgpu::{Wgpu, page};
-use testing::backend::{BackendSuite, run_suite};
 use std::cell::RefCell;
 use std::sync::Arc;
 use tensorloom_gpu::wgpu::{Wgpu, page};
+use tensorloom_gpu::wgpu::{Wgpu, page};
+use testing::backend::{BackendSuite, run_suite};
 use testing::backend::{Suite, suite};
 
 #[link(wasm_import_module = "loom")]

@@ -1,9 +1,11 @@
 //! Grids with injected faults: the grid interpreter finds each kind of fault.
 
 use compiler::loops::{AccessMode, Buf, Extent, Index, KernelBuilder, LoopKind, Size};
-use tensorloom_gpu::grid::{self, AddressSpace, EvalError, GridKernel, GridLimits, Launch, LaunchInfo, Scope, Stmt, View};
 use ir::{Binary, DType};
-use tensorloom_gpu::grid::{self, EvalError, Given, Kernel, Launch, Limits, Scope, Space, Stmt, View};
+use tensorloom_gpu::grid::{
+    self, AddressSpace, EvalError, GridKernel, GridLimits, Launch, LaunchInfo, Scope, Stmt, View,
+};
+use tensorloom_gpu::grid::{self, EvalError, Given, GridKernel, Launch, GridLimits, Scope, AddressSpace, Stmt, DictView};
 
 const ROWS: i64 = 5;
 const LENGTH: i64 = 96;

@@ -3,22 +3,22 @@
 
 mod grids;
 
-use tensorloom_gpu::cuda;
-use tensorloom_gpu::grid::{self, AddressSpace, GridKernel, GridLimits, Launch, View};
 use grids::device::Device;
 use grids::rows::random_kernel;
 use grids::{Prepared, is_nan, kernels, prepare, slices};
 use ir::{DType, Unary};
-use testing::random::{SampleOptions as Shape, sample};
-use testing::{Rng, rng::run_seed};
 use std::fmt::Write as _;
 use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use tensorloom_gpu::cuda;
-use tensorloom_gpu::grid::{self, Kernel, Launch, Limits, Space, View};
+use tensorloom_gpu::cuda;
+use tensorloom_gpu::grid::{self, AddressSpace, GridKernel, GridLimits, Launch, View};
+use tensorloom_gpu::grid::{self, GridKernel, Launch, GridLimits, AddressSpace, DictView};
 use testing::random::{Options as Shape, sample};
+use testing::random::{SampleOptions as Shape, sample};
 use testing::{Rng, rng::run_seed};
+use testing::{RngState, rng::run_seed};
 
 /// The C++ compiler, if there is one.
 fn compiler() -> Option<String> {

@@ -1,13 +1,13 @@
 //! Products with few rows: the kernels compiled by the host's C++ compiler (skipped without one), compared with sums in f64.
 
 use compiler::program::Matmul;
-use tensorloom_gpu::cuda::{PRELUDE, SkinnyMatmul, gemv};
 use ir::{DType, Scalar};
 use std::fmt::Write as _;
 use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
-use tensorloom_gpu::cuda::{Few, PRELUDE, few};
+use tensorloom_gpu::cuda::{SkinnyMatmul, PRELUDE, few};
+use tensorloom_gpu::cuda::{PRELUDE, SkinnyMatmul, gemv};
 use testing::Rng;
 use testing::rng::run_seed;
 

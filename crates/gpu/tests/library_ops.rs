@@ -5,8 +5,6 @@ mod grids;
 
 use compiler::program::{BufferKind, BufferRef, BufferSlice, KernelArg, Matmul, MatmulOperand, Program, Step};
 use compiler::{Backend, Options};
-use tensorloom_gpu::grid::{self, GridLimits, Launch, View};
-use tensorloom_gpu::library::{DeviceCaps, expand, supports};
 use ir::ops::gather::Gather;
 use ir::ops::scatter::ScatterMode;
 use ir::ops::{
@@ -14,8 +12,10 @@ use ir::ops::{
     ScatterKind, SliceDims, Sort, TakeAlong, TopK, WindowConfig, WindowGather, WindowScatter,
 };
 use ir::{Builder, DType, Graph, GraphBuilder, Literal, Op, Type};
-use tensorloom_gpu::grid::{self, Launch, Limits, View};
-use tensorloom_gpu::library::{Means, expand, takes};
+use tensorloom_gpu::grid::{self, GridLimits, Launch, View};
+use tensorloom_gpu::grid::{self, Launch, GridLimits, DictView};
+use tensorloom_gpu::library::{DeviceCaps, expand, supports};
+use tensorloom_gpu::library::{DeviceCaps, expand, nonzero_rows};
 use testing::rng::run_seed;
 use testing::{FillKind, Rng};
 

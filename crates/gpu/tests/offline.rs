@@ -3,10 +3,10 @@
 #![cfg(feature = "cuda")]
 
 use compiler::Options;
-use tensorloom_gpu::cuda::AotTarget;
 use ir::ops::Dot;
 use ir::{Builder, DType, Graph, GraphBuilder};
-use tensorloom_gpu::cuda::Offline;
+use tensorloom_gpu::cuda::AotTarget;
+use tensorloom_gpu::cuda::AotTarget;
 use testing::random::{SampleOptions as Shape, sample};
 use testing::rng::run_seed;
 

@@ -4,13 +4,13 @@
 mod grids;
 
 use cpu::Cpu;
-use tensorloom_gpu::grid::{self, GridLimits, LaunchInfo};
 use grids::device::Device;
 use grids::{Arg, Seen, agrees, kernels};
 use ir::ops::{ReduceKind, Scan, ScanCheckpoint};
 use ir::{Builder, Compare, DType, Graph, GraphBuilder, Op, Scalar, Type, Unary, Value};
 use std::sync::Arc;
-use tensorloom_gpu::grid::{self, Given, Limits};
+use tensorloom_gpu::grid::{self, Given, GridLimits};
+use tensorloom_gpu::grid::{self, GridLimits, LaunchInfo};
 use testing::{Rng, rng::run_seed};
 
 fn graph(inputs: &[(DType, &[usize])], f: impl FnOnce(&mut Builder, &[Value]) -> ir::Result<Vec<Value>>) -> Graph {

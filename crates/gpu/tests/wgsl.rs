@@ -5,17 +5,17 @@
 mod grids;
 
 use compiler::{Backend, DeviceBuffer, Error, Executable, Options, Program, Result, Target};
-use tensorloom_gpu::grid::{self, AddressSpace, GridLimits};
-use tensorloom_gpu::wgpu::{print, target};
 use ir::ops::Composite;
 use ir::{Graph, Type};
-use testing::random::{SampleOptions as Shape, sample};
-use testing::rng::run_seed;
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use tensorloom_gpu::grid::{self, Limits, Space};
+use tensorloom_gpu::grid::{self, AddressSpace, GridLimits};
+use tensorloom_gpu::grid::{self, GridLimits, AddressSpace};
+use tensorloom_gpu::wgpu::{print, target};
 use tensorloom_gpu::wgpu::{print, target};
 use testing::random::{Options as Shape, sample};
+use testing::random::{SampleOptions as Shape, sample};
+use testing::rng::run_seed;
 use testing::rng::run_seed;
 use wgpu::naga::{front::wgsl, valid};
 

@@ -100,7 +100,9 @@ impl Mesh {
         for part in text.split(',').map(str::trim).filter(|p| !p.is_empty()) {
             let size = part.split_once('=').and_then(|(name, size)| Some((name.trim(), size.trim().parse().ok()?)));
             axes.push(size.ok_or_else(|| {
-                InferError::other(format!("`{part}` is not a valid mesh axis; write a name and a size, as in `dp=2,tp=4`"))
+                InferError::other(format!(
+                    "`{part}` is not a valid mesh axis; write a name and a size, as in `dp=2,tp=4`"
+                ))
             })?);
         }
         Mesh::new(&axes)

@@ -20,6 +20,6 @@ pub mod template;
 pub mod verify;
 
 pub use diagnostic::{Code, Diagnostic, Severity};
-pub use resolve::{Program, ProgramError};
+pub use resolve::{ModuleProgram, ProgramError};
 pub use source::Sources;
 pub use span::{FileId, Span};

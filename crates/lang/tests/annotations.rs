@@ -1,15 +1,15 @@
 //! Tests the effects of annotations: memory, hooks, probes, asserts, precision, gradients, adapters.
 
 use ir::{DType, GraphBuilder, Literal, Scalar, Type, interp};
+use std::collections::BTreeMap;
+use tensorloom_lang::diagnostic::{ColorStyle, render_all};
 use tensorloom_lang::diagnostic::{ColorStyle, render_all};
 use tensorloom_lang::library::LibraryLoader;
+use tensorloom_lang::library::LibraryLoader;
 use tensorloom_lang::lower::{HookRegistry, LayerIndex, LowerOptions, Lowered, ObservationKind, ParamInit, lower};
+use tensorloom_lang::lower::{HookRegistry, ParamInit, LayerIndex, Lowered, LowerOptions, ObservationKind, lower};
 use tensorloom_lang::resolve::{MemoryLoader, ModuleProgram};
-use std::collections::BTreeMap;
-use tensorloom_lang::diagnostic::{Style, render_all};
-use tensorloom_lang::library::WithLibrary;
-use tensorloom_lang::lower::{Hooks, Init, Layer, Lowered, Options, Shown, lower};
-use tensorloom_lang::resolve::{MemoryLoader, Program};
+use tensorloom_lang::resolve::{MemoryLoader, ModuleProgram};
 
 const TEXT: &str = include_str!("modules/lower/annotations.module");
 
@@ -200,7 +200,10 @@ fn a_hook_must_fit_its_point() {
     let cases = [
         (HookRegistry::new().observe("AfterActivatoin"), tensorloom_lang::Code::E002),
         (HookRegistry::new().rewrite("AfterActivation", 0, |_, x, _| Ok(x)), tensorloom_lang::Code::E008),
-        (HookRegistry::new().rewrite("AfterProjection", 0, |b, x, _| b.cast(x, DType::F32)), tensorloom_lang::Code::E004),
+        (
+            HookRegistry::new().rewrite("AfterProjection", 0, |b, x, _| b.cast(x, DType::F32)),
+            tensorloom_lang::Code::E004,
+        ),
     ];
     for (hooks, code) in cases {
         let found = try_lower("Tower", &LowerOptions { hooks, ..options() }).expect_err("a finding");

@@ -1,18 +1,18 @@
 //! Files that need more work than any model are rejected quickly, and the error names the limit.
 
 use ir::{DType, Type};
-use tensorloom_lang::Code;
-use tensorloom_lang::consteval::ConstValue;
-use tensorloom_lang::library::LibraryLoader;
-use tensorloom_lang::lower::{LowerOptions, MAX_MODULES, MAX_STATEMENTS, lower};
-use tensorloom_lang::resolve::{MemoryLoader, ModuleProgram};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 use tensorloom_lang::Code;
-use tensorloom_lang::consteval::Value;
-use tensorloom_lang::library::WithLibrary;
-use tensorloom_lang::lower::{MAX_MODULES, MAX_STATEMENTS, Options, lower};
-use tensorloom_lang::resolve::{MemoryLoader, Program};
+use tensorloom_lang::Code;
+use tensorloom_lang::consteval::ConstValue;
+use tensorloom_lang::consteval::ConstValue;
+use tensorloom_lang::library::LibraryLoader;
+use tensorloom_lang::library::LibraryLoader;
+use tensorloom_lang::lower::{LowerOptions, MAX_MODULES, MAX_STATEMENTS, lower};
+use tensorloom_lang::lower::{MAX_MODULES, MAX_STATEMENTS, LowerOptions, lower};
+use tensorloom_lang::resolve::{MemoryLoader, ModuleProgram};
+use tensorloom_lang::resolve::{MemoryLoader, ModuleProgram};
 
 fn refused(text: &str, given: &[(&str, i64)], bound: usize) {
     let started = Instant::now();

@@ -1,17 +1,17 @@
 //! Operands of several dtypes (§7.4.4): the result has the widest dtype in any order, and narrowing is a warning (W005).
 
 use ir::{DType, Literal, Scalar, Type, interp};
-use tensorloom_lang::Code;
-use tensorloom_lang::diagnostic::{ColorStyle, render_all};
-use tensorloom_lang::library::LibraryLoader;
-use tensorloom_lang::lower::{LowerOptions, lower};
-use tensorloom_lang::resolve::{MemoryLoader, ModuleProgram};
 use std::collections::BTreeMap;
 use tensorloom_lang::Code;
-use tensorloom_lang::diagnostic::{Style, render_all};
-use tensorloom_lang::library::WithLibrary;
-use tensorloom_lang::lower::{Options, lower};
-use tensorloom_lang::resolve::{MemoryLoader, Program};
+use tensorloom_lang::Code;
+use tensorloom_lang::diagnostic::{ColorStyle, render_all};
+use tensorloom_lang::diagnostic::{ColorStyle, render_all};
+use tensorloom_lang::library::LibraryLoader;
+use tensorloom_lang::library::LibraryLoader;
+use tensorloom_lang::lower::{LowerOptions, lower};
+use tensorloom_lang::lower::{LowerOptions, lower};
+use tensorloom_lang::resolve::{MemoryLoader, ModuleProgram};
+use tensorloom_lang::resolve::{MemoryLoader, ModuleProgram};
 
 fn load(text: &str) -> (ModuleProgram, Vec<tensorloom_lang::Diagnostic>) {
     let program = ModuleProgram::load("m", &LibraryLoader(MemoryLoader::new().with("m", "v1.0.0", text)));
@@ -145,7 +145,8 @@ fn backward_graphs_keep_the_dtype_of_the_model() {
     let program = ModuleProgram::load("std/blocks/dense", &LibraryLoader(MemoryLoader::new()));
     let item = program.export(0, "DenseTransformerBlock").expect("there");
     let sizes = [("d_model", 8), ("num_heads", 2), ("num_kv_heads", 1), ("d_ff", 12)];
-    let given = sizes.iter().map(|(n, v)| ((*n).to_string(), tensorloom_lang::consteval::ConstValue::int(*v))).collect();
+    let given =
+        sizes.iter().map(|(n, v)| ((*n).to_string(), tensorloom_lang::consteval::ConstValue::int(*v))).collect();
     let input = Type::new(DType::BF16, &[1, 3, 8]);
     let options = LowerOptions { dtype: DType::BF16, ..LowerOptions::default() };
     let lowered = lower(&program, item, &given, &[input.clone(), input], &options)

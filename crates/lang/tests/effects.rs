@@ -2,19 +2,19 @@
 //! of the grammar: each time the lowered model must change, or a diagnostic must explain why not.
 
 use ir::{DType, Type};
-use tensorloom_lang::ast::DTYPE_NAMES;
-use tensorloom_lang::check::{AnnotationRow, AnnotationTarget, ArgumentKind, annotation_rows};
-use tensorloom_lang::diagnostic::{Code, ColorStyle, render_all};
-use tensorloom_lang::library::LibraryLoader;
-use tensorloom_lang::lower::{LowerOptions, lower};
-use tensorloom_lang::resolve::{MemoryLoader, ModuleProgram};
 use std::collections::BTreeMap;
 use tensorloom_lang::ast::DTYPE_NAMES;
-use tensorloom_lang::check::{AnnotationRow, ArgumentKind, Place, annotation_rows};
-use tensorloom_lang::diagnostic::{Code, Style, render_all};
-use tensorloom_lang::library::WithLibrary;
-use tensorloom_lang::lower::{Options, lower};
-use tensorloom_lang::resolve::{MemoryLoader, Program};
+use tensorloom_lang::ast::DTYPE_NAMES;
+use tensorloom_lang::check::{AnnotationRow, AnnotationTarget, ArgumentKind, annotation_rows};
+use tensorloom_lang::check::{AnnotationRow, ArgumentKind, AnnotationTarget, annotation_rows};
+use tensorloom_lang::diagnostic::{Code, ColorStyle, render_all};
+use tensorloom_lang::diagnostic::{Code, ColorStyle, render_all};
+use tensorloom_lang::library::LibraryLoader;
+use tensorloom_lang::library::LibraryLoader;
+use tensorloom_lang::lower::{LowerOptions, lower};
+use tensorloom_lang::lower::{LowerOptions, lower};
+use tensorloom_lang::resolve::{MemoryLoader, ModuleProgram};
+use tensorloom_lang::resolve::{MemoryLoader, ModuleProgram};
 
 /// A module with a placeholder for each target.
 const TEMPLATE: &str = "\

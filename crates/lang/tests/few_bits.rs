@@ -1,17 +1,17 @@
 //! Low precision in modules (§7.4), rule by rule, compared with numbers rounded by hand.
 
 use ir::{DType, Literal, Scalar, Type, interp};
-use tensorloom_lang::Code;
-use tensorloom_lang::diagnostic::{ColorStyle, render_all};
-use tensorloom_lang::library::LibraryLoader;
-use tensorloom_lang::lower::{LowerOptions, Lowered, PrecisionRecipe, lower};
-use tensorloom_lang::resolve::{MemoryLoader, ModuleProgram};
 use std::collections::BTreeMap;
 use tensorloom_lang::Code;
-use tensorloom_lang::diagnostic::{Style, render_all};
-use tensorloom_lang::library::WithLibrary;
-use tensorloom_lang::lower::{Lowered, Options, Recipe, lower};
-use tensorloom_lang::resolve::{MemoryLoader, Program};
+use tensorloom_lang::Code;
+use tensorloom_lang::diagnostic::{ColorStyle, render_all};
+use tensorloom_lang::diagnostic::{ColorStyle, render_all};
+use tensorloom_lang::library::LibraryLoader;
+use tensorloom_lang::library::LibraryLoader;
+use tensorloom_lang::lower::{LowerOptions, Lowered, PrecisionRecipe, lower};
+use tensorloom_lang::lower::{Lowered, LowerOptions, Recipe, lower};
+use tensorloom_lang::resolve::{MemoryLoader, ModuleProgram};
+use tensorloom_lang::resolve::{MemoryLoader, ModuleProgram};
 
 fn load(text: &str) -> (ModuleProgram, Vec<tensorloom_lang::Diagnostic>) {
     let program = ModuleProgram::load("m", &LibraryLoader(MemoryLoader::new().with("m", "v1.0.0", text)));

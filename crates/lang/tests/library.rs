@@ -1,17 +1,17 @@
 //! The standard library: every file has no diagnostics, and its models lower to valid graphs with their explicit backward graphs.
 
 use ir::{DType, Literal, Scalar, Type, interp};
+use std::collections::BTreeMap;
+use tensorloom_lang::consteval::ConstValue;
 use tensorloom_lang::consteval::ConstValue;
 use tensorloom_lang::diagnostic::{ColorStyle, render_all};
+use tensorloom_lang::diagnostic::{ColorStyle, render_all};
+use tensorloom_lang::library::{self, LibraryLoader};
 use tensorloom_lang::library::{self, LibraryLoader};
 use tensorloom_lang::lower::{LowerOptions, lower};
+use tensorloom_lang::lower::{LowerOptions, lower};
 use tensorloom_lang::resolve::{MemoryLoader, ModuleProgram};
-use std::collections::BTreeMap;
-use tensorloom_lang::consteval::Value;
-use tensorloom_lang::diagnostic::{Style, render_all};
-use tensorloom_lang::library::{self, WithLibrary};
-use tensorloom_lang::lower::{Options, lower};
-use tensorloom_lang::resolve::{MemoryLoader, Program};
+use tensorloom_lang::resolve::{MemoryLoader, ModuleProgram};
 
 fn load(path: &str) -> ModuleProgram {
     let program = ModuleProgram::load(path, &LibraryLoader(MemoryLoader::new()));
@@ -87,10 +87,11 @@ fn llama_has_hook_points_and_may_be_a_scan() {
     let mut all = Vec::new();
     for (scan, checkpoint) in [(false, false), (true, false), (true, true)] {
         given.insert("checkpoint".into(), ConstValue::bool(checkpoint));
-        let hooks =
-            tensorloom_lang::lower::HookRegistry::new()
-                .observe("AfterQKVProjection")
-                .rewrite("AfterEmbedding", 0, |b, x, _| ir::GraphBuilder::scale(b, x, 1.5));
+        let hooks = tensorloom_lang::lower::HookRegistry::new().observe("AfterQKVProjection").rewrite(
+            "AfterEmbedding",
+            0,
+            |b, x, _| ir::GraphBuilder::scale(b, x, 1.5),
+        );
         let options = LowerOptions { dtype: DType::F64, scan, hooks, ..LowerOptions::default() };
         let lowered = lower(&program, item, &given, std::slice::from_ref(&ids), &options)
             .unwrap_or_else(|d| panic!("{}", render_all(&program.sources, &[*d], ColorStyle::Plain)));

@@ -1,17 +1,17 @@
 //! Checks the values of lowered graphs: computed by hand, explicit backward graphs compared with derived ones, checkpoints.
 
 use ir::{DType, Literal, Scalar, Type, interp};
+use std::collections::BTreeMap;
+use tensorloom_lang::consteval::ConstValue;
 use tensorloom_lang::consteval::ConstValue;
 use tensorloom_lang::diagnostic::{ColorStyle, render_all};
+use tensorloom_lang::diagnostic::{ColorStyle, render_all};
+use tensorloom_lang::library::LibraryLoader;
 use tensorloom_lang::library::LibraryLoader;
 use tensorloom_lang::lower::{LowerOptions, Lowered, lower};
+use tensorloom_lang::lower::{Lowered, LowerOptions, lower};
 use tensorloom_lang::resolve::{MemoryLoader, ModuleProgram};
-use std::collections::BTreeMap;
-use tensorloom_lang::consteval::Value;
-use tensorloom_lang::diagnostic::{Style, render_all};
-use tensorloom_lang::library::WithLibrary;
-use tensorloom_lang::lower::{Lowered, Options, lower};
-use tensorloom_lang::resolve::{MemoryLoader, Program};
+use tensorloom_lang::resolve::{MemoryLoader, ModuleProgram};
 
 const VALUES: &str = include_str!("modules/lower/values.module");
 const BACKWARD: &str = include_str!("modules/lower/backward.module");

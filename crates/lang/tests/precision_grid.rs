@@ -2,15 +2,15 @@
 //! annotations of operations and parameters take precedence over the recipe.
 
 use ir::{DType, Graph, Op, Type, Value};
+use std::collections::BTreeMap;
+use tensorloom_lang::diagnostic::{ColorStyle, render_all};
 use tensorloom_lang::diagnostic::{ColorStyle, render_all};
 use tensorloom_lang::library::LibraryLoader;
+use tensorloom_lang::library::LibraryLoader;
 use tensorloom_lang::lower::{LowerOptions, Lowered, lower};
+use tensorloom_lang::lower::{Lowered, LowerOptions, lower};
 use tensorloom_lang::resolve::{MemoryLoader, ModuleProgram};
-use std::collections::BTreeMap;
-use tensorloom_lang::diagnostic::{Style, render_all};
-use tensorloom_lang::library::WithLibrary;
-use tensorloom_lang::lower::{Lowered, Options, lower};
-use tensorloom_lang::resolve::{MemoryLoader, Program};
+use tensorloom_lang::resolve::{MemoryLoader, ModuleProgram};
 
 const POLICIES: &[&str] = &["fp32", "bf16", "fp16", "fp8_hybrid", "fp8_pure", "fp4"];
 const FORMATS: &[&str] = &["fp8_e4m3", "fp8_e5m2", "fp4_e2m1", "int8", "int4"];

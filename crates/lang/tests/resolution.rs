@@ -252,7 +252,12 @@ fn causes_come_first() {
     let mut found = program.diagnostics.clone();
     found.extend(tensorloom_lang::check::check(&program).diagnostics);
     tensorloom_lang::diagnostic::sort_and_dedup(&mut found);
-    assert_eq!(found[0].code, tensorloom_lang::Code::E001, "{}", render_all(&program.sources, &found, ColorStyle::Plain));
+    assert_eq!(
+        found[0].code,
+        tensorloom_lang::Code::E001,
+        "{}",
+        render_all(&program.sources, &found, ColorStyle::Plain)
+    );
     let late = "module Main(n: int):\n  forward:\n    in: [B, n]\n    out: [B, n]\n    graph:\n      in -> mul(w) -> out\n\n  params:\n    w = [n]\n    u: [n]\n";
     let program = ModuleProgram::load("main", &MemoryLoader::new().with("main", "local", late));
     let mut found = program.diagnostics.clone();

@@ -1,13 +1,13 @@
 //! Compares every variant of rotary embeddings with transformers. `golden/rope.py` generates the data.
 
 use ir::{DType, Literal, Type, interp};
+use std::collections::BTreeMap;
+use tensorloom_lang::library::LibraryLoader;
 use tensorloom_lang::library::LibraryLoader;
 use tensorloom_lang::lower::{LowerOptions, lower};
+use tensorloom_lang::lower::{LowerOptions, lower};
 use tensorloom_lang::resolve::{MemoryLoader, ModuleProgram};
-use std::collections::BTreeMap;
-use tensorloom_lang::library::WithLibrary;
-use tensorloom_lang::lower::{Options, lower};
-use tensorloom_lang::resolve::{MemoryLoader, Program};
+use tensorloom_lang::resolve::{MemoryLoader, ModuleProgram};
 
 #[test]
 fn tables_are_those_of_transformers() {

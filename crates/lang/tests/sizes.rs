@@ -1,19 +1,19 @@
 //! Sizes and values of parameters, identifiers as arguments, indices of arrays, 32-bit constants.
 
 use ir::{DType, Type};
-use tensorloom_lang::Code;
-use tensorloom_lang::consteval::ConstValue;
-use tensorloom_lang::diagnostic::{ColorStyle, render_all};
-use tensorloom_lang::library::LibraryLoader;
-use tensorloom_lang::lower::{LowerOptions, Lowered, check_given, input_types, lower};
-use tensorloom_lang::resolve::{ItemRef, MemoryLoader, ModuleProgram};
 use std::collections::BTreeMap;
 use tensorloom_lang::Code;
-use tensorloom_lang::consteval::Value;
-use tensorloom_lang::diagnostic::{Style, render_all};
-use tensorloom_lang::library::WithLibrary;
-use tensorloom_lang::lower::{Lowered, Options, check_given, input_types, lower};
-use tensorloom_lang::resolve::{ItemRef, MemoryLoader, Program};
+use tensorloom_lang::Code;
+use tensorloom_lang::consteval::ConstValue;
+use tensorloom_lang::consteval::ConstValue;
+use tensorloom_lang::diagnostic::{ColorStyle, render_all};
+use tensorloom_lang::diagnostic::{ColorStyle, render_all};
+use tensorloom_lang::library::LibraryLoader;
+use tensorloom_lang::library::LibraryLoader;
+use tensorloom_lang::lower::{LowerOptions, Lowered, check_given, input_types, lower};
+use tensorloom_lang::lower::{Lowered, LowerOptions, check_given, input_types, lower};
+use tensorloom_lang::resolve::{ItemRef, MemoryLoader, ModuleProgram};
+use tensorloom_lang::resolve::{ItemRef, MemoryLoader, ModuleProgram};
 
 fn load(text: &str) -> (ModuleProgram, Vec<tensorloom_lang::Diagnostic>) {
     let program = ModuleProgram::load("m", &LibraryLoader(MemoryLoader::new().with("m", "v1.0.0", text)));

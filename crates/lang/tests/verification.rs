@@ -1,17 +1,17 @@
 //! `verify_backward` accepts every correct backward pass and finds the error in ten incorrect ones.
 
 use ir::{DType, Type};
+use std::collections::BTreeMap;
+use tensorloom_lang::consteval::ConstValue;
 use tensorloom_lang::consteval::ConstValue;
 use tensorloom_lang::diagnostic::{ColorStyle, render_all};
+use tensorloom_lang::diagnostic::{ColorStyle, render_all};
+use tensorloom_lang::library::{self, LibraryLoader};
 use tensorloom_lang::library::{self, LibraryLoader};
 use tensorloom_lang::resolve::{ItemRef, MemoryLoader, ModuleProgram, ModuleView};
+use tensorloom_lang::resolve::{ItemRef, MemoryLoader, ModuleView, ModuleProgram};
+use tensorloom_lang::verify::{GradientCheckError, GradientCheck, verify_backward};
 use tensorloom_lang::verify::{GradientCheck, GradientCheckError, verify_backward};
-use std::collections::BTreeMap;
-use tensorloom_lang::consteval::Value;
-use tensorloom_lang::diagnostic::{Style, render_all};
-use tensorloom_lang::library::{self, WithLibrary};
-use tensorloom_lang::resolve::{ItemRef, MemoryLoader, ModuleView, Program};
-use tensorloom_lang::verify::{Failure, GradientCheck, verify_backward};
 
 fn load(path: &str, text: Option<&str>) -> ModuleProgram {
     let loader = text.map_or(MemoryLoader::new(), |text| MemoryLoader::new().with(path, "v1.0.0", text));

@@ -66,7 +66,10 @@ fn is_skipped(field: &Field) -> Result<bool, Error> {
 
 fn expand_module(input: DeriveInput) -> Result<proc_macro2::TokenStream, Error> {
     let Data::Struct(data) = &input.data else {
-        return Err(Error::new_spanned(&input.ident, "Module can only be derived for structs; implement `walk` for an enum"));
+        return Err(Error::new_spanned(
+            &input.ident,
+            "Module can only be derived for structs; implement `walk` for an enum",
+        ));
     };
     let mut visits = Vec::new();
     for (i, field) in data.fields.iter().enumerate() {
@@ -116,7 +119,10 @@ fn field_role(field: &Field) -> Result<FieldRole, Error> {
 
 fn expand(input: DeriveInput) -> Result<proc_macro2::TokenStream, Error> {
     let Data::Struct(data) = &input.data else {
-        return Err(Error::new_spanned(&input.ident, "Tree can only be derived for structs; put an enum into a `fixed` field"));
+        return Err(Error::new_spanned(
+            &input.ident,
+            "Tree can only be derived for structs; put an enum into a `fixed` field",
+        ));
     };
     let (members, fields): (Vec<Member>, Vec<&Field>) = match &data.fields {
         Fields::Named(named) => {

@@ -50,8 +50,7 @@ impl Architecture {
     pub(crate) fn from_config(config: &Config, path: &Path) -> Result<Architecture> {
         let fault = |reason: String| Error::Config { path: path.to_path_buf(), reason };
         if let Some(own) = config.json.get("tensorloom") {
-            return embedded_architecture(own)
-                .ok_or_else(|| fault("the field `tensorloom` names no model".into()))?;
+            return embedded_architecture(own).ok_or_else(|| fault("the field `tensorloom` names no model".into()))?;
         }
         let wanted =
             config.architecture().ok_or_else(|| fault("the field `architectures` must name a model".into()))?;

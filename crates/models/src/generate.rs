@@ -56,7 +56,7 @@ pub struct GenerateOptions<'a> {
 impl Default for GenerateOptions<'_> {
     /// 128 new tokens at most, the most probable one each time.
     fn default() -> Self {
-        Self { max_new_tokens: 128, sampling: None, constraint: None, ends: &[], draft: None, ranks: None }
+        Self { max_new_tokens: 128, sampling: None, constraint: None, eos_ids: &[], draft: None, ranks: None }
     }
 }
 

@@ -8,9 +8,9 @@ use crate::model::{CheckpointSlice, Model};
 use crate::random::SplitMix64;
 use crate::weight::Weight;
 use ir::DType;
+use lang::ModuleProgram;
 use lang::consteval::ConstValue;
 use lang::lower::{ParamInit, Parameter};
-use lang::resolve::Program;
 use safetensors::Dtype;
 use train::named_tensor::to_bytes;
 
@@ -20,7 +20,7 @@ impl Model {
     ///
     /// ```
     /// use ir::DType;
-    /// use lang::Program;
+    /// use lang::ModuleProgram;
     /// use tensorloom_models::Model;
     ///
     /// let text = "
@@ -33,19 +33,19 @@ impl Model {
     ///     graph:
     ///       in -> embedding(scores) -> out
     /// ";
-    /// let program = Program::parse("table", text)?;
+    /// let program = ModuleProgram::parse("table", text)?;
     /// let model = Model::init(&program, [("vocab_size", 32)], DType::F32, 1)?;
     /// assert_eq!(model.evaluate(&[vec![1, 2, 3]])?.logits.shape, [1, 3, 32]);
     /// # Ok::<(), tensorloom_models::Error>(())
     /// ```
-    pub fn init<K: Into<String>, V: Into<Value>>(
-        program: &Program,
+    pub fn init<K: Into<String>, V: Into<ConstValue>>(
+        program: &ModuleProgram,
         sizes: impl IntoIterator<Item = (K, V)>,
         dtype: DType,
         seed: u64,
     ) -> Result<Model> {
         let given = sizes.into_iter().map(|(name, value)| (name.into(), value.into())).collect();
-        Model::fresh(Architecture::of_program(program.clone(), None, given)?, dtype, seed)
+        Model::new_random(Architecture::from_program(program.clone(), None, given)?, dtype, seed)
     }
 
     /// A model with random parameters.

@@ -95,4 +95,3 @@ pub use seq2seq::Seq2SeqDecoder;
 pub use sharded::shard_graph;
 pub use special_tokens::{SpecialTokens, decoder_start_id, eos_ids};
 pub use tokenizer::{END_OF_TEXT, TextStream, Tokenizer};
-pub use train::{NamedTensor, files};

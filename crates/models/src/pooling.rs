@@ -121,9 +121,7 @@ impl Pooling {
         match &modes[..] {
             [mode] => found.mode = *mode,
             [] if named.is_none() => {}
-            modes => {
-                found.unsupported = Some(format!("{}: {} pooling modes at once", path.display(), modes.len()))
-            }
+            modes => found.unsupported = Some(format!("{}: {} pooling modes at once", path.display(), modes.len())),
         }
         Ok(found)
     }

@@ -187,8 +187,10 @@ impl Tokenizer {
                 "the vocabulary size {size} is too small: 256 bytes and the end-of-text token need 257"
             )));
         }
-        if size > MOST_IDS {
-            return Err(Error::Input(format!("the vocabulary size {size} is too large: the maximum is {MOST_IDS}")));
+        if size > MAX_VOCABULARY {
+            return Err(Error::Input(format!(
+                "the vocabulary size {size} is too large: the maximum is {MAX_VOCABULARY}"
+            )));
         }
         type Parts = TokenizerImpl<BPE, NormalizerWrapper, PreTokenizerWrapper, PostProcessorWrapper, DecoderWrapper>;
         let mut trainer = BpeTrainerBuilder::new()

@@ -3,16 +3,16 @@
 
 use cpu::Cpu;
 use ir::DType;
+use std::io::Write;
+use std::path::{Path, PathBuf};
 use tensorloom_models::train::{
     Batch, BatchSampler, NoProgress, StepProgress, TextDataset, TokenDataset, TrainObserver, TrainSettings, run,
     validation_batches, write_stories,
 };
-use tensorloom_models::{Classifier, Tokenizer};
-use std::io::Write;
-use std::path::{Path, PathBuf};
 use tensorloom_models::train::{
-    Batch, Batches, Observer, Progress, Settings, Silent, Texts, Tokens, held_out, run, write_stories,
+    Batch, BatchSampler, TrainObserver, LoopState, TrainSettings, NoProgress, Texts, Tokens, validation_batches, run, write_stories,
 };
+use tensorloom_models::{Classifier, Tokenizer};
 use tensorloom_models::{Classifier, Tokenizer};
 
 fn temporary(name: &str) -> PathBuf {

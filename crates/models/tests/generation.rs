@@ -2,14 +2,14 @@
 
 use cpu::Cpu;
 use ir::DType;
+use serde_json::Value as Json;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use tensorloom_models::{
     BatchEngine, BatchGenerateOptions, BatchOptions, BeamSearchOptions, Constrainer, GenerateOptions, Model,
     SamplingOptions, Tokenizer,
 };
-use serde_json::Value as Json;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use tensorloom_models::{Beams, Constrainer, GenerateOptions, Model, Sampling, SlotSizes, Slots, Together, Tokenizer};
+use tensorloom_models::{BeamSearchOptions, Constrainer, GenerateOptions, Model, SamplingOptions, BatchOptions, BatchEngine, BatchGenerateOptions, Tokenizer};
 
 fn data() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data")
@@ -71,7 +71,8 @@ fn long_prompts_in_parts_are_the_whole() {
     let model = Model::new_random(architecture, DType::F32, 5).unwrap_or_else(|e| panic!("{e}"));
     for length in [256, 257, 512, 700] {
         let prompt: Vec<i32> = (0..length).map(|i| i * 7 % 48).collect();
-        let whole = model.evaluate_on(&[prompt.clone()], None, &cpu).unwrap_or_else(|e| panic!("{e}")).logits.to_f32_vec();
+        let whole =
+            model.evaluate_on(&[prompt.clone()], None, &cpu).unwrap_or_else(|e| panic!("{e}")).logits.to_f32_vec();
         let want = &whole[whole.len() - 48..];
         let mut decoding = model.decode_session(length as usize + 4, &cpu).expect("fits");
         let found = decoding.append(&prompt).unwrap_or_else(|e| panic!("{e}"));

@@ -3,14 +3,14 @@
 //! `LOOM_FAULTS=all` lets every single operation fail; without it, some of each kind.
 
 use cpu::Cpu;
-use tensorloom_models::files::{FileOperation, FileSystemLayer, with_layer};
-use tensorloom_models::train::{NoProgress, StepProgress, TrainObserver, TrainSettings, checkpoint, run};
 use std::cell::RefCell;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
-use tensorloom_models::files::{Layer, Operation, with_layer};
-use tensorloom_models::train::{Observer, Progress, Settings, Silent, run, saved};
+use tensorloom_models::files::{FileOperation, FileSystemLayer, with_layer};
+use tensorloom_models::files::{Layer, FileOperation, with_layer};
+use tensorloom_models::train::{NoProgress, StepProgress, TrainObserver, TrainSettings, checkpoint, run};
+use tensorloom_models::train::{TrainObserver, LoopState, TrainSettings, NoProgress, run, checkpoint};
 
 fn temporary(name: &str) -> PathBuf {
     let path = std::env::temp_dir().join(format!("tensorloom-interrupted-{}-{name}", std::process::id()));
@@ -321,7 +321,8 @@ fn numbers_of_ones_own_models_are_taken_as_they_are() {
     for n in [0, -3] {
         let loader = lang::resolve::MemoryLoader::new().with("m", "v1.0.0", text);
         let program = lang::resolve::ModuleProgram::load("m", &lang::library::LibraryLoader(loader));
-        tensorloom_models::Architecture::from_program(program, None, given("shift", n)).unwrap_or_else(|e| panic!("{e}"));
+        tensorloom_models::Architecture::from_program(program, None, given("shift", n))
+            .unwrap_or_else(|e| panic!("{e}"));
         assert!(tensorloom_models::Architecture::from_library("llama", given("heads", n)).is_err());
     }
 }

@@ -16,13 +16,13 @@ mod client;
 
 use client::{Answer, Choices, Client, model_of, read, start};
 use serde_json::{Value as Json, json};
-use serve::ServerLimits;
+use serve_live_report::ServerLimits;
 use std::io::{BufRead, Read, Write};
 use std::net::TcpStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
-use tensorloom_models::serve::Limits;
+use tensorloom_models::serve::ServerLimits;
 
 const CONNECTIONS: usize = 64;
 const CONTEXT: usize = 400;

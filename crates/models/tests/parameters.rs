@@ -4,11 +4,11 @@ use cpu::Cpu;
 use ir::DType;
 use lang::library::LibraryLoader;
 use lang::resolve::{MemoryLoader, ModuleProgram};
-use tensorloom_models::train::{AdamW, Batch, LanguageModelTrainer, ObjectiveOptions, StepSizes};
-use tensorloom_models::{Architecture, Model, NamedTensor, write_tensors};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use tensorloom_models::train::{AdamW, Batch, How, StepSizes, Trainer};
+use tensorloom_models::train::{AdamW, Batch, How, StepSizes, LanguageModelTrainer};
+use tensorloom_models::train::{AdamW, Batch, LanguageModelTrainer, ObjectiveOptions, StepSizes};
+use tensorloom_models::{Architecture, Model, NamedTensor, write_tensors};
 use tensorloom_models::{Architecture, Model, NamedTensor, write_tensors};
 
 /// A model with a table, a matrix and a head; `own` is inserted after the matrix's shape, `inside` within its brackets.

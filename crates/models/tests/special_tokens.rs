@@ -4,13 +4,13 @@
 
 use ir::DType;
 use lang::consteval::ConstValue;
-use tensorloom_models::train::{TextDataset, TokenDataset};
-use tensorloom_models::{Architecture, ChatTemplate, Model, SpecialTokens, Tokenizer, eos_ids};
 use serde_json::{Map, Value as Json, json};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use tensorloom_models::train::{TextDataset, TokenDataset};
 use tensorloom_models::train::{Texts, Tokens};
-use tensorloom_models::{Architecture, ChatTemplate, Model, SpecialTokens, Tokenizer, end_ids};
+use tensorloom_models::{Architecture, ChatTemplate, Model, SpecialTokens, Tokenizer, eos_ids};
+use tensorloom_models::{Architecture, ChatTemplate, Model, SpecialTokens, Tokenizer, eos_ids};
 
 /// A folder that is removed at the end.
 struct Folder(PathBuf);

@@ -1,9 +1,9 @@
 //! Untrusted tokenizers: for any `tokenizer.json`, reading and using it ends soon, in little memory, without a panic.
 
-use tensorloom_models::{SplitMix64, Tokenizer};
 use serde_json::{Value as Json, json};
 use std::time::{Duration, Instant};
-use tensorloom_models::{Random, Tokenizer};
+use tensorloom_models::{SplitMix64, Tokenizer};
+use tensorloom_models::{SplitMix64, Tokenizer};
 
 fn rounds(usual: usize) -> usize {
     std::env::var("TENSORLOOM_ROUNDS").ok().and_then(|n| n.parse().ok()).unwrap_or(usual)

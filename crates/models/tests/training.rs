@@ -3,14 +3,14 @@
 use cpu::Cpu;
 use ir::DType;
 use lang::consteval::ConstValue;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use tensorloom_models::train::{AdamW, Batch, How, TrainObserver, LoopState, TrainSettings, StepSizes, LanguageModelTrainer, run};
 use tensorloom_models::train::{
     AdamW, Batch, LanguageModelTrainer, ObjectiveOptions, StepProgress, StepSizes, TrainObserver, TrainSettings, run,
 };
 use tensorloom_models::{Architecture, Model, SplitMix64};
-use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
-use tensorloom_models::train::{AdamW, Batch, How, Observer, Progress, Settings, StepSizes, Trainer, run};
-use tensorloom_models::{Architecture, Model, Random};
+use tensorloom_models::{Architecture, Model, SplitMix64};
 
 fn folder(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data").join(name)

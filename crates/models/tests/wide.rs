@@ -3,10 +3,10 @@
 
 use cpu::Cpu;
 use ir::DType;
-use tensorloom_models::{Model, NamedTensor, SamplingOptions, write_tensors};
 use serde_json::Value as Json;
 use std::path::{Path, PathBuf};
-use tensorloom_models::{Model, NamedTensor, Sampling, write_tensors};
+use tensorloom_models::{Model, NamedTensor, SamplingOptions, write_tensors};
+use tensorloom_models::{Model, NamedTensor, SamplingOptions, write_tensors};
 
 /// Numbers in [-1, 1) derived from a name: the upper 24 bits of splitmix64, seeded with its FNV-1a hash.
 fn uniform(name: &str, count: usize) -> impl Iterator<Item = f32> {

@@ -593,7 +593,9 @@ impl<'m> Importer<'m> {
         }
         for (name, item) in node.output.iter().zip(outs) {
             item.map(&mut |t: ImportedTensor| match self.ty(t.v) {
-                ty if nonempty_elements(&ty) > MAX_ELEMENTS => Err(Error::node_error(format!("its result {ty} has too many elements"))),
+                ty if nonempty_elements(&ty) > MAX_ELEMENTS => {
+                    Err(Error::node_error(format!("its result {ty} has too many elements")))
+                }
                 _ => Ok(t),
             })?;
             self.bind(name, item)?;
@@ -636,8 +638,9 @@ impl<'m> Importer<'m> {
                 }
             }
             self.walk(&f.node)?;
-            let missing =
-                |o: &str| Error::node_error(format!("the function {} does not compute its output `{o}`", text(&f.name)));
+            let missing = |o: &str| {
+                Error::node_error(format!("the function {} does not compute its output `{o}`", text(&f.name)))
+            };
             f.output.iter().map(|o| self.find(o).ok_or_else(|| missing(o))?).collect()
         })();
         self.scopes.pop();
@@ -647,7 +650,9 @@ impl<'m> Importer<'m> {
     fn check_depth(&self) -> Result<()> {
         match self.scopes.len() < MAX_DEPTH {
             true => Ok(()),
-            false => Err(Error::here(format!("functions and bodies are nested more than {MOST_DEPTH} levels deep"))),
+            false => {
+                Err(Error::node_error(format!("functions and bodies are nested more than {MAX_DEPTH} levels deep")))
+            }
         }
     }
 
@@ -707,7 +712,10 @@ impl<'m> Importer<'m> {
             match item {
                 ImportedValue::Tensor(t) => tensors.push(t),
                 other => {
-                    return Err(Error::node_error(format!("its body returns {}, which cannot be loop-carried", other.kind())));
+                    return Err(Error::node_error(format!(
+                        "its body returns {}, which cannot be loop-carried",
+                        other.kind()
+                    )));
                 }
             }
         }

@@ -99,7 +99,9 @@ impl<'m> NodeContext<'_, 'm> {
         let Some(list) = self.ints(name) else { return Ok(None) };
         for &x in list {
             if x.unsigned_abs() > MAX_AMOUNT.unsigned_abs() {
-                return Err(Error::node_error(format!("the attribute {name} has the value {x}, which is out of range")));
+                return Err(Error::node_error(format!(
+                    "the attribute {name} has the value {x}, which is out of range"
+                )));
             }
         }
         Ok(Some(list.to_vec()))
@@ -200,7 +202,9 @@ impl<'m> NodeContext<'_, 'm> {
     pub(crate) fn static_amounts(&mut self, i: usize, what: &str) -> Result<Vec<i64>> {
         let list = self.static_ints(i, what)?;
         match list.iter().find(|x| x.unsigned_abs() > MAX_AMOUNT.unsigned_abs()) {
-            Some(x) => Err(Error::node_error(format!("its {what} (input {i}) has the value {x}, which is out of range"))),
+            Some(x) => {
+                Err(Error::node_error(format!("its {what} (input {i}) has the value {x}, which is out of range")))
+            }
             None => Ok(list),
         }
     }
@@ -247,8 +251,8 @@ impl<'m> NodeContext<'_, 'm> {
 
     /// The dtype of an element type.
     pub(crate) fn dtype_of(&self, number: i64) -> Result<(DType, Option<Elem>)> {
-        let elem = Elem::from_number(number)
-            .ok_or_else(|| Error::node_error(format!("unknown element type {number}")))?;
+        let elem =
+            Elem::from_number(number).ok_or_else(|| Error::node_error(format!("unknown element type {number}")))?;
         Ok((self.imp.dtype(elem)?, elem.is_emulated().then_some(elem)))
     }
 }

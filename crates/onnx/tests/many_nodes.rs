@@ -1,11 +1,11 @@
 //! The time of an import is proportional to the number of nodes, for every kind of node.
 
 use ir::{Builder, DType, GraphBuilder};
-use tensorloom_onnx::proto::{ModelProto, NodeProto};
-use tensorloom_onnx::{ImportOptions, import_model};
 use std::time::{Duration, Instant};
 use tensorloom_onnx::proto::{ModelProto, NodeProto};
-use tensorloom_onnx::{Options, import_model};
+use tensorloom_onnx::proto::{ModelProto, NodeProto};
+use tensorloom_onnx::{ImportOptions, import_model};
+use tensorloom_onnx::{ImportOptions, import_model};
 
 const NODES: usize = 30_000;
 

@@ -401,7 +401,7 @@ impl PyModel {
                 max_new_tokens: most,
                 sampling: Some(sampling),
                 eos_ids: &ends,
-                ..GenerateOptions::demodel_error()
+                ..GenerateOptions::default()
             };
             let mut listen = |id: i32| !ends.contains(&id) && say.send(GenerationEvent::Id(id)).is_ok();
             if let Err(e) = model.generate_with_options(&ids, &writing, &*backend(), &mut listen) {

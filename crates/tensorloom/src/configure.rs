@@ -83,7 +83,7 @@ pub fn engine() -> &'static Engine {
 
 /// The CPU with all cores; without the feature `cpu` there is no device, which every new tensor reports.
 fn usual() -> Engine {
-    Engine::with(devices::open("cpu").into_iter().collect(), &EngineOptions::default())
+    Engine::with_backends(devices::open("cpu").into_iter().collect(), &EngineOptions::default())
 }
 
 /// Gives the process another engine, made as `config` says. Tensors of the one before stay with it, and don't mix with new

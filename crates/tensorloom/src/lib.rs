@@ -66,10 +66,10 @@ pub mod testing;
 pub mod train;
 pub mod tree;
 
+pub use self::device::{Device, block_until_ready, device_put, devices};
 pub use configure::{Config, configure, engine, reset};
 pub use data::Data;
 pub use data_loader::{Batches, DataLoader};
-pub use self::device::{Device, block_until_ready, device_put, devices};
 pub use engine::trace;
 pub use macros::Tree;
 /// Printing every program that is compiled, as the environment variable `LOOM_DEBUG` does.

@@ -6,7 +6,7 @@
 //! // A function, written as an ONNX file ..
 //! let graph = make_graph(|x: Tensor| x.square(), zeros((2, 2)))?;
 //! let file = std::env::temp_dir().join(format!("square-{}.onnx", std::process::id()));
-//! std::fs::write(&file, onnx::export(&graph, &onnx::Names::default())?)?;
+//! std::fs::write(&file, onnx::export(&graph, &onnx::ExportNames::default())?)?;
 //!
 //! // .. and read again.
 //! let square = onnx::import(&file)?;
@@ -16,28 +16,28 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-use crate::{Graph, Tensor, engine, write};
+use crate::{Graph, Tensor, engine, record};
 pub use ::onnx::*;
 use std::path::Path;
 
 /// A model that was imported.
 pub struct Model {
     graph: Graph,
-    inputs: Vec<Port>,
-    outputs: Vec<Port>,
+    inputs: Vec<TensorPort>,
+    outputs: Vec<TensorPort>,
     parameters: Vec<(String, Tensor)>,
 }
 
 /// Reads a model from a file; tensors may be in files beside it. A model that leaves sizes open is read by [`import_with_options`].
 #[track_caller]
 pub fn import(path: impl AsRef<Path>) -> crate::Result<Model> {
-    import_with_options(path, &Options::default())
+    import_with_options(path, &ImportOptions::default())
 }
 
 /// Reads a model from a file, with what the file leaves open.
 #[track_caller]
-pub fn import_with_options(path: impl AsRef<Path>, options: &Options) -> crate::Result<Model> {
-    let _here = write::here();
+pub fn import_with_options(path: impl AsRef<Path>, options: &ImportOptions) -> crate::Result<Model> {
+    let _here = record::here();
     let path = path.as_ref();
     let found = import_file(path, options).map_err(|e| fault("onnx::import", format!("{}: {e}", path.display())))?;
     let parameters = found.parameters.iter().map(|(name, x)| (name.clone(), engine().literal(x))).collect();
@@ -46,17 +46,17 @@ pub fn import_with_options(path: impl AsRef<Path>, options: &Options) -> crate::
 
 #[track_caller]
 fn fault(op: &'static str, reason: String) -> crate::Error {
-    write::error(op, reason)
+    record::error(op, reason)
 }
 
 impl Model {
     /// What it takes, in order.
-    pub fn inputs(&self) -> &[Port] {
+    pub fn inputs(&self) -> &[TensorPort] {
         &self.inputs
     }
 
     /// What it gives, in order.
-    pub fn outputs(&self) -> &[Port] {
+    pub fn outputs(&self) -> &[TensorPort] {
         &self.outputs
     }
 
@@ -73,7 +73,7 @@ impl Model {
     /// The outputs for these inputs.
     #[track_caller]
     pub fn call(&self, inputs: &[Tensor]) -> crate::Result<Vec<Tensor>> {
-        let _here = write::here();
+        let _here = record::here();
         if inputs.len() != self.inputs.len() {
             let names: Vec<&str> = self.inputs.iter().map(|port| &*port.name).collect();
             let reason =

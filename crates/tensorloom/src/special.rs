@@ -3,9 +3,9 @@
 use crate::Operand;
 use crate::np;
 use crate::record::float_of;
+use crate::{DType, Tensor, custom_jvp};
 #[cfg(feature = "nn")]
 use crate::{ReduceAxes, nn};
-use crate::{DType, Tensor, custom_jvp};
 use std::f64::consts::{LN_2, PI, SQRT_2};
 
 #[track_caller]

@@ -1,8 +1,8 @@
 //! A cached call of a compiled function allocates only what its outputs are, counted by the global allocator.
 
-use testing::counting_allocator::{CountingAllocator, allocations};
 use tensorloom::{Tensor, block_until_ready, jit, ones};
-use testing::counting::{Counting, allocations};
+use testing::counting_allocator::{CountingAllocator, allocations};
+use testing::counting_allocator::{CountingAllocator, allocations};
 
 #[global_allocator]
 static ALLOCATOR: CountingAllocator = CountingAllocator;

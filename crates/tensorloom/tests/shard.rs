@@ -1,15 +1,15 @@
 //! Functions over a mesh: laws on random bodies against the interpreter, composition with other transforms, errors.
 
-use testing::compare::{Tolerance, compare};
-use testing::random::sharded::sharded_sample;
-use testing::rng::run_seed;
 use tensorloom::prelude::*;
 use tensorloom::shard::{
     all_gather, all_to_all, axis_index, axis_size, pmax, pmean, pmin, ppermute, psum, psum_scatter,
 };
 use tensorloom::{Literal, Mesh, Sharding, device_put, pmap, shard_map, trace};
 use testing::compare::{Tolerance, compare};
-use testing::random::sharded::sharded;
+use testing::compare::{GradientTolerance, compare};
+use testing::random::sharded::sharded_sample;
+use testing::random::sharded_sample::sharded_sample;
+use testing::rng::run_seed;
 use testing::rng::run_seed;
 
 /// `TENSORLOOM_SHARDED=500` looks longer.

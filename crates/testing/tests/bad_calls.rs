@@ -4,12 +4,12 @@ use ir::attr::Attr;
 use ir::ops::*;
 use ir::types::Shape;
 use ir::{Binary, Builder, Compare, DType, Error, Graph, GraphBuilder, InferError, Literal, Op, Type, Unary, interp};
-use testing::coverage::{each_graph, op_name};
-use testing::{FillKind, Rng, rng::run_seed, samples};
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use tensorloom_testing::coverage::{each_graph, op_name};
-use tensorloom_testing::{Fill, Rng, rng::run_seed, rows};
+use tensorloom_testing::{FillKind, Rng, rng::run_seed, samples};
+use testing::coverage::{each_graph, op_name};
+use testing::{FillKind, Rng, rng::run_seed, samples};
 
 /// Every op in the samples, with suitable operand types; including sub-graphs.
 fn calls() -> Vec<(Op, Vec<Type>)> {

@@ -339,10 +339,7 @@ pub fn latest_distributed(
             (false, Ok(found)) => return Ok((Some(found), faults)),
             (_, Err(fault)) => faults.push(fault),
             (true, Ok(_)) => {
-                faults.push(CheckpointFault::Damaged(Error::file(
-                    path,
-                    "damaged: another rank found a damaged shard",
-                )));
+                faults.push(CheckpointFault::Damaged(Error::file(path, "damaged: another rank found a damaged shard")));
             }
         }
     }

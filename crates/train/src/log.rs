@@ -62,7 +62,8 @@ impl LogEntry {
     fn to_json(&self, unit: &str) -> Json {
         match self {
             LogEntry::Train { step, loss, last, norm, rate, speed, memory } => {
-                let mut line = json!({ "step": step, "loss": loss, "last": last, "grad_norm": norm, "learning_rate": rate });
+                let mut line =
+                    json!({ "step": step, "loss": loss, "last": last, "grad_norm": norm, "learning_rate": rate });
                 line[format!("{unit}_per_s")] = json!(speed);
                 line["memory"] = json!(memory);
                 line
@@ -147,8 +148,9 @@ mod tests {
 
     #[test]
     fn lines_are_read_back_and_keys_of_earlier_versions_are_read() {
-        let read = |text: &str| Entry::of_json(&serde_json::from_str(text).expect("JSON")).expect("an entry");
-        let new = r#"{"step":3,"loss":2.5,"last":2.0,"grad_norm":0.5,"learning_rate":0.001,"tokens_per_s":7.0,"memory":9}"#;
+        let read = |text: &str| LogEntry::from_json(&serde_json::from_str(text).expect("JSON")).expect("an entry");
+        let new =
+            r#"{"step":3,"loss":2.5,"last":2.0,"grad_norm":0.5,"learning_rate":0.001,"tokens_per_s":7.0,"memory":9}"#;
         let old = r#"{"step":3,"loss":2.5,"last":2.0,"norm":0.5,"rate":0.001,"tokens_per_s":7.0,"memory":9}"#;
         let again: Json = serde_json::from_str(new).expect("JSON");
         assert_eq!(read(new).to_json("tokens"), again);

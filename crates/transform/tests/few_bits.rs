@@ -2,7 +2,9 @@
 
 use ir::ops::Dot;
 use ir::{Builder, DType, Graph, GraphBuilder, Literal, Scalar, Type, interp};
-use tensorloom_transform::{DelayedScaling, LowPrecision, MatmulRounding, Rounding, Scaling, round_matmuls, with_state};
+use tensorloom_transform::{
+    DelayedScaling, LowPrecision, MatmulRounding, Rounding, Scaling, round_matmuls, with_state,
+};
 
 fn linear() -> Graph {
     let mut b = Builder::new();

@@ -11,7 +11,8 @@ fn gradient(f: impl Fn(&mut Builder, Value) -> Result<Value>) -> (Graph, Graph) 
     let y = b.sum_all(y).unwrap();
     let graph = b.finish(&[y]);
     let plain = tensorloom_transform::vjp_by_rules(&graph, &[0]).unwrap();
-    let back = sums_to_concats(&tensorloom_transform::vjp_by_rules(&deduplicate(&graph).unwrap(), &[0]).unwrap()).unwrap();
+    let back =
+        sums_to_concats(&tensorloom_transform::vjp_by_rules(&deduplicate(&graph).unwrap(), &[0]).unwrap()).unwrap();
     (plain, back)
 }
 

@@ -403,7 +403,10 @@ impl AdBindings {
         let at = self.output(output)?;
         let needed = self.backward.program.signature(output).bytes();
         if needed != bytes.len() {
-            return Err(Error::invalid_arg(format!("{} bytes were given, but the cotangent has {needed}", bytes.len())));
+            return Err(Error::invalid_arg(format!(
+                "{} bytes were given, but the cotangent has {needed}",
+                bytes.len()
+            )));
         }
         match &self.cotangents[at] {
             Some(b) => self.values.backend.write(&**b, 0, bytes),

@@ -106,7 +106,9 @@ impl Bindings {
         }
         match find(p.outputs()) {
             Some(i) => Ok(&self.inner.outputs[i]),
-            None => Err(Error::invalid_arg(format!("value {} is not an input, parameter or output of this program", v.0))),
+            None => {
+                Err(Error::invalid_arg(format!("value {} is not an input, parameter or output of this program", v.0)))
+            }
         }
     }
 

@@ -278,7 +278,8 @@ impl Plan {
         let edge = find(p.inputs())
             .or_else(|| find(p.params()).map(|i| p.inputs().len() + i))
             .or_else(|| find(p.outputs()).map(|i| inputs + i));
-        let edge = edge.ok_or_else(|| Error::invalid_arg(format!("value {} is not an input, parameter or output", v.0)))?;
+        let edge =
+            edge.ok_or_else(|| Error::invalid_arg(format!("value {} is not an input, parameter or output", v.0)))?;
         Ok(&self.layout.intervals[self.layout.edge_intervals[edge]])
     }
 

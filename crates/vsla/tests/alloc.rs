@@ -1,12 +1,12 @@
 //! Nothing is allocated while programs run: forward, backward, or through the router (§2, §16).
 
-use testing::counting_allocator::{CountingAllocator, calls};
 use std::sync::{Arc, Mutex};
 use tensorloom_vsla::autograd::{self, BackwardOptions};
 use tensorloom_vsla::{
     Backend, ConvAlgorithm, DType, Device, Event, Memory, Model, Numerics, Plan, ProgramBuilder, Router, Stream, Tensor,
 };
-use testing::counting::{Counting, calls};
+use testing::counting_allocator::{CountingAllocator, calls};
+use testing::counting_allocator::{CountingAllocator, nccl_calls};
 
 #[global_allocator]
 static ALLOCATOR: CountingAllocator = CountingAllocator;

@@ -39,10 +39,7 @@ const CRATE_DEPENDENCIES: &[(&str, &[&str])] = &[
     ("lang", &["ir", "transform", "compiler", "train"]),
     ("models", &["ir", "transform", "compiler", "cpu", "dist", "train", "lang"]),
     ("onnx", &["ir"]),
-    (
-        "cli",
-        &["ir", "transform", "compiler", "cpu", "gpu", "device", "dist", "lang", "models", "onnx", "c"],
-    ),
+    ("cli", &["ir", "transform", "compiler", "cpu", "gpu", "device", "dist", "lang", "models", "onnx", "c"]),
     ("testing", &["ir", "transform", "compiler"]),
     ("bench", &["ir", "transform", "compiler", "cpu", "engine", "tensorloom", "lang", "models", "vsla"]),
     ("web", &["ir", "compiler", "cpu", "gpu", "tensorloom", "models"]),

@@ -132,7 +132,9 @@ impl Target {
 #[derive(Debug, Error)]
 pub enum CodegenError {
     /// This machine has no code generator.
-    #[error("the code generator does not support this machine: it needs aarch64, or x86-64 with AVX2, FMA, F16C and BMI2")]
+    #[error(
+        "the code generator does not support this machine: it needs aarch64, or x86-64 with AVX2, FMA, F16C and BMI2"
+    )]
     Unsupported,
     /// The kernel is malformed.
     #[error("malformed kernel: {0}")]

@@ -53,7 +53,7 @@ impl Invalid {
     fn report_once(&self, what: &str, at: &'static std::panic::Location<'static>) {
         if context::is_user_code(at) && !self.reported.swap(true, Ordering::Relaxed) {
             let (file, line) = (at.file(), at.line());
-            compiler::debug::log_debug(0, || format!("{file}:{line}: the {what} of an invalid tensor: {}", self.error));
+            compiler::debug::say(0, || format!("{file}:{line}: the {what} of an invalid tensor: {}", self.error));
         }
     }
 

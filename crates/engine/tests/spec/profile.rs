@@ -19,7 +19,8 @@ fn a_profile_names_phases_modules_and_ops() {
     // Buffers settle in a few steps: those of one step go back to the pool while the next one runs.
     (0..5).for_each(|_| step());
     let ((), profile) = e.profile(step);
-    let names = |rows: Vec<(String, tensorloom_engine::ProfileSums)>| rows.into_iter().map(|(n, _)| n).collect::<Vec<_>>();
+    let names =
+        |rows: Vec<(String, tensorloom_engine::ProfileSums)>| rows.into_iter().map(|(n, _)| n).collect::<Vec<_>>();
     let phases = names(profile.phases());
     assert!(["forward", "backward", "optimizer"].iter().all(|p| phases.iter().any(|x| x == p)), "{phases:?}");
     let modules = names(profile.modules());

@@ -2,14 +2,14 @@
 
 use compiler::{Backend, Bindings, Executable, Options, Program};
 use cpu::Cpu;
-use tensorloom_gpu::cuda::{AotTarget, Cuda};
-#[cfg(feature = "wgpu")]
-use tensorloom_gpu::wgpu::{Wgpu, WgpuOptions};
 use ir::{Graph, Literal};
 use std::sync::Arc;
-use tensorloom_gpu::cuda::{Cuda, Offline};
+use tensorloom_gpu::cuda::{AotTarget, Cuda};
+use tensorloom_gpu::cuda::{Cuda, AotTarget};
 #[cfg(feature = "wgpu")]
-use tensorloom_gpu::wgpu::{Choice, Wgpu};
+use tensorloom_gpu::wgpu::{WgpuOptions, Wgpu};
+#[cfg(feature = "wgpu")]
+use tensorloom_gpu::wgpu::{Wgpu, WgpuOptions};
 
 /// The device; a lost GPU is opened again.
 pub(crate) struct Device {

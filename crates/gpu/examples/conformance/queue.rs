@@ -4,14 +4,14 @@ use crate::device::{Device, bind, load, outputs, same_bits};
 use crate::report::Report;
 use crate::sizes::chain;
 use compiler::{Backend, Bindings, Options};
-use tensorloom_gpu::cuda::Cuda;
 use ir::{Builder, DType, Graph, GraphBuilder, Literal, Type, Unary};
-use testing::backend::{QUEUE_CHECKS, QueueWorkload};
-use testing::{FillKind, Rng};
 use std::sync::Arc;
 use tensorloom_gpu::cuda::Cuda;
-use testing::backend::{QUEUE, Work};
-use testing::{Fill, Rng};
+use tensorloom_gpu::cuda::Cuda;
+use testing::backend::{QUEUE_CHECKS, Work};
+use testing::backend::{QUEUE_CHECKS, QueueWorkload};
+use testing::{FillKind, Rng};
+use testing::{FillKind, RngState};
 
 fn text(e: impl std::fmt::Display) -> String {
     e.to_string()

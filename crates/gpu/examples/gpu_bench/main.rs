@@ -171,9 +171,8 @@ fn main() {
     let opened = match device.as_str() {
         "cuda" => Cuda::open(0, host).map(|c| Arc::new(c) as Arc<dyn Backend>),
         #[cfg(feature = "wgpu")]
-        "wgpu" => {
-            tensorloom_gpu::wgpu::Wgpu::open(tensorloom_gpu::wgpu::WgpuOptions::default(), host).map(|w| Arc::new(w) as Arc<dyn Backend>)
-        }
+        "wgpu" => tensorloom_gpu::wgpu::Wgpu::open(tensorloom_gpu::wgpu::WgpuOptions::default(), host)
+            .map(|w| Arc::new(w) as Arc<dyn Backend>),
         other => Err(compiler::Error::Backend(format!("no device {other}; wgpu needs the feature `wgpu`"))),
     };
     let gpu = match opened {
@@ -292,7 +291,8 @@ fn noise(d: DType, bytes: usize) -> Vec<u8> {
 /// Autotunes matrix products, and stores the best variants.
 #[cfg(feature = "wgpu")]
 fn tuned(sizes: &[String], host: Arc<dyn Backend>) {
-    let device = tensorloom_gpu::wgpu::Wgpu::open(tensorloom_gpu::wgpu::WgpuOptions::default(), host).expect("an adapter");
+    let device =
+        tensorloom_gpu::wgpu::Wgpu::open(tensorloom_gpu::wgpu::WgpuOptions::default(), host).expect("an adapter");
     for full in sizes {
         let (d, name) = match full.strip_prefix("f16:") {
             Some(rest) => (DType::F16, rest),

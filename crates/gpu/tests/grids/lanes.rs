@@ -2,9 +2,9 @@
 //! reduce them as the grid's documentation specifies. It does not model threads and memory.
 
 use compiler::loops::{Atom, Extent, Index, Kernel, Loop, LoopKind, Op, Size, Stmt};
-use tensorloom_gpu::grid::{self, GridLimits};
 use ir::{Binary, DType, Scalar};
-use tensorloom_gpu::grid::{self, Limits};
+use tensorloom_gpu::grid::{self, GridLimits};
+use tensorloom_gpu::grid::{self, GridLimits};
 
 /// The configuration of a team.
 pub(crate) struct Lanes {

@@ -4,9 +4,9 @@
 
 use super::{Arg, Case};
 use compiler::loops::{AccessMode, Buf, Extent, Index, KernelBuilder, LoopKind, Reg, Size, Var};
-use tensorloom_gpu::grid::{LaunchInfo, View};
 use ir::{Binary, DType};
 use tensorloom_gpu::grid::{Given, View};
+use tensorloom_gpu::grid::{LaunchInfo, DictView};
 use testing::Rng;
 
 struct Writer<'r> {

@@ -1,13 +1,13 @@
 //! Runs launch sequences on the host: their source is compiled by the host's C++ compiler, with headers that emulate CUDA and
 //! Hopper.
 
-use tensorloom_gpu::cuda::{LaunchSequence, PRELUDE, TemplateArg, TemplateLaunch};
 use ir::{Builder, Graph, GraphBuilder, Literal, Op, Type};
 use std::fmt::Write as _;
 use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
-use tensorloom_gpu::cuda::{Arg, Call, PRELUDE, Routine};
+use tensorloom_gpu::cuda::{TemplateArg, Call, PRELUDE, LaunchSequence};
+use tensorloom_gpu::cuda::{LaunchSequence, PRELUDE, TemplateArg, TemplateLaunch};
 
 /// The host's C++ compiler, if there is one.
 pub(crate) fn compiler() -> Option<String> {

@@ -145,7 +145,9 @@ fn rms(x: &Type, w: Option<&Type>, eps: f64) -> Result<Composite> {
 pub fn layernorm(x: &Type, w: Option<&Type>, bias: Option<&Type>, eps: f64) -> Result<Composite> {
     last_axis("layernorm", x)?;
     match (w, bias) {
-        (None, Some(c)) => return Err(operand_mismatch("layernorm", &[x, c], "takes a bias only together with a weight")),
+        (None, Some(c)) => {
+            return Err(operand_mismatch("layernorm", &[x, c], "takes a bias only together with a weight"));
+        }
         (w, c) => {
             for (what, t) in [("weight", w), ("bias", c)] {
                 t.map(|t| check_weight("layernorm", what, x, t)).transpose()?;

@@ -200,9 +200,7 @@ impl Rules for Collective {
                         return Err(InferError::other(format!("the pair {from} → {to} among {n} ranks")));
                     }
                     if pairs[..i].iter().any(|(a, b)| a == from || b == to) {
-                        return Err(InferError::other(format!(
-                            "{from} → {to}: a rank can send and receive only once"
-                        )));
+                        return Err(InferError::other(format!("{from} → {to}: a rank can send and receive only once")));
                     }
                 }
                 x.clone()

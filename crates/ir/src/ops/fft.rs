@@ -88,7 +88,9 @@ impl Rules for Fft {
             return Err(InferError::DType { operand: 0, expected: "f32 or f64", got: x.dtype });
         }
         if let Some(im) = args.get(1).filter(|im| *im != x) {
-            return Err(InferError::other(format!("the real and imaginary parts need the same type, got {x} and {im}")));
+            return Err(InferError::other(format!(
+                "the real and imaginary parts need the same type, got {x} and {im}"
+            )));
         }
         check_axes(&self.axes, x.rank())?;
         let halved = |length: usize| -> std::result::Result<usize, InferError> {

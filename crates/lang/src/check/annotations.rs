@@ -75,12 +75,14 @@ fn check_one(annotation: &Annotation, place: AnnotationTarget, names: &dyn NameR
         }
         return found.push(unknown);
     };
-    if !row.places.contains(&place) {
+    if !row.targets.contains(&place) {
         let mut misplaced =
-            wrong(annotation.span, format!("`@{name}` is not allowed on {}", place.words()), "misplaced");
-        if row.places.contains(&Place::Output) && matches!(place, Place::Step | Place::Item) {
-            misplaced = misplaced.hint(match place {
-                Place::Step => "end the statement here and put the annotation after the destination",
+            invalid_argument(annotation.span, format!("`@{name}` is not allowed on {}", place.words()), "misplaced");
+        if row.targets.contains(&AnnotationTarget::Output)
+            && matches!(place, AnnotationTarget::Step | AnnotationTarget::Item)
+        {
+            misplaced = misplaced.with_hint(match place {
+                AnnotationTarget::Step => "end the statement here and put the annotation after the destination",
                 _ => "put it after the closing parenthesis",
             });
         }
@@ -396,8 +398,12 @@ fn check_combination(
                     .with_hint("the tensor is kept in memory, as with `@memory(pin)`"),
             ),
             Some(mode @ ("recompute" | "temporary")) if place == AnnotationTarget::Parameter => found.push(
-                invalid_argument(annotation.span, format!("a parameter cannot be `{mode}`"), "a parameter is not computed")
-                    .with_hint("parameters are kept: `@memory(pin)`"),
+                invalid_argument(
+                    annotation.span,
+                    format!("a parameter cannot be `{mode}`"),
+                    "a parameter is not computed",
+                )
+                .with_hint("parameters are kept: `@memory(pin)`"),
             ),
             _ => stray(&["priority", "prefetch", "async"], "only `offload` and `stream` have it", found),
         },
@@ -582,8 +588,7 @@ fn check_combination(
         if let Some(policy) = get("policy") {
             for key in ["compute", "output"] {
                 if let Some(value) = get(key) {
-                    let both =
-                        invalid_argument(value.span, format!("`policy` decides `{key}` already"), "first one");
+                    let both = invalid_argument(value.span, format!("`policy` decides `{key}` already"), "first one");
                     found.push(both.with_secondary(policy.span, "second one"));
                 }
             }

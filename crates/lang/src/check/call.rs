@@ -347,7 +347,8 @@ impl GraphChecker<'_> {
     pub(super) fn too_many(&mut self, call: &Call, span: Span) {
         let name = call.callee.path.to_string();
         self.diagnostics.push(
-            Diagnostic::new(Code::E003, span, format!("`{name}` takes fewer arguments")).with_label("unexpected argument"),
+            Diagnostic::new(Code::E003, span, format!("`{name}` takes fewer arguments"))
+                .with_label("unexpected argument"),
         );
     }
 }

@@ -1,9 +1,9 @@
 //! A program from one text.
 
-use super::{MemoryLoader, Program};
+use super::{MemoryLoader, ModuleProgram};
 use crate::Diagnostic;
-use crate::diagnostic::{Style, render_all};
-use crate::library::WithLibrary;
+use crate::diagnostic::{ColorStyle, render_all};
+use crate::library::LibraryLoader;
 use std::fmt;
 
 /// The mistakes of a program. Shown, it is the drawing of each.
@@ -22,7 +22,7 @@ impl fmt::Display for ProgramError {
 
 impl std::error::Error for ProgramError {}
 
-impl Program {
+impl ModuleProgram {
     /// A program from a text that imports nothing but the standard library, checked; `name` is what diagnostics call it.
     ///
     /// ```
@@ -33,15 +33,15 @@ impl Program {
     /// let wrong = Program::parse("double", "module Double(").unwrap_err();
     /// assert!(wrong.to_string().contains("double.module:1"));
     /// ```
-    pub fn parse(name: &str, text: &str) -> Result<Program, ProgramError> {
-        let program = Program::load(name, &WithLibrary(MemoryLoader::new().with(name, "local", text)));
+    pub fn parse(name: &str, text: &str) -> Result<ModuleProgram, ProgramError> {
+        let program = ModuleProgram::load(name, &LibraryLoader(MemoryLoader::new().with(name, "local", text)));
         let mut diagnostics = program.diagnostics.clone();
         diagnostics.extend(crate::check::check(&program).diagnostics);
         diagnostics.retain(Diagnostic::is_error);
         if diagnostics.is_empty() {
             return Ok(program);
         }
-        let text = render_all(&program.sources, &diagnostics, Style::Plain);
+        let text = render_all(&program.sources, &diagnostics, ColorStyle::Plain);
         Err(ProgramError { diagnostics, text })
     }
 }

@@ -3,11 +3,11 @@
 //! A case is a file `cases/CODE.module`; lines `#@ file PATH VERSION` and `#@ lock` start further files. The rendered output is
 //! compared with `../snapshots/CODE.txt`; `BLESS=1` accepts the current output.
 
-use tensorloom_lang::diagnostic::{Code, ColorStyle, Diagnostic, render_all, sort_and_dedup, to_json};
-use tensorloom_lang::resolve::{MemoryLoader, ModuleProgram};
 use std::path::{Path, PathBuf};
-use tensorloom_lang::diagnostic::{Code, Diagnostic, Style, render_all, sort_and_dedup, to_json};
-use tensorloom_lang::resolve::{MemoryLoader, Program};
+use tensorloom_lang::diagnostic::{Code, ColorStyle, Diagnostic, render_all, sort_and_dedup, to_json};
+use tensorloom_lang::diagnostic::{Code, Diagnostic, ColorStyle, render_all, sort_and_dedup, to_json};
+use tensorloom_lang::resolve::{MemoryLoader, ModuleProgram};
+use tensorloom_lang::resolve::{MemoryLoader, ModuleProgram};
 
 fn here(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join(path)

@@ -9,20 +9,20 @@ use crate::corpus::{CASE, check_formatting, kept, kept_path, module_files};
 use crate::grammar;
 use crate::random::Random;
 use ir::{DType, Type};
-use tensorloom_lang::FileId;
-use tensorloom_lang::diagnostic::{ColorStyle, Diagnostic, render};
-use tensorloom_lang::library::LibraryLoader;
-use tensorloom_lang::lower::{LowerOptions, lower};
-use tensorloom_lang::resolve::{MemoryLoader, ModuleProgram, ModuleView};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 use tensorloom_lang::FileId;
-use tensorloom_lang::diagnostic::{Diagnostic, Style, render};
-use tensorloom_lang::library::WithLibrary;
-use tensorloom_lang::lower::{Options, lower};
-use tensorloom_lang::resolve::{MemoryLoader, ModuleView, Program};
+use tensorloom_lang::FileId;
+use tensorloom_lang::diagnostic::{ColorStyle, Diagnostic, render};
+use tensorloom_lang::diagnostic::{Diagnostic, ColorStyle, render};
+use tensorloom_lang::library::LibraryLoader;
+use tensorloom_lang::library::LibraryLoader;
+use tensorloom_lang::lower::{LowerOptions, lower};
+use tensorloom_lang::lower::{LowerOptions, lower};
+use tensorloom_lang::resolve::{MemoryLoader, ModuleProgram, ModuleView};
+use tensorloom_lang::resolve::{MemoryLoader, ModuleView, ModuleProgram};
 
 const SCRAPS: &[&str] = &[
     "(",

@@ -106,13 +106,13 @@ impl BatchEngine {
         backend: Arc<dyn Backend>,
     ) -> Result<BatchEngine> {
         if let Some(why) = model.full_recompute_reason() {
-            return Err(Error::Input(format!(
-                "incremental decoding is not supported by this model: {why}"
-            )));
+            return Err(Error::Input(format!("incremental decoding is not supported by this model: {why}")));
         }
         let context = max_positions(&model).map_or(sizes.max_seq_len, |most| sizes.max_seq_len.min(most));
         if context < 2 || sizes.max_batch == 0 {
-            return Err(Error::Input("the maximum batch size must be at least 1, and the maximum sequence length at least 2".into()));
+            return Err(Error::Input(
+                "the maximum batch size must be at least 1, and the maximum sequence length at least 2".into(),
+            ));
         }
         let capacity = context.next_multiple_of(2);
         let sizes =
@@ -251,7 +251,8 @@ impl BatchEngine {
 
     /// Why this model supports no embeddings, as far as it is known before compilation.
     fn cannot_embed(&self) -> Option<String> {
-        let states = self.has_states().then(|| "embeddings of a model with recurrent state are not supported here".to_string());
+        let states =
+            self.has_states().then(|| "embeddings of a model with recurrent state are not supported here".to_string());
         self.model.pooling.unsupported.clone().or(states)
     }
 
@@ -532,7 +533,9 @@ impl BatchEngine {
         let part = self.sizes.prefill_chunk;
         let capacity = self.capacity();
         let pooling = self.source().model.pooling.clone();
-        let Some(Some(program)) = &mut self.hidden_states else { return Err(Error::Input("the program is missing".into())) };
+        let Some(Some(program)) = &mut self.hidden_states else {
+            return Err(Error::Input("the program is missing".into()));
+        };
         let (ids, done) = (&prompt.ids, prompt.done);
         // The last chunk may start earlier, so that it fits: positions are rewritten with the same values.
         let start = done.min(capacity - part);

@@ -138,7 +138,9 @@ impl Constrainer {
     /// Constrains text to match a whole expression. `\d`, `\w` and `\s` are the classes of ECMA-262.
     pub fn regex(&self, pattern: &str) -> Result<Constraint> {
         if pattern.len() > MAX_PATTERN_BYTES {
-            return Err(Error::Input(format!("the regular expression has more than {MAX_PATTERN_BYTES} bytes: shorten it")));
+            return Err(Error::Input(format!(
+                "the regular expression has more than {MAX_PATTERN_BYTES} bytes: shorten it"
+            )));
         }
         self.cached(pattern, |budget| pattern::expand_classes(pattern).and_then(|text| self.made(&text, budget)))
     }

@@ -166,10 +166,7 @@ fn invalid<T>(why: impl Into<String>) -> Result<T, HeaderError> {
 impl<'a> ByteReader<'a> {
     fn take(&mut self, n: u64) -> Result<&'a [u8], HeaderError> {
         if n > self.length.saturating_sub(self.at as u64) {
-            return invalid(format!(
-                "{n} bytes are declared, but the file has {} left",
-                self.length - self.at as u64
-            ));
+            return invalid(format!("{n} bytes are declared, but the file has {} left", self.length - self.at as u64));
         }
         let n = usize::try_from(n).map_err(|_| HeaderError::Truncated)?;
         let end = self.at.checked_add(n).filter(|end| *end <= self.all.len()).ok_or(HeaderError::Truncated)?;

@@ -375,7 +375,11 @@ impl Model {
                 None => format!("`{name}` missing"),
             })
             .collect();
-        Err(file.fault(format!("GGUF's `{}` cannot represent all settings of this model: {}", family.name, other.join(", "))))
+        Err(file.fault(format!(
+            "GGUF's `{}` cannot represent all settings of this model: {}",
+            family.name,
+            other.join(", ")
+        )))
     }
 }
 
@@ -411,14 +415,17 @@ impl GgufFamily {
         let rows = tensor.shape.first().copied().unwrap_or(1);
         if let Some(of) = self.row_order(config, &piece.tensor, rows) {
             if of.iter().any(|i| *i >= rows) {
-                return Err(file.fault(format!("`{}` has {rows} rows, which is not divisible by its number of heads", tensor.name)));
+                return Err(file.fault(format!(
+                    "`{}` has {rows} rows, which is not divisible by its number of heads",
+                    tensor.name
+                )));
             }
             read = match read {
                 TensorData::Packed(_) if tensor.shape.len() != 2 => {
                     let (name, shape) = (&tensor.name, &tensor.shape);
-                    return Err(
-                        file.fault(format!("`{name}` of shape {shape:?} is stored in blocks, which is only supported for matrices"))
-                    );
+                    return Err(file.fault(format!(
+                        "`{name}` of shape {shape:?} is stored in blocks, which is only supported for matrices"
+                    )));
                 }
                 TensorData::Packed(packed) => TensorData::Packed(packed.take_rows(of.into_iter())),
                 TensorData::F32(values) => {

@@ -218,8 +218,8 @@ pub(super) fn to_pairs(
             put("rope.scaling.factor", MetadataValue::F32(factor as f32));
         }
         Some("llama3") if short == "llama" => {
-            let scaling = rope_scaling::Llama3Scaling::from_config(&inside)
-                .ok_or("`llama3` RoPE scaling without its factors")?;
+            let scaling =
+                rope_scaling::Llama3Scaling::from_config(&inside).ok_or("`llama3` RoPE scaling without its factors")?;
             factors = Some(scaling.factors(theta, head as usize));
             if let Some(first) = inside("original_max_position_embeddings").and_then(Json::as_u64) {
                 put(

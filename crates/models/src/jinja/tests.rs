@@ -1,9 +1,9 @@
 //! Compares random templates with Jinja, and hostile ones with the limits.
 
 use super::{Rendered, budget, render};
-use testing::counting_allocator::{CountingAllocator, peak_bytes};
 use serde_json::{Map, Value as Json, json};
 use std::time::{Duration, Instant};
+use testing::counting_allocator::{CountingAllocator, peak_bytes};
 
 #[global_allocator]
 static ALLOCATOR: CountingAllocator = CountingAllocator;

@@ -1,8 +1,8 @@
 //! Admission of requests: by the `Host` header, the origin of the page that sends them, and the API key.
 
-use crate::serve::api::{Fault, Parsed};
+use crate::serve::api::{ApiError, ApiResult};
 use crate::serve::body::{Answer, Response};
-use crate::serve::http::Limits;
+use crate::serve::http::ServerLimits;
 use hyper::header::{self, HeaderMap, HeaderValue};
 use hyper::{Method, Request, StatusCode};
 use std::net::IpAddr;

@@ -237,10 +237,7 @@ pub(crate) fn parse_completion(body: &Map<String, Json>, chat: bool) -> ApiResul
     let (usage, usage_always) = (option("include_usage")?, option("continuous_usage_stats")?);
     let least = integer_in_range(body, "min_tokens", 0, 1 << 32)?.unwrap_or(0);
     if most.is_some_and(|most| most < least) {
-        return Err(ApiError::for_param(
-            "min_tokens",
-            "`min_tokens` is greater than the maximum number of tokens",
-        ));
+        return Err(ApiError::for_param("min_tokens", "`min_tokens` is greater than the maximum number of tokens"));
     }
     let stop_ids = token_ids_field(body, "stop_token_ids", MAX_STOP_IDS)?.unwrap_or_default();
     let allowed = token_ids_field(body, "allowed_token_ids", MAX_ALLOWED_IDS)?;
@@ -425,7 +422,10 @@ fn parse_format(body: &Map<String, Json>) -> ApiResult<ResponseFormat> {
         1 => Ok(found.remove(0).1),
         _ => {
             let name = &found[1].0;
-            Err(ApiError::for_param(name, format!("`{name}`: structured output is specified twice: give only one of the fields")))
+            Err(ApiError::for_param(
+                name,
+                format!("`{name}`: structured output is specified twice: give only one of the fields"),
+            ))
         }
     }
 }

@@ -22,9 +22,9 @@ pub struct ServeEngineOptions {
     pub max_queued: usize,
 }
 
-impl Default for EngineOptions {
-    fn default() -> EngineOptions {
-        EngineOptions { queue: 512 }
+impl Default for ServeEngineOptions {
+    fn default() -> ServeEngineOptions {
+        ServeEngineOptions { max_queued: 512 }
     }
 }
 

@@ -1,6 +1,6 @@
 //! The bodies of answers.
 
-use crate::chunks::Chunks;
+use crate::serve::sse::SseBody;
 use http_body::{Frame, SizeHint};
 use hyper::body::{Body, Bytes};
 use std::convert::Infallible;
@@ -15,7 +15,7 @@ pub(crate) enum Answer {
     /// Bytes that are known, until they are taken.
     Known(Option<Bytes>),
     /// Pieces that are written while they come into being.
-    Streamed(Chunks),
+    Streamed(SseBody),
 }
 
 impl Answer {

@@ -195,10 +195,7 @@ fn check_nested(fields: &Map<String, Json>, prefix: &str, on: Endpoint) -> ApiRe
         let field = FIELDS.iter().find(|field| field.name == full && field.endpoints.contains(&on));
         let Some(field) = field else {
             let shown: String = full.chars().take(80).collect();
-            return Err(ApiError::for_param(
-                &shown,
-                format!("`{shown}` is not a field of {}: remove it", on.path()),
-            ));
+            return Err(ApiError::for_param(&shown, format!("`{shown}` is not a field of {}: remove it", on.path())));
         };
         match field.support {
             Rejected(why, harmless) if !value.is_null() && !harmless.iter().any(|text| equals_json(value, text)) => {

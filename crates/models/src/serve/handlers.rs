@@ -1,10 +1,11 @@
 //! Turns a checked request into its response, as a whole or streamed.
 
-use crate::serve::api::{self, Ask, Encoding, Fault, Format, Parsed, Prompt};
+use crate::serve::api::{self, ApiError, ApiResult, CompletionRequest, Prompt, PromptEncoding, ResponseFormat};
+use crate::serve::batch_scheduler::{
+    EmbeddingTask, EngineTask, FinishReason, SequenceEvent, SequenceRequest, TokenLogprobs,
+};
 use crate::serve::body::{Answer, Response};
-use crate::serve::chunks::{self, Lost, Writer};
-use crate::serve::connections::Working;
-use crate::serve::engine::{Embedding, Event, Finish, Job, Task, Told};
+use crate::serve::connections::ActiveRequest;
 use crate::serve::fields::{self, Endpoint};
 use crate::serve::http::{AppState, RequestContext};
 use crate::serve::metrics::increment;
@@ -13,8 +14,8 @@ use crate::serve::queue::Rejected;
 use crate::serve::quota::ClientId;
 use crate::serve::sse::{self, SseWriter, WriteError};
 use crate::serve::stop_matcher::StopMatcher;
-use hyper::{StatusCode, header};
 use crate::{Constraint, SamplingOptions};
+use hyper::{StatusCode, header};
 use serde_json::{Value as Json, json};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -207,14 +207,18 @@ impl Drop for RunningServer {
 type Request = hyper::Request<Incoming>;
 
 /// The answer to a request, by its path.
-async fn route(app: &Arc<App>, connection: Arc<Connection>, request: Request) -> Response {
+async fn route(app: &Arc<AppState>, connection: Arc<Connection>, request: Request) -> Response {
     match request.uri().path() {
-        "/v1/completions" => return answered(app, complete(app, connection, request, Kind::Text).await),
-        "/v1/chat/completions" => return answered(app, complete(app, connection, request, Kind::Chat).await),
-        "/v1/embeddings" => return answered(app, embed(app, connection, request).await),
+        "/v1/completions" => {
+            return finish_response(app, complete(app, connection, request, CompletionKind::Text).await);
+        }
+        "/v1/chat/completions" => {
+            return finish_response(app, complete(app, connection, request, CompletionKind::Chat).await);
+        }
+        "/v1/embeddings" => return finish_response(app, embed(app, connection, request).await),
         _ => {}
     }
-    let get: fn(&App, &Request) -> Response = match request.uri().path() {
+    let get: fn(&AppState, &Request) -> Response = match request.uri().path() {
         "/" => page,
         "/health" => |_, _| json_response(200, &json!({ "status": "ok" })),
         "/metrics" => metrics,
@@ -336,14 +340,14 @@ async fn acquire_connection(app: &AppState, client: ClientId) -> Option<Arc<Conn
     }
 }
 
-fn page(app: &App, _: &Request) -> Response {
-    app.served.metrics.answered(200);
+fn page(app: &AppState, _: &Request) -> Response {
+    app.served.metrics.count_response(200);
     let mut response = Response::new(Answer::from(include_str!("page.html")));
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8"));
     response
 }
 
-fn metrics(app: &App, request: &Request) -> Response {
+fn metrics(app: &AppState, request: &Request) -> Response {
     if app.limits.key_for_metrics
         && let Err(fault) = access_control::authenticate(&app.limits.api_keys, request.headers())
     {
@@ -360,27 +364,33 @@ fn model_json(app: &AppState, entry: &ServedModel) -> Json {
     json!({ "id": entry.name, "object": "model", "created": app.started, "owned_by": "loom", "max_model_len": context })
 }
 
-fn models(app: &App, request: &Request) -> Response {
-    answered(
+fn models(app: &AppState, request: &Request) -> Response {
+    finish_response(
         app,
-        gate::key(&app.limits.keys, request.headers()).map(|_| {
-            let data: Vec<Json> = app.served.entries.iter().map(|entry| described(&app, entry)).collect();
+        access_control::authenticate(&app.limits.api_keys, request.headers()).map(|_| {
+            let data: Vec<Json> = app.served.entries.iter().map(|entry| model_json(&app, entry)).collect();
             json_response(200, &json!({ "object": "list", "data": data }))
         }),
     )
 }
 
-fn model(app: &App, request: &Request) -> Response {
+fn model(app: &AppState, request: &Request) -> Response {
     let name = model_name(request.uri().path()).and_then(percent_decoded);
-    let name = name.ok_or_else(|| Fault::new(400, "the name of the model is not UTF-8"));
-    let found = gate::key(&app.limits.keys, request.headers()).and_then(|_| app.find(&name?));
-    answered(app, found.map(|(entry, _)| json_response(200, &described(app, entry))))
+    let name = name.ok_or_else(|| ApiError::new(400, "the name of the model is not UTF-8"));
+    let found =
+        access_control::authenticate(&app.limits.api_keys, request.headers()).and_then(|_| app.find_model(&name?));
+    finish_response(app, found.map(|(entry, _)| json_response(200, &model_json(app, entry))))
 }
 
-async fn complete(app: &Arc<App>, connection: Arc<Connection>, request: Request, kind: Kind) -> Parsed<Response> {
+async fn complete(
+    app: &Arc<AppState>,
+    connection: Arc<Connection>,
+    request: Request,
+    kind: CompletionKind,
+) -> ApiResult<Response> {
     let (caller, bytes, share) = read(app, connection, request).await?;
-    let _working = caller.connection.work();
-    let workers = if bytes.len() <= SMALL { &app.light } else { &app.workers };
+    let _working = caller.connection.begin_request();
+    let workers = if bytes.len() <= SMALL_BODY_BYTES { &app.small_request_workers } else { &app.workers };
     let own = app.clone();
     let work = move || {
         let asked = handlers::parse_request(&own, &bytes, kind);
@@ -395,10 +405,10 @@ async fn complete(app: &Arc<App>, connection: Arc<Connection>, request: Request,
     handlers::complete(app, asked, kind, &caller).await
 }
 
-async fn embed(app: &Arc<App>, connection: Arc<Connection>, request: Request) -> Parsed<Response> {
+async fn embed(app: &Arc<AppState>, connection: Arc<Connection>, request: Request) -> ApiResult<Response> {
     let (caller, bytes, share) = read(app, connection, request).await?;
-    let _working = caller.connection.work();
-    let workers = if bytes.len() <= SMALL { &app.light } else { &app.workers };
+    let _working = caller.connection.begin_request();
+    let workers = if bytes.len() <= SMALL_BODY_BYTES { &app.small_request_workers } else { &app.workers };
     let own = app.clone();
     let work = move || {
         let asked = handlers::parse_embedding_request(&own, &bytes);
@@ -409,18 +419,14 @@ async fn embed(app: &Arc<App>, connection: Arc<Connection>, request: Request) ->
     handlers::embed(app, asked, &caller).await
 }
 
-fn nothing(app: &App, request: &Request) -> Response {
-    let what = format!(
-        "{} {}: not found; `/v1/models` lists the models",
-        request.method(),
-        request.uri().path()
-    );
-    answered(app, Err(Fault::new(404, what)))
+fn nothing(app: &AppState, request: &Request) -> Response {
+    let what = format!("{} {}: not found; `/v1/models` lists the models", request.method(), request.uri().path());
+    finish_response(app, Err(ApiError::new(404, what)))
 }
 
-fn other_method(app: &App, request: &Request) -> Response {
+fn other_method(app: &AppState, request: &Request) -> Response {
     let what = format!("{} {}: method not allowed, use GET", request.method(), request.uri().path());
-    let mut response = answered(app, Err(Fault::new(405, what)));
+    let mut response = finish_response(app, Err(ApiError::new(405, what)));
     response.headers_mut().insert(header::ALLOW, HeaderValue::from_static("GET,HEAD"));
     response
 }
@@ -432,12 +438,16 @@ fn finish_response(app: &AppState, found: ApiResult<Response>) -> Response {
 }
 
 /// The body of a request, as long as it is small enough and comes in time, and who sends it. The share is kept as long as the body.
-async fn read(app: &App, connection: Arc<Connection>, request: Request) -> Parsed<(Caller, Bytes, Share)> {
+async fn read(
+    app: &AppState,
+    connection: Arc<Connection>,
+    request: Request,
+) -> ApiResult<(RequestContext, Bytes, QuotaGuard)> {
     if request.method() != Method::POST {
         return Err(ApiError::new(405, format!("method {} not allowed: use POST", request.method())));
     }
-    let key = gate::key(&app.limits.keys, request.headers())?;
-    let caller = Caller { client: key.map_or(connection.client, Client::Key), connection };
+    let key = access_control::authenticate(&app.limits.api_keys, request.headers())?;
+    let caller = RequestContext { client: key.map_or(connection.client, ClientId::Key), connection };
     let announced =
         request.headers().get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
     let large = || ApiError::new(413, format!("the request body is larger than {} bytes", app.limits.max_body_bytes));
@@ -456,7 +466,7 @@ async fn read(app: &App, connection: Arc<Connection>, request: Request) -> Parse
     match tokio::time::timeout(app.limits.read_timeout, read).await {
         Ok(Ok(bytes)) => Ok((caller, bytes, share)),
         Ok(Err(Unread::Large)) => Err(large()),
-        Ok(Err(Unread::Broken)) => Err(Fault::new(400, "the body could not be read")),
+        Ok(Err(Unread::Broken)) => Err(ApiError::new(400, "the body could not be read")),
         Err(_) => {
             increment(&app.served.metrics.slow_clients, 1);
             let seconds = app.limits.read_timeout.as_secs_f64();

@@ -13,8 +13,8 @@
 
 mod access_control;
 mod api;
+mod batch_scheduler;
 mod body;
-mod chunks;
 mod connections;
 mod fields;
 mod handlers;

@@ -1,7 +1,7 @@
 //! A server in one call.
 
-use crate::SlotSizes;
-use crate::serve::{EngineOptions, Error, Limits, Result, Served, Server};
+use crate::BatchOptions;
+use crate::serve::{Error, ModelRegistry, Result, ServeEngineOptions, Server, ServerLimits};
 use compiler::Backend;
 use ir::DType;
 use std::path::{Path, PathBuf};
@@ -19,11 +19,11 @@ pub fn run<P: AsRef<Path>>(dirs: impl IntoIterator<Item = P>, address: &str) -> 
         Error::Setup(format!("`{address}` is no address; give a host and a port, as in 127.0.0.1:8080"))
     })?;
     let backend: Arc<dyn Backend> = Arc::new(cpu::Cpu::for_machine());
-    let (sizes, options) = (SlotSizes::default(), EngineOptions::default());
-    let served = Served::load(&dirs, None, DType::F32, sizes, options, &backend, &mut |_| ())?;
+    let (sizes, options) = (BatchOptions::default(), ServeEngineOptions::default());
+    let served = ModelRegistry::load(&dirs, None, DType::F32, sizes, options, &backend, &mut |_| ())?;
     // A host in brackets is an IPv6 address.
     let host = host.trim_start_matches('[').trim_end_matches(']');
-    Server::bind(host, port, served, Limits::default())?.start()?.wait();
+    Server::bind(host, port, served, ServerLimits::default())?.start()?.wait();
     Ok(())
 }
 

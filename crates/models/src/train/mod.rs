@@ -29,13 +29,16 @@ mod text;
 mod tokens;
 mod trainer;
 
-pub use aim::{Aim, DpoForm, PAD};
-pub use batches::{Batch, Batches, held_out};
-pub use objective::How;
-pub use run::{Finished, run, run_on};
-pub use settings::{NAMES, OLD_NAMES, Settings, current_name, current_setting};
-pub use stories::write_stories;
-pub use text::{Part, Texts};
-pub use tokens::{Reading, Tokens};
-pub use train::{AdamW, Entry, Lock, Log, Observer, Progress, Silent, StepResult, compare, saved, thousands};
-pub use trainer::{StepSizes, Trainer};
+pub use ::train::{
+    AdamW, DirLock, LogEntry, NoProgress, RunLog, StepProgress, StepResult, TrainObserver, checkpoint, compare,
+    format_with_commas,
+};
+pub use batches::{Batch, BatchSampler, validation_batches};
+pub use objective::ObjectiveOptions;
+pub use objective_kind::{DpoForm, Objective, PAD_LABEL};
+pub use run::{TrainResult, run, run_on_ranks};
+pub use settings::{OLD_NAMES, SETTING_DESCRIPTIONS, TrainSettings, current_name, current_setting};
+pub use synthetic_corpus::write_stories;
+pub use text::{DocumentPart, TextDataset};
+pub use tokens::{ReadProgress, TokenDataset};
+pub use trainer::{LanguageModelTrainer, StepSizes};

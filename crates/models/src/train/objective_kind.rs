@@ -134,12 +134,14 @@ impl Objective {
                 }
                 Objective::Classify { classes: classes as usize }
             }
-            "masked-lm" => Objective::MaskedLm { share: above("mlm-probability", number("mlm-probability", 0.15, 1.0)?)? },
+            "masked-lm" => {
+                Objective::MaskedLm { share: above("mlm-probability", number("mlm-probability", 0.15, 1.0)?)? }
+            }
             "contrastive" => Objective::Contrastive { scale: above("scale", number("scale", 20.0, 1e4)?)? },
             other => {
-                let close = lang::suggest::closest(other, NAMED.iter().copied());
+                let close = lang::suggest::closest(other, OBJECTIVE_NAMES.iter().copied());
                 let remedy = close.map_or_else(
-                    || format!("use one of {}", NAMED.join(", ")),
+                    || format!("use one of {}", OBJECTIVE_NAMES.join(", ")),
                     |close| format!("did you mean `{close}`?"),
                 );
                 return Err(Error::Input(format!("unknown objective `{other}`: {remedy}")));
@@ -314,7 +316,7 @@ mod tests {
             ("mlm,share=0.3", "masked-lm,mlm-probability=0.3"),
             ("contrast,scale=5", "contrastive,scale=5"),
         ] {
-            assert_eq!(Aim::parse(old).expect(old), Aim::parse(new).expect(new), "{old}");
+            assert_eq!(Objective::parse(old).expect(old), Objective::parse(new).expect(new), "{old}");
         }
         for (text, word) in [
             ("dqo", "`dpo`"),

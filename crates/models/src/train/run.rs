@@ -1,8 +1,8 @@
 //! Executes a training run from its settings to a saved model.
 
 use super::classifier;
-use super::profile::Profile;
-use super::settings::{NAMES, Settings, current_name, current_setting};
+use super::profile::TrainStepProfile;
+use super::settings::{SETTING_DESCRIPTIONS, TrainSettings, current_name, current_setting};
 use super::setup;
 use super::source::TrainData;
 use super::{Batch, DirLock, LanguageModelTrainer, Objective, ObjectiveOptions, StepSizes};
@@ -251,7 +251,9 @@ impl<'a> LanguageModelTask<'a> {
                 Model::new_random(setup::architecture(&settings, tokenizer.size())?, settings.dtype, settings.seed)?
             }
         };
-        model.check_takes_token_ids().map_err(|e| Error::Input(format!("{e}; training needs a model with token inputs")))?;
+        model
+            .check_takes_token_ids()
+            .map_err(|e| Error::Input(format!("{e}; training needs a model with token inputs")))?;
         if !matches!(settings.objective, Objective::Classify { .. } | Objective::Contrastive { .. }) {
             model.check_has_lm_head()?;
         }
@@ -288,7 +290,10 @@ impl<'a> LanguageModelTask<'a> {
         )?;
         if source.num_skipped() > 0 {
             let left = format_with_commas(source.num_skipped() as usize);
-            watch.on_message(&format!("{left} examples have no completion within {} tokens and are skipped", settings.seq));
+            watch.on_message(&format!(
+                "{left} examples have no completion within {} tokens and are skipped",
+                settings.seq
+            ));
         }
         if source.num_misaligned() > 0 {
             let count = format_with_commas(source.num_misaligned() as usize);
@@ -433,7 +438,12 @@ impl<'a> LanguageModelTask<'a> {
         }
         let (batch, start, fresh) = (Batch::default(), None, based_on.is_none());
         let texts = LanguageModelTask { settings, backend, tokenizer, source, trainer, held_out, batch, start, fresh };
-        run.check_can_save(&texts, 12 * texts.trainer.trained_count(), resumed, "free disk space or give another `--out`")?;
+        run.check_can_save(
+            &texts,
+            12 * texts.trainer.trained_count(),
+            resumed,
+            "free disk space or give another `--out`",
+        )?;
         Ok((texts, run))
     }
 

@@ -225,7 +225,7 @@ pub fn current_name(name: &str) -> &str {
 pub fn current_setting(name: &str, value: &str) -> (String, String) {
     let name = current_name(name);
     let value = match name {
-        "objective" => Aim::parse(value).map_or_else(|_| value.to_string(), |aim| aim.to_string()),
+        "objective" => Objective::parse(value).map_or_else(|_| value.to_string(), |aim| aim.to_string()),
         _ => value.to_string(),
     };
     (name.to_string(), value)
@@ -521,13 +521,13 @@ mod tests {
                 "min-lr-ratio" => "0.5".to_string(),
                 _ => "7".to_string(),
             };
-            let (mut by_old, mut by_new) = (Settings::default(), Settings::default());
+            let (mut by_old, mut by_new) = (TrainSettings::default(), TrainSettings::default());
             by_old.set(old, &text).unwrap_or_else(|e| panic!("{old}: {e}"));
             by_new.set(new, &text).unwrap_or_else(|e| panic!("{new}: {e}"));
             assert_eq!(by_old, by_new, "{old}");
             assert_eq!((by_new.get(old), by_new.get(new)), (text.clone(), text.clone()), "{old}");
-            assert_ne!(Settings::default().get(new), text, "{new} was set");
-            assert!(NAMES.iter().all(|(name, ..)| name != old), "{old}");
+            assert_ne!(TrainSettings::default().get(new), text, "{new} was set");
+            assert!(SETTING_DESCRIPTIONS.iter().all(|(name, ..)| name != old), "{old}");
             assert_eq!(current_setting(old, &text), (new.to_string(), text));
         }
         assert_eq!(current_setting("objective", "next"), ("objective".into(), "causal-lm".into()));

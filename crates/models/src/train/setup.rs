@@ -94,7 +94,11 @@ pub(super) fn open_documents(
     // An identical file of an earlier start is kept.
     if std::fs::read(&path).ok().as_deref() != Some(text.as_bytes()) {
         files::write(&path, text.as_bytes())?;
-        watch.on_message(&format!("wrote {:.1} MB of synthetic stories to {}", text.len() as f64 / 1e6, path.display()));
+        watch.on_message(&format!(
+            "wrote {:.1} MB of synthetic stories to {}",
+            text.len() as f64 / 1e6,
+            path.display()
+        ));
     }
     Ok(vec![(TextDataset::open(&path)?, 1.0)])
 }

@@ -105,7 +105,8 @@ impl ShardingPlan {
             storage_sharding: None,
         };
         for (cut, size, name) in
-            [(&batch.spec[0], rows.shape[0], "micro-batch-size"), (&batch.spec[1], rows.shape[1], "seq-len")] {
+            [(&batch.spec[0], rows.shape[0], "micro-batch-size"), (&batch.spec[1], rows.shape[1], "seq-len")]
+        {
             if !cut.divides(&mesh, size) {
                 let parts = cut.num_shards(&mesh);
                 return Err(Error::Input(format!(

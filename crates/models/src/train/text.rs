@@ -139,7 +139,9 @@ impl TextDataset {
                     match read.map_err(|e| Error::file(path, e))? {
                         0 => break,
                         n if n > MAX_LINE_BYTES => {
-                            return Err(fault(format!("longer than {MAX_LINE_BYTES} bytes: each line must be one record")));
+                            return Err(fault(format!(
+                                "longer than {MAX_LINE_BYTES} bytes: each line must be one record"
+                            )));
                         }
                         _ => sum.add(&line),
                     }

@@ -8,10 +8,10 @@ use cpu::Cpu;
 use ir::DType;
 use lang::library::LibraryLoader;
 use lang::resolve::{MemoryLoader, ModuleProgram};
-use tensorloom_models::{Architecture, Model, NamedTensor, SplitMix64};
 use modules::{Parts, module};
 use std::collections::BTreeMap;
-use tensorloom_models::{Architecture, Model, NamedTensor, Random};
+use tensorloom_models::{Architecture, Model, NamedTensor, SplitMix64};
+use tensorloom_models::{Architecture, Model, NamedTensor, SplitMix64};
 
 fn model(text: &str, seed: u64) -> Model {
     let loader = MemoryLoader::new().with("m", "v1.0.0", text);

@@ -1,8 +1,8 @@
 //! A generator of small language models: sequence operations and position-wise parts in random order.
 
-use tensorloom_models::SplitMix64;
 use std::fmt::Write;
-use tensorloom_models::Random;
+use tensorloom_models::SplitMix64;
+use tensorloom_models::SplitMix64;
 
 /// The vocabulary size.
 pub(crate) const VOCABULARY: usize = 11;

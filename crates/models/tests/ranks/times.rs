@@ -1,9 +1,9 @@
 //! Compares predicted and measured step times. Timings need an idle machine: `TENSORLOOM_TIMES=1` enables them.
 
 use super::*;
-use tensorloom_models::plan::{LocalMachine, RankTransport, TrainJob};
 use std::time::Instant;
-use tensorloom_models::plan::{Here, Job, Way};
+use tensorloom_models::plan::{LocalMachine, Job, RankTransport};
+use tensorloom_models::plan::{LocalMachine, RankTransport, TrainJob};
 
 /// The median seconds of a step of the slowest rank on a mesh of threads, and the bytes of the rank with the most memory.
 fn measured(

@@ -3,17 +3,17 @@
 use cpu::Cpu;
 use ir::DType;
 use lang::consteval::ConstValue;
-use tensorloom_models::{Adapter, Architecture, BatchOptions, LoraOptions, Model, SplitMix64, Tokenizer};
 use serde_json::{Value as Json, json};
-use serve::{ModelRegistry, RunningServer, ServeEngineOptions, Server, ServerLimits};
+use serve_live_report::{ModelRegistry, RunningServer, ServeEngineOptions, Server, ServerLimits};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
-use tensorloom_models::serve::{EngineOptions, Limits, Running, Served, Server};
-use tensorloom_models::{Adapter, Architecture, LoraOptions, Model, Random, SlotSizes, Tokenizer};
+use tensorloom_models::serve::{ServeEngineOptions, ServerLimits, RunningServer, ModelRegistry, Server};
+use tensorloom_models::{Adapter, Architecture, BatchOptions, LoraOptions, Model, SplitMix64, Tokenizer};
+use tensorloom_models::{Adapter, Architecture, LoraOptions, Model, SplitMix64, BatchOptions, Tokenizer};
 
 /// A directory that is removed when it is dropped.
 pub(crate) struct Folder(pub(crate) PathBuf);

@@ -4,10 +4,10 @@ use crate::client::{Choices, Client, model, read, start};
 use cpu::Cpu;
 use ir::DType;
 use serde_json::{Value as Json, json};
-use serve::ServerLimits;
+use serve_live_report::ServerLimits;
 use std::io::{Read, Write};
 use std::time::{Duration, Instant};
-use tensorloom_models::serve::Limits;
+use tensorloom_models::serve::ServerLimits;
 use tensorloom_models::{Adapter, Model, Tokenizer};
 
 const PROMPTS: [&str; 6] =

@@ -49,7 +49,9 @@ pub fn export_model(graph: &Graph, names: &ExportNames) -> Result<ModelProto> {
         let name = list.get(i).filter(|n| !n.is_empty()).cloned().unwrap_or_else(|| format!("{what}_{i}"));
         match taken.insert(name.clone()) {
             true => Ok(name),
-            false => Err(Error::Model(format!("two inputs or outputs have the name `{name}`; give them different names"))),
+            false => {
+                Err(Error::Model(format!("two inputs or outputs have the name `{name}`; give them different names")))
+            }
         }
     };
     let mut w = ModelWriter::default();

@@ -186,7 +186,9 @@ pub(super) fn split_to_sequence(cx: &mut NodeContext) -> Result<NodeOutputs> {
             let sizes: Option<Vec<usize>> = list.iter().map(|&n| usize::try_from(n).ok()).collect();
             let sizes = sizes.filter(|s| s.iter().sum::<usize>() == size);
             (
-                sizes.ok_or_else(|| Error::node_error(format!("parts of {list:?} do not add up to an axis of {size}")))?,
+                sizes.ok_or_else(|| {
+                    Error::node_error(format!("parts of {list:?} do not add up to an axis of {size}"))
+                })?,
                 true,
             )
         }

@@ -1,11 +1,11 @@
 //! Error messages for models that can't be imported.
 
 use ir::{DType, Literal};
-use tensorloom_onnx::proto::*;
-use tensorloom_onnx::{Elem, ImportOptions};
 use prost::Message;
 use tensorloom_onnx::proto::*;
-use tensorloom_onnx::{Elem, Options};
+use tensorloom_onnx::proto::*;
+use tensorloom_onnx::{Elem, ImportOptions};
+use tensorloom_onnx::{Elem, ImportOptions};
 
 fn info(name: &str, elem: Elem, dims: &[i64]) -> ValueInfo {
     let dim = |&d: &i64| Dimension {

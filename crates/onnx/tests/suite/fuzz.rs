@@ -4,15 +4,15 @@
 
 use super::support;
 use ir::Literal;
-use tensorloom_onnx::proto::{AttributeProto, GraphProto, ModelProto};
-use tensorloom_onnx::{ImportOptions, InputInfo};
-use testing::Rng;
 use prost::Message;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 use tensorloom_onnx::proto::{AttributeProto, GraphProto, ModelProto};
-use tensorloom_onnx::{Given, Options};
+use tensorloom_onnx::proto::{AttributeProto, GraphProto, ModelProto};
+use tensorloom_onnx::{InputInfo, ImportOptions};
+use tensorloom_onnx::{ImportOptions, InputInfo};
 use testing::Rng;
+use testing::RngState;
 
 fn pick<T: Copy>(rng: &mut Rng, list: &[T]) -> T {
     list[rng.below(list.len())]

@@ -5,14 +5,14 @@
 //! By default one case of 40 is tested; `ONNX_HOSTILE=1` tests all.
 
 use super::support;
-use tensorloom_onnx::proto::*;
-use tensorloom_onnx::{ImportOptions, InputInfo};
 use prost::Message;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use tensorloom_onnx::proto::*;
-use tensorloom_onnx::{Given, Options};
+use tensorloom_onnx::proto::*;
+use tensorloom_onnx::{InputInfo, ImportOptions};
+use tensorloom_onnx::{ImportOptions, InputInfo};
 
 /// Maximum number of bytes that the import of a small file may allocate, summed over all allocations of its thread.
 const MOST: usize = 1 << 30;
@@ -312,8 +312,9 @@ fn functions_that_double_are_refused() {
         g.node = vec![call(0, "a", "b")];
         g.input = vec![float("a")];
         g.output = vec![float("b")];
-        let e =
-            tensorloom_onnx::import(&model.encode_to_vec(), &ImportOptions::default()).expect_err("2^30 nodes").to_string();
+        let e = tensorloom_onnx::import(&model.encode_to_vec(), &ImportOptions::default())
+            .expect_err("2^30 nodes")
+            .to_string();
         assert!(e.contains("nodes") || e.contains("levels"), "{e}");
     }
 }

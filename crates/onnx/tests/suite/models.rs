@@ -4,12 +4,12 @@
 use super::support::{self, Case};
 use cpu::Cpu;
 use ir::{Builder, Graph, GraphBuilder, Literal, Scalar};
-use tensorloom_onnx::proto::TensorProto;
-use tensorloom_onnx::{ExportNames, ImportOptions};
 use prost::Message;
 use std::collections::BTreeMap;
 use tensorloom_onnx::proto::TensorProto;
-use tensorloom_onnx::{Names, Options};
+use tensorloom_onnx::proto::TensorProto;
+use tensorloom_onnx::{ExportNames, ImportOptions};
+use tensorloom_onnx::{ExportNames, ImportOptions};
 
 fn cases() -> Vec<Case> {
     support::read(&support::golden("models.bin.zz"))

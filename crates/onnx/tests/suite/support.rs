@@ -3,16 +3,16 @@
 use bytes::Bytes;
 use compiler::{Backend, Bindings};
 use ir::{Graph, Literal};
-use tensorloom_onnx::proto::{ModelProto, OptionalProto, SequenceProto, TensorProto, TypeValue, ValueInfo};
-use tensorloom_onnx::tensor::NoExternalData;
-use tensorloom_onnx::{Error, ImportOptions, ImportedModel, InputInfo, OutputForm};
 use prost::Message;
 use std::collections::BTreeMap;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use tensorloom_onnx::proto::{ModelProto, OptionalProto, SequenceProto, TensorProto, TypeValue, ValueInfo};
-use tensorloom_onnx::tensor::NoExternal;
-use tensorloom_onnx::{Error, Form, Given, Imported, Options};
+use tensorloom_onnx::proto::{ModelProto, OptionalProto, SequenceProto, TensorProto, TypeValue, ValueInfo};
+use tensorloom_onnx::tensor::NoExternalData;
+use tensorloom_onnx::tensor::NoExternalData;
+use tensorloom_onnx::{Error, OutputForm, InputInfo, ImportedModel, ImportOptions};
+use tensorloom_onnx::{Error, ImportOptions, ImportedModel, InputInfo, OutputForm};
 
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct Cases {

@@ -16,7 +16,7 @@ impl Scan {
         length: usize,
         at: &Loc,
     ) -> Result<Vec<Tensor>> {
-        compiler::debug::log_debug(1, || format!("== scan at {at}: path {path:?}, {length} iterations"));
+        compiler::debug::say(1, || format!("== scan at {at}: path {path:?}, {length} iterations"));
         let all = carries.iter().chain(slices).chain(&body.captures);
         let engine = all.clone().find_map(|t| t.engine()).unwrap_or_else(|| crate::engine());
         let outs = body.graph.output_types();

@@ -247,7 +247,7 @@ impl Scan {
             },
             ..ScanOp::over(consts, carries.len(), length, graph)
         };
-        compiler::debug::log_debug(1, || {
+        compiler::debug::say(1, || {
             let (c, x) = (carries.len(), slices.len());
             format!("== scan at {at}: path CompiledLoop, {length} iterations, {c} carries, {x} inputs")
         });

@@ -348,7 +348,7 @@ pub fn frombuffer(bytes: &[u8], dtype: DType) -> Tensor {
     match ir::Literal::from_bytes(Type::new(dtype, &[bytes.len() / dtype.size()]), bytes) {
         Some(l) => engine().literal(&l),
         None => {
-            write::invalid("frombuffer", format!("{} bytes are not a whole number of {dtype} elements", bytes.len()))
+            record::invalid("frombuffer", format!("{} bytes are not a whole number of {dtype} elements", bytes.len()))
         }
     }
 }

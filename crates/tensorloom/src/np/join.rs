@@ -126,7 +126,7 @@ pub fn split(x: &Tensor, parts: usize, axis: isize) -> Vec<Tensor> {
     }
     if parts == 0 || !n.is_multiple_of(parts) {
         let bad =
-            write::invalid("split", format!("{n} elements cannot be split into {parts} equal parts; use array_split"));
+            record::invalid("split", format!("{n} elements cannot be split into {parts} equal parts; use array_split"));
         return vec![bad; parts.max(1)];
     }
     array_split(x, parts, axis)

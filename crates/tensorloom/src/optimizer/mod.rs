@@ -213,7 +213,8 @@ pub trait Optimizer {
         let mut slots: Vec<ParamState> = params.iter().map(|_| ParamState::default()).collect();
         // Keys are in order, and moments of one parameter are few: `i.0`, `i.1`, .., then `i.step`.
         for (name, value) in saved {
-            let (i, part) = name.split_once('.').ok_or_else(|| fail(format!("{name} is not the name of an optimizer state")))?;
+            let (i, part) =
+                name.split_once('.').ok_or_else(|| fail(format!("{name} is not the name of an optimizer state")))?;
             let i = i.parse::<usize>().ok().filter(|&i| i < params.len());
             let i = i.ok_or_else(|| fail(format!("there is no parameter for {name}")))?;
             if part == "step" {

@@ -1,11 +1,11 @@
 //! The table of ops in `docs/ir.md`: names and attributes from the samples, semantics from the doc comments of the ops' types.
 
-use testing::coverage::each_node;
-use testing::samples;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use tensorloom_testing::coverage::each_node;
-use tensorloom_testing::rows;
+use tensorloom_testing::samples;
+use testing::coverage::each_node;
+use testing::samples;
 
 /// The markers around the table.
 pub(crate) const BEGIN: &str = "<!-- ops: written by `UPDATE=1 cargo test --test docs` -->";

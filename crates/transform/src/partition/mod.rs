@@ -80,9 +80,7 @@ pub fn partition(graph: &Graph, mesh: &Mesh, ins: &[Sharding], outs: &[Option<Sp
     for (i, (placement, ty)) in ins.iter().zip(&types).enumerate() {
         if placement.spec.len() != ty.rank() || !placement.divides_evenly(mesh, ty) {
             let spec = to_spec(mesh, &placement.spec);
-            return Err(Error::Invalid(format!(
-                "input {i}, {ty}, cannot be sharded evenly as {spec} over {mesh}"
-            )));
+            return Err(Error::Invalid(format!("input {i}, {ty}, cannot be sharded evenly as {spec} over {mesh}")));
         }
         let value = p.b.graph.input(placement.local_type(mesh, ty));
         if let Some((dim, axes)) = &placement.storage_sharding {

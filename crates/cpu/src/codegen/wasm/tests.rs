@@ -6,11 +6,11 @@ use compiler::Options;
 use compiler::loops::{self, AccessMode, Kernel, Op};
 use compiler::program::{KernelArg, Program, Step};
 use ir::{DType, Scalar};
-use testing::Rng;
-use testing::random::{SampleOptions as Shape, sample};
 use std::cell::Cell;
 use std::io::Write;
 use std::process::{Command, Stdio};
+use testing::Rng;
+use testing::random::{SampleOptions as Shape, sample};
 
 thread_local! {
     static HELPED: Cell<bool> = const { Cell::new(false) };

@@ -535,7 +535,7 @@ impl Loader<'_> {
     }
 
     /// The function of a text, printed with the name of its kernel.
-    fn named(&mut self, name: &str, text: Text) -> usize {
+    fn named(&mut self, name: &str, text: KernelSource) -> usize {
         self.report.iter_mut().for_each(|r| r.kernel_code(name, &text.text));
         match self.texts.iter().position(|t| *t == text) {
             Some(i) => i,

@@ -22,7 +22,9 @@ fn attend(l: &mut Lowerer<'_>, p: &PrimitiveCall) -> LowerResult<Vec<Value>> {
     let chunk = p.int("chunk_size").map(|n| n as f64);
     for (name, size) in [("window_size", window), ("softcap", p.float("softcap")), ("chunk_size", chunk)] {
         if let Some(size) = size.filter(|size| *size < 0.0) {
-            return Err(PrimitiveError::InvalidArgument(format!("invalid `{name}={size}`: use 0 or None to disable it")));
+            return Err(PrimitiveError::InvalidArgument(format!(
+                "invalid `{name}={size}`: use 0 or None to disable it"
+            )));
         }
     }
     let mut options = AttentionOptions {

@@ -81,7 +81,11 @@ impl Parquet {
         }
         files::read_at(&file, path, length - 8, &mut tail)?;
         if &tail[4..] != b"PAR1" {
-            return Err(fault(if &tail[4..] == b"PARE" { "encrypted" } else { "the magic number at the end is missing" }));
+            return Err(fault(if &tail[4..] == b"PARE" {
+                "encrypted"
+            } else {
+                "the magic number at the end is missing"
+            }));
         }
         let size = u64::from(u32::from_le_bytes([tail[0], tail[1], tail[2], tail[3]]));
         if size > MAX_FOOTER_BYTES || size + 12 > length {
@@ -93,8 +97,8 @@ impl Parquet {
         let meta = ThriftReader::new(&footer).structure().ok_or_else(|| fault("the metadata is damaged"))?;
         let schema = meta.list(2).ok_or_else(|| fault("the schema is missing"))?;
         let (mut at, mut leaves) = (0, 0);
-        let root =
-            SchemaNode::read(schema, &mut at, &mut leaves, (0, 0), MAX_DEPTH).ok_or_else(|| fault("the schema is damaged"))?;
+        let root = SchemaNode::read(schema, &mut at, &mut leaves, (0, 0), MAX_DEPTH)
+            .ok_or_else(|| fault("the schema is damaged"))?;
         let mut groups = Vec::new();
         for group in meta.list(4).unwrap_or_default() {
             groups.push(RowGroup::read(group, leaves).ok_or_else(|| fault("a row group is damaged"))?);
@@ -133,7 +137,8 @@ impl Parquet {
             let mut fields = Map::new();
             for node in &chosen {
                 let value = node.assemble(&mut columns);
-                let value = value.ok_or_else(|| self.fault(&node.name, "its repetition and definition levels do not match"))?;
+                let value =
+                    value.ok_or_else(|| self.fault(&node.name, "its repetition and definition levels do not match"))?;
                 fields.insert(node.name.clone(), value);
             }
             rows.push(Json::Object(fields));
