@@ -9,7 +9,6 @@ use tensorloom_c::vsla::handles::vsla_destroy;
 use tensorloom_c::vsla::plan::*;
 use tensorloom_c::vsla::stream::*;
 use testing::counting_allocator::{CountingAllocator, calls};
-use testing::counting_allocator::{CountingAllocator, nccl_calls};
 
 #[global_allocator]
 static ALLOCATOR: CountingAllocator = CountingAllocator;

@@ -236,7 +236,7 @@ mod tests {
     #[test]
     fn files_with_earlier_names_are_read() {
         let read = |text: &str| {
-            let (mut settings, mut given) = (Settings::default(), Vec::new());
+            let (mut settings, mut given) = (TrainSettings::default(), Vec::new());
             read_file(&mut settings, "old.toml", text, &mut given).unwrap_or_else(|e| panic!("{}", e.0));
             (settings, given)
         };

@@ -10,10 +10,7 @@ use std::time::Instant;
 use compiler::DeviceBuffer;
 use ir::DType;
 use tensorloom_cpu::HostBuffer;
-use tensorloom_cpu::HostBuffer;
 use tensorloom_cpu::gemm::{GemmOperand, GemmOutput, GemmPlan, GemmProblem, MatrixLayout, OperandSource, OutputKind};
-use tensorloom_cpu::gemm::{MatrixLayout, GemmOperand, GemmOutput, Plan, Problem, OperandSource, OutputKind};
-use tensorloom_cpu::pool::ThreadPool;
 use tensorloom_cpu::pool::ThreadPool;
 
 struct Case {

@@ -1,10 +1,8 @@
 //! Compares every inline function with the f64 reference on every f32 input: `cargo run --release --example ulp_sweep [name]`.
 
 use ir::special::unary_f64;
-use tensorloom_cpu::codegen::ulp::{FUNCTIONS, ulp_error, kernel};
 use tensorloom_cpu::codegen::ulp::{FUNCTIONS, kernel, ulp_error};
 use tensorloom_cpu::codegen::{Target, compile};
-use tensorloom_cpu::codegen::{OutputKind, compile};
 
 fn main() {
     let only = std::env::args().nth(1);

@@ -1,9 +1,9 @@
 //! What each level of `LOOM_DEBUG` prints.
 
 use compiler::{Backend, Options, debug};
-use cpu::Cpu;
 use std::process::Command;
 use std::sync::{Arc, Mutex};
+use tensorloom_cpu::Cpu;
 
 /// A graph of six nodes: `exp(%x) * 1` is `exp(%x)`, and the sum is fused with it.
 const GRAPH: &str = "graph (%x: f32[64,48]) {

@@ -2,8 +2,6 @@
 
 use ir::DType;
 use tensorloom_cpu::gemm::{GemmOperand, GemmOutput, GemmPlan, GemmProblem, MatrixLayout, OperandSource};
-use tensorloom_cpu::gemm::{MatrixLayout, GemmOperand, GemmOutput, Plan, Problem, OperandSource};
-use tensorloom_cpu::pool::ThreadPool;
 use tensorloom_cpu::pool::ThreadPool;
 use testing::counting_allocator::{CountingAllocator, allocations};
 

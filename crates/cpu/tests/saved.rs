@@ -7,9 +7,7 @@ use harness::{Random, bindings, read};
 use ir::{Graph, Literal};
 use std::path::{Path, PathBuf};
 use tensorloom_cpu::Cpu;
-use testing::random::{Options as Shape, sample};
 use testing::random::{SampleOptions as Shape, sample};
-use testing::rng::run_seed;
 use testing::rng::run_seed;
 
 /// A directory that is deleted when the test ends.

@@ -3,10 +3,8 @@
 use compiler::loops::LoopKind;
 use ir::DType;
 use ir::special::unary_f64;
-use tensorloom_cpu::codegen::ulp::{FUNCTIONS, FUNCTIONS_F64, ulp_error, kernel};
 use tensorloom_cpu::codegen::ulp::{FUNCTIONS, FUNCTIONS_F64, kernel, ulp_error};
 use tensorloom_cpu::codegen::{Target, compile};
-use tensorloom_cpu::codegen::{OutputKind, compile};
 
 /// A small deterministic random number generator (splitmix64).
 struct Rng(u64);

@@ -7,8 +7,6 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tensorloom_dist::launch::{ProcessInfo, Secret};
-use tensorloom_dist::launch::{ProcessInfo, Secret};
-use tensorloom_dist::{Comm, Error, thread_transport, tcp::TcpTransport};
 use tensorloom_dist::{Comm, Error, tcp::TcpTransport, thread_transport};
 
 const SECRET: &str = "the ranks of this test";

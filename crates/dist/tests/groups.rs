@@ -6,10 +6,7 @@ use ir::{DType, Literal, Mesh, Rules, Type};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 use tensorloom_dist::groups::NcclGroups;
-use tensorloom_dist::groups::NcclGroups;
 use tensorloom_dist::nccl::Nccl;
-use tensorloom_dist::nccl::Nccl;
-use tensorloom_dist::{Error, thread_transport};
 use tensorloom_dist::{Error, thread_transport};
 
 /// The substitute library, built once; none without a C compiler.

@@ -4,8 +4,6 @@ use ir::ops::{Collective, CollectiveKind as Kind};
 use ir::{DType, Mesh, Rules, Type};
 use std::ffi::c_void;
 use tensorloom_dist::nccl::{Call, Group, Nccl, Reduction, nccl_calls};
-use tensorloom_dist::nccl::{Call, Group, Nccl, Reduction, nccl_calls};
-use tensorloom_dist::{Error, thread_transport};
 use tensorloom_dist::{Error, thread_transport};
 
 fn kinds(n: usize) -> Vec<Kind> {

@@ -6,7 +6,6 @@ use ir::{Builder, DType, Graph, GraphBuilder, Mesh, Unary};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 use tensorloom_dist::{Comm, Result, Tag, Transport, thread_transport};
-use tensorloom_dist::{Comm, Result, ValueTag, Transport, thread_transport};
 
 /// The state that the ranks of a test share besides their messages.
 #[derive(Default)]

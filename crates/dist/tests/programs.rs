@@ -7,12 +7,8 @@ use ir::ops::ShardMap;
 use ir::{Literal, Mesh, Op, Type, Value};
 use std::sync::Arc;
 use tensorloom_dist::launch::{ProcessInfo, Secret};
-use tensorloom_dist::launch::{ProcessInfo, Secret};
-use tensorloom_dist::{Comm, Error, Result, thread_transport, tcp::TcpTransport};
 use tensorloom_dist::{Comm, Error, Result, tcp::TcpTransport, thread_transport};
 use testing::random::sharded::{ShardedSample, sharded_sample};
-use testing::random::sharded::{ShardedSample, sharded_sample};
-use testing::rng::run_seed;
 use testing::rng::run_seed;
 
 fn call(e: impl ToString) -> Error {

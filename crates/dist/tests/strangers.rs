@@ -9,8 +9,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tensorloom_dist::launch::{ProcessInfo, Secret};
-use tensorloom_dist::launch::{ProcessInfo, Secret};
-use tensorloom_dist::{Comm, tcp::TcpTransport};
 use tensorloom_dist::{Comm, tcp::TcpTransport};
 
 const SECRET: &str = "the ranks of this test";

@@ -19,9 +19,7 @@ use std::sync::Arc;
 use std::time::Instant;
 use tensorloom_gpu::cuda::Cuda;
 use testing::compare::{Tolerance, compare};
-use testing::compare::{GradientTolerance, compare};
 use testing::random::sharded::sharded_sample;
-use testing::random::sharded_sample::sharded_sample;
 
 fn call(e: impl ToString) -> Error {
     Error::InvalidCall(e.to_string())

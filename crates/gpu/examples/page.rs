@@ -6,7 +6,6 @@
 use std::cell::RefCell;
 use std::sync::Arc;
 use tensorloom_gpu::wgpu::{Wgpu, page};
-use tensorloom_gpu::wgpu::{Wgpu, page};
 use testing::backend::{BackendSuite, run_suite};
 use testing::backend::{Suite, suite};
 

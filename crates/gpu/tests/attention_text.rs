@@ -7,7 +7,6 @@ use host::{Run, compiler, host, single};
 use ir::composites::attention::{AttentionOptions, attention, attention_backward};
 use ir::ops::Composite;
 use ir::{DType, Literal, Scalar, Type};
-use tensorloom_gpu::cuda::Attention as Template;
 use tensorloom_gpu::cuda::CudaAttention as Template;
 use testing::{Rng, rng::run_seed};
 

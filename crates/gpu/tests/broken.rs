@@ -5,7 +5,6 @@ use ir::{Binary, DType};
 use tensorloom_gpu::grid::{
     self, AddressSpace, EvalError, GridKernel, GridLimits, Launch, LaunchInfo, Scope, Stmt, View,
 };
-use tensorloom_gpu::grid::{self, EvalError, Given, GridKernel, Launch, GridLimits, Scope, AddressSpace, Stmt, DictView};
 
 const ROWS: i64 = 5;
 const LENGTH: i64 = 96;

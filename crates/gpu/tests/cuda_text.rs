@@ -12,13 +12,9 @@ use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use tensorloom_gpu::cuda;
-use tensorloom_gpu::cuda;
 use tensorloom_gpu::grid::{self, AddressSpace, GridKernel, GridLimits, Launch, View};
-use tensorloom_gpu::grid::{self, GridKernel, Launch, GridLimits, AddressSpace, DictView};
-use testing::random::{Options as Shape, sample};
 use testing::random::{SampleOptions as Shape, sample};
 use testing::{Rng, rng::run_seed};
-use testing::{RngState, rng::run_seed};
 
 /// The C++ compiler, if there is one.
 fn compiler() -> Option<String> {

@@ -6,7 +6,6 @@ use std::fmt::Write as _;
 use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
-use tensorloom_gpu::cuda::{SkinnyMatmul, PRELUDE, few};
 use tensorloom_gpu::cuda::{PRELUDE, SkinnyMatmul, gemv};
 use testing::Rng;
 use testing::rng::run_seed;

@@ -13,9 +13,7 @@ use ir::ops::{
 };
 use ir::{Builder, DType, Graph, GraphBuilder, Literal, Op, Type};
 use tensorloom_gpu::grid::{self, GridLimits, Launch, View};
-use tensorloom_gpu::grid::{self, Launch, GridLimits, DictView};
 use tensorloom_gpu::library::{DeviceCaps, expand, supports};
-use tensorloom_gpu::library::{DeviceCaps, expand, nonzero_rows};
 use testing::rng::run_seed;
 use testing::{FillKind, Rng};
 

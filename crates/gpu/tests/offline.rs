@@ -6,7 +6,6 @@ use compiler::Options;
 use ir::ops::Dot;
 use ir::{Builder, DType, Graph, GraphBuilder};
 use tensorloom_gpu::cuda::AotTarget;
-use tensorloom_gpu::cuda::AotTarget;
 use testing::random::{SampleOptions as Shape, sample};
 use testing::rng::run_seed;
 

@@ -9,7 +9,6 @@ use grids::{Arg, Seen, agrees, kernels};
 use ir::ops::{ReduceKind, Scan, ScanCheckpoint};
 use ir::{Builder, Compare, DType, Graph, GraphBuilder, Op, Scalar, Type, Unary, Value};
 use std::sync::Arc;
-use tensorloom_gpu::grid::{self, Given, GridLimits};
 use tensorloom_gpu::grid::{self, GridLimits, LaunchInfo};
 use testing::{Rng, rng::run_seed};
 

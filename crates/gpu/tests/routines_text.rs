@@ -7,8 +7,6 @@ use host::{Run, compiler, host, single};
 use ir::ops::{Cumulative, Permute, ReduceKind, Sort, TopK};
 use ir::{DType, Literal, Op, Scalar, Type};
 use tensorloom_gpu::cuda::transpose::transpose_launch;
-use tensorloom_gpu::cuda::turn::turn;
-use tensorloom_gpu::cuda::{TemplateArg, RadixSort, LaunchSequence, CumulativeSum};
 use tensorloom_gpu::cuda::{CumulativeSum, LaunchSequence, RadixSort, TemplateArg};
 use testing::{Rng, rng::run_seed};
 

@@ -11,14 +11,10 @@ use ir::composites::attention::{AttentionOptions, attention, attention_backward}
 use ir::ops::gather::GatherMode;
 use ir::{Builder, DType, Graph, GraphBuilder, Literal, Op, Scalar, Type, interp};
 use std::sync::Arc;
-use tensorloom_gpu::wgpu::{WgpuOptions, Wgpu, adapters};
 use tensorloom_gpu::wgpu::{Wgpu, WgpuOptions, adapters};
 use testing::backend::{BackendSuite, bind, load, results, run, run_suite};
-use testing::backend::{BackendSuite, bind, load, results, run, run_suite};
-use testing::rng::run_seed;
 use testing::rng::run_seed;
 use testing::{FillKind, Rng};
-use testing::{FillKind, RngState};
 
 fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()

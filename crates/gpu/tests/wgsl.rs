@@ -10,12 +10,8 @@ use ir::{Graph, Type};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use tensorloom_gpu::grid::{self, AddressSpace, GridLimits};
-use tensorloom_gpu::grid::{self, GridLimits, AddressSpace};
 use tensorloom_gpu::wgpu::{print, target};
-use tensorloom_gpu::wgpu::{print, target};
-use testing::random::{Options as Shape, sample};
 use testing::random::{SampleOptions as Shape, sample};
-use testing::rng::run_seed;
 use testing::rng::run_seed;
 use wgpu::naga::{front::wgsl, valid};
 

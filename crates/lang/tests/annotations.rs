@@ -3,12 +3,8 @@
 use ir::{DType, GraphBuilder, Literal, Scalar, Type, interp};
 use std::collections::BTreeMap;
 use tensorloom_lang::diagnostic::{ColorStyle, render_all};
-use tensorloom_lang::diagnostic::{ColorStyle, render_all};
-use tensorloom_lang::library::LibraryLoader;
 use tensorloom_lang::library::LibraryLoader;
 use tensorloom_lang::lower::{HookRegistry, LayerIndex, LowerOptions, Lowered, ObservationKind, ParamInit, lower};
-use tensorloom_lang::lower::{HookRegistry, ParamInit, LayerIndex, Lowered, LowerOptions, ObservationKind, lower};
-use tensorloom_lang::resolve::{MemoryLoader, ModuleProgram};
 use tensorloom_lang::resolve::{MemoryLoader, ModuleProgram};
 
 const TEXT: &str = include_str!("modules/lower/annotations.module");

@@ -4,14 +4,9 @@ use ir::{DType, Type};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 use tensorloom_lang::Code;
-use tensorloom_lang::Code;
 use tensorloom_lang::consteval::ConstValue;
-use tensorloom_lang::consteval::ConstValue;
-use tensorloom_lang::library::LibraryLoader;
 use tensorloom_lang::library::LibraryLoader;
 use tensorloom_lang::lower::{LowerOptions, MAX_MODULES, MAX_STATEMENTS, lower};
-use tensorloom_lang::lower::{MAX_MODULES, MAX_STATEMENTS, LowerOptions, lower};
-use tensorloom_lang::resolve::{MemoryLoader, ModuleProgram};
 use tensorloom_lang::resolve::{MemoryLoader, ModuleProgram};
 
 fn refused(text: &str, given: &[(&str, i64)], bound: usize) {

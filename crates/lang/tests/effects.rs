@@ -4,16 +4,10 @@
 use ir::{DType, Type};
 use std::collections::BTreeMap;
 use tensorloom_lang::ast::DTYPE_NAMES;
-use tensorloom_lang::ast::DTYPE_NAMES;
 use tensorloom_lang::check::{AnnotationRow, AnnotationTarget, ArgumentKind, annotation_rows};
-use tensorloom_lang::check::{AnnotationRow, ArgumentKind, AnnotationTarget, annotation_rows};
-use tensorloom_lang::diagnostic::{Code, ColorStyle, render_all};
 use tensorloom_lang::diagnostic::{Code, ColorStyle, render_all};
 use tensorloom_lang::library::LibraryLoader;
-use tensorloom_lang::library::LibraryLoader;
 use tensorloom_lang::lower::{LowerOptions, lower};
-use tensorloom_lang::lower::{LowerOptions, lower};
-use tensorloom_lang::resolve::{MemoryLoader, ModuleProgram};
 use tensorloom_lang::resolve::{MemoryLoader, ModuleProgram};
 
 /// A module with a placeholder for each target.

@@ -3,14 +3,9 @@
 use ir::{DType, Literal, Scalar, Type, interp};
 use std::collections::BTreeMap;
 use tensorloom_lang::Code;
-use tensorloom_lang::Code;
 use tensorloom_lang::diagnostic::{ColorStyle, render_all};
-use tensorloom_lang::diagnostic::{ColorStyle, render_all};
-use tensorloom_lang::library::LibraryLoader;
 use tensorloom_lang::library::LibraryLoader;
 use tensorloom_lang::lower::{LowerOptions, Lowered, PrecisionRecipe, lower};
-use tensorloom_lang::lower::{Lowered, LowerOptions, Recipe, lower};
-use tensorloom_lang::resolve::{MemoryLoader, ModuleProgram};
 use tensorloom_lang::resolve::{MemoryLoader, ModuleProgram};
 
 fn load(text: &str) -> (ModuleProgram, Vec<tensorloom_lang::Diagnostic>) {

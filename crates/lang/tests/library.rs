@@ -3,14 +3,9 @@
 use ir::{DType, Literal, Scalar, Type, interp};
 use std::collections::BTreeMap;
 use tensorloom_lang::consteval::ConstValue;
-use tensorloom_lang::consteval::ConstValue;
-use tensorloom_lang::diagnostic::{ColorStyle, render_all};
 use tensorloom_lang::diagnostic::{ColorStyle, render_all};
 use tensorloom_lang::library::{self, LibraryLoader};
-use tensorloom_lang::library::{self, LibraryLoader};
 use tensorloom_lang::lower::{LowerOptions, lower};
-use tensorloom_lang::lower::{LowerOptions, lower};
-use tensorloom_lang::resolve::{MemoryLoader, ModuleProgram};
 use tensorloom_lang::resolve::{MemoryLoader, ModuleProgram};
 
 fn load(path: &str) -> ModuleProgram {

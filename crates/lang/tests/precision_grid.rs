@@ -4,12 +4,8 @@
 use ir::{DType, Graph, Op, Type, Value};
 use std::collections::BTreeMap;
 use tensorloom_lang::diagnostic::{ColorStyle, render_all};
-use tensorloom_lang::diagnostic::{ColorStyle, render_all};
-use tensorloom_lang::library::LibraryLoader;
 use tensorloom_lang::library::LibraryLoader;
 use tensorloom_lang::lower::{LowerOptions, Lowered, lower};
-use tensorloom_lang::lower::{Lowered, LowerOptions, lower};
-use tensorloom_lang::resolve::{MemoryLoader, ModuleProgram};
 use tensorloom_lang::resolve::{MemoryLoader, ModuleProgram};
 
 const POLICIES: &[&str] = &["fp32", "bf16", "fp16", "fp8_hybrid", "fp8_pure", "fp4"];

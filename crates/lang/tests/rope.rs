@@ -3,10 +3,7 @@
 use ir::{DType, Literal, Type, interp};
 use std::collections::BTreeMap;
 use tensorloom_lang::library::LibraryLoader;
-use tensorloom_lang::library::LibraryLoader;
 use tensorloom_lang::lower::{LowerOptions, lower};
-use tensorloom_lang::lower::{LowerOptions, lower};
-use tensorloom_lang::resolve::{MemoryLoader, ModuleProgram};
 use tensorloom_lang::resolve::{MemoryLoader, ModuleProgram};
 
 #[test]

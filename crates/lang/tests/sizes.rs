@@ -3,16 +3,10 @@
 use ir::{DType, Type};
 use std::collections::BTreeMap;
 use tensorloom_lang::Code;
-use tensorloom_lang::Code;
-use tensorloom_lang::consteval::ConstValue;
 use tensorloom_lang::consteval::ConstValue;
 use tensorloom_lang::diagnostic::{ColorStyle, render_all};
-use tensorloom_lang::diagnostic::{ColorStyle, render_all};
-use tensorloom_lang::library::LibraryLoader;
 use tensorloom_lang::library::LibraryLoader;
 use tensorloom_lang::lower::{LowerOptions, Lowered, check_given, input_types, lower};
-use tensorloom_lang::lower::{Lowered, LowerOptions, check_given, input_types, lower};
-use tensorloom_lang::resolve::{ItemRef, MemoryLoader, ModuleProgram};
 use tensorloom_lang::resolve::{ItemRef, MemoryLoader, ModuleProgram};
 
 fn load(text: &str) -> (ModuleProgram, Vec<tensorloom_lang::Diagnostic>) {

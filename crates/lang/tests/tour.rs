@@ -5,20 +5,12 @@ use ir::{DType, Literal, Scalar, Type, interp};
 use std::collections::BTreeMap;
 use std::path::Path;
 use tensorloom_lang::Code;
-use tensorloom_lang::Code;
-use tensorloom_lang::ast::{DeclKind, DimExpr, Expr, ExprKind, Param, TypeKind};
 use tensorloom_lang::ast::{DeclKind, DimExpr, Expr, ExprKind, Param, TypeKind};
 use tensorloom_lang::consteval::{ConstValue, NameResolver, eval};
-use tensorloom_lang::consteval::{NameResolver, ConstValue, eval};
-use tensorloom_lang::diagnostic::{ColorStyle, render_all};
 use tensorloom_lang::diagnostic::{ColorStyle, render_all};
 use tensorloom_lang::library::LibraryLoader;
-use tensorloom_lang::library::LibraryLoader;
-use tensorloom_lang::lower::{LowerOptions, lower};
 use tensorloom_lang::lower::{LowerOptions, lower};
 use tensorloom_lang::resolve::{ItemRef, MemoryLoader, ModuleProgram, ModuleView};
-use tensorloom_lang::resolve::{ItemRef, MemoryLoader, ModuleView, ModuleProgram};
-use tensorloom_lang::verify::{GradientCheckError, GradientCheck, verify_backward};
 use tensorloom_lang::verify::{GradientCheck, GradientCheckError, verify_backward};
 
 fn load(text: &str, silent: &[Code]) -> ModuleProgram {

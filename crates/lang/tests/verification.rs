@@ -3,14 +3,9 @@
 use ir::{DType, Type};
 use std::collections::BTreeMap;
 use tensorloom_lang::consteval::ConstValue;
-use tensorloom_lang::consteval::ConstValue;
 use tensorloom_lang::diagnostic::{ColorStyle, render_all};
-use tensorloom_lang::diagnostic::{ColorStyle, render_all};
-use tensorloom_lang::library::{self, LibraryLoader};
 use tensorloom_lang::library::{self, LibraryLoader};
 use tensorloom_lang::resolve::{ItemRef, MemoryLoader, ModuleProgram, ModuleView};
-use tensorloom_lang::resolve::{ItemRef, MemoryLoader, ModuleView, ModuleProgram};
-use tensorloom_lang::verify::{GradientCheckError, GradientCheck, verify_backward};
 use tensorloom_lang::verify::{GradientCheck, GradientCheckError, verify_backward};
 
 fn load(path: &str, text: Option<&str>) -> ModuleProgram {

@@ -9,7 +9,6 @@ use std::collections::BTreeMap;
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 use tensorloom_models::{Architecture, DecodeSession, Model, QuantizationConfig};
-use tensorloom_models::{Architecture, DecodeSession, Model, QuantizationConfig};
 
 const ROUNDS: usize = 12;
 const TOKENS: usize = 4;

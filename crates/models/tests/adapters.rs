@@ -6,11 +6,9 @@ use cpu::Cpu;
 use ir::DType;
 use safetensors::SafeTensors;
 use std::path::{Path, PathBuf};
-use tensorloom_models::train::{AdamW, Batch, How, TrainSettings, NoProgress, StepSizes, LanguageModelTrainer, run};
 use tensorloom_models::train::{
     AdamW, Batch, LanguageModelTrainer, NoProgress, ObjectiveOptions, StepSizes, TrainSettings, run,
 };
-use tensorloom_models::{Adapter, AdapterOptions, Ia3Options, LoraOptions, Model};
 use tensorloom_models::{Adapter, AdapterOptions, Ia3Options, LoraOptions, Model};
 
 const IDS: [[i32; 8]; 2] = [[1, 5, 7, 2, 40, 33, 12, 9], [3, 60, 21, 8, 8, 17, 50, 11]];

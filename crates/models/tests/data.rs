@@ -9,10 +9,6 @@ use tensorloom_models::train::{
     Batch, BatchSampler, NoProgress, StepProgress, TextDataset, TokenDataset, TrainObserver, TrainSettings, run,
     validation_batches, write_stories,
 };
-use tensorloom_models::train::{
-    Batch, BatchSampler, TrainObserver, LoopState, TrainSettings, NoProgress, Texts, Tokens, validation_batches, run, write_stories,
-};
-use tensorloom_models::{Classifier, Tokenizer};
 use tensorloom_models::{Classifier, Tokenizer};
 
 fn temporary(name: &str) -> PathBuf {

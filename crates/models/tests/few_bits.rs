@@ -5,9 +5,7 @@ use ir::DType;
 use lang::consteval::ConstValue;
 use lang::lower::PrecisionRecipe;
 use std::path::PathBuf;
-use tensorloom_models::train::{AdamW, Batch, How, StepSizes, LanguageModelTrainer};
 use tensorloom_models::train::{AdamW, Batch, LanguageModelTrainer, ObjectiveOptions, StepSizes};
-use tensorloom_models::{Architecture, Model, NamedTensor};
 use tensorloom_models::{Architecture, Model, NamedTensor};
 
 const ADAM: AdamW = AdamW { beta1: 0.9, beta2: 0.95, eps: 1e-8, weight_decay: 0.1, max_grad_norm: 1.0 };

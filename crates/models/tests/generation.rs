@@ -9,7 +9,6 @@ use tensorloom_models::{
     BatchEngine, BatchGenerateOptions, BatchOptions, BeamSearchOptions, Constrainer, GenerateOptions, Model,
     SamplingOptions, Tokenizer,
 };
-use tensorloom_models::{BeamSearchOptions, Constrainer, GenerateOptions, Model, SamplingOptions, BatchOptions, BatchEngine, BatchGenerateOptions, Tokenizer};
 
 fn data() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data")

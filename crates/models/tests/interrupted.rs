@@ -8,9 +8,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use tensorloom_models::files::{FileOperation, FileSystemLayer, with_layer};
-use tensorloom_models::files::{Layer, FileOperation, with_layer};
 use tensorloom_models::train::{NoProgress, StepProgress, TrainObserver, TrainSettings, checkpoint, run};
-use tensorloom_models::train::{TrainObserver, LoopState, TrainSettings, NoProgress, run, checkpoint};
 
 fn temporary(name: &str) -> PathBuf {
     let path = std::env::temp_dir().join(format!("tensorloom-interrupted-{}-{name}", std::process::id()));

@@ -3,9 +3,7 @@
 use cpu::Cpu;
 use ir::DType;
 use std::path::Path;
-use tensorloom_models::train::{AdamW, Batch, How, StepSizes, LanguageModelTrainer};
 use tensorloom_models::train::{AdamW, Batch, LanguageModelTrainer, ObjectiveOptions, StepSizes};
-use tensorloom_models::{Adapter, LoraOptions, Model};
 use tensorloom_models::{Adapter, LoraOptions, Model};
 
 const END: i32 = 3;

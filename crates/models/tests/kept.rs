@@ -8,11 +8,8 @@ use serde_json::{Map, Value as Json, json};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use tensorloom_models::train::{NoProgress, TrainSettings, run};
-use tensorloom_models::train::{TrainSettings, NoProgress, run};
-use tensorloom_models::{Adapter, Architecture, ChatTemplate, Model, QuantizationConfig, Tokenizer, files};
 use tensorloom_models::{Adapter, Architecture, ChatTemplate, Model, QuantizationConfig, Tokenizer, files};
 use tensorloom_models::{copy_companions, files_without_gguf_form, merge_companions};
-use tensorloom_models::{copy_companions, merge_companions, files_without_gguf_form};
 
 /// A folder that is removed at the end.
 struct Folder(PathBuf);

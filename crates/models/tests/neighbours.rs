@@ -16,7 +16,6 @@ mod client;
 
 use client::{Answer, Choices, Client, model_of, read, start};
 use serde_json::{Value as Json, json};
-use serve_live_report::ServerLimits;
 use std::io::{BufRead, Read, Write};
 use std::net::TcpStream;
 use std::sync::Arc;

@@ -3,9 +3,7 @@
 use cpu::Cpu;
 use ir::DType;
 use std::path::{Path, PathBuf};
-use tensorloom_models::train::{AdamW, Objective, Batch, How, StepSizes, LanguageModelTrainer};
-use tensorloom_models::train::{AdamW, Batch, LanguageModelTrainer, LossGraph, ObjectiveOptions, StepSizes};
-use tensorloom_models::{Adapter, LoraOptions, Model, NamedTensor};
+use tensorloom_models::train::{AdamW, Batch, LanguageModelTrainer, Objective, ObjectiveOptions, StepSizes};
 use tensorloom_models::{Adapter, LoraOptions, Model, NamedTensor};
 
 fn folder(name: &str) -> PathBuf {

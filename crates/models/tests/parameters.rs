@@ -6,9 +6,7 @@ use lang::library::LibraryLoader;
 use lang::resolve::{MemoryLoader, ModuleProgram};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use tensorloom_models::train::{AdamW, Batch, How, StepSizes, LanguageModelTrainer};
 use tensorloom_models::train::{AdamW, Batch, LanguageModelTrainer, ObjectiveOptions, StepSizes};
-use tensorloom_models::{Architecture, Model, NamedTensor, write_tensors};
 use tensorloom_models::{Architecture, Model, NamedTensor, write_tensors};
 
 /// A model with a table, a matrix and a head; `own` is inserted after the matrix's shape, `inside` within its brackets.

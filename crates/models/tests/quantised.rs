@@ -8,9 +8,7 @@ use ir::composites::quantized::QuantFormat;
 use lang::lower::PrecisionRecipe;
 use safetensors::SafeTensors;
 use std::path::{Path, PathBuf};
-use tensorloom_models::train::{AdamW, Batch, How, StepSizes, LanguageModelTrainer};
 use tensorloom_models::train::{AdamW, Batch, LanguageModelTrainer, ObjectiveOptions, StepSizes};
-use tensorloom_models::{Adapter, Model, QuantizationConfig, Tokenizer};
 use tensorloom_models::{Adapter, Model, QuantizationConfig, Tokenizer};
 
 const IDS: [[i32; 8]; 2] = [[1, 5, 7, 2, 40, 33, 12, 9], [3, 60, 21, 8, 8, 17, 50, 11]];

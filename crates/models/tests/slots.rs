@@ -7,7 +7,6 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use tensorloom_models::{Adapter, Architecture, BatchEngine, BatchOptions, LoraOptions, Model, SplitMix64};
-use tensorloom_models::{Adapter, Architecture, LoraOptions, Model, SplitMix64, BatchOptions, BatchEngine};
 
 fn fresh(name: &str, sizes: &[(&str, i64)], dtype: DType) -> Arc<Model> {
     let given: BTreeMap<String, ConstValue> = sizes.iter().map(|(k, v)| (k.to_string(), ConstValue::int(*v))).collect();

@@ -8,8 +8,6 @@ use serde_json::{Map, Value as Json, json};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use tensorloom_models::train::{TextDataset, TokenDataset};
-use tensorloom_models::train::{Texts, Tokens};
-use tensorloom_models::{Architecture, ChatTemplate, Model, SpecialTokens, Tokenizer, eos_ids};
 use tensorloom_models::{Architecture, ChatTemplate, Model, SpecialTokens, Tokenizer, eos_ids};
 
 /// A folder that is removed at the end.

@@ -6,10 +6,8 @@ use lang::library::LibraryLoader;
 use lang::resolve::{MemoryLoader, ModuleProgram};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use tensorloom_models::train::{AdamW, Batch, How, StepSizes, LanguageModelTrainer};
 use tensorloom_models::train::{AdamW, Batch, LanguageModelTrainer, ObjectiveOptions, StepSizes};
 use tensorloom_models::{Architecture, Checkpoint, Error, Model};
-use tensorloom_models::{Architecture, ScanCheckpoint, Error, Model};
 
 fn model(text: &str) -> Model {
     let program = ModuleProgram::load("m", &LibraryLoader(MemoryLoader::new().with("m", "v1.0.0", text)));

@@ -3,7 +3,6 @@
 use serde_json::{Value as Json, json};
 use std::time::{Duration, Instant};
 use tensorloom_models::{SplitMix64, Tokenizer};
-use tensorloom_models::{SplitMix64, Tokenizer};
 
 fn rounds(usual: usize) -> usize {
     std::env::var("TENSORLOOM_ROUNDS").ok().and_then(|n| n.parse().ok()).unwrap_or(usual)

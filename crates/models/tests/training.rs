@@ -5,11 +5,9 @@ use ir::DType;
 use lang::consteval::ConstValue;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use tensorloom_models::train::{AdamW, Batch, How, TrainObserver, LoopState, TrainSettings, StepSizes, LanguageModelTrainer, run};
 use tensorloom_models::train::{
     AdamW, Batch, LanguageModelTrainer, ObjectiveOptions, StepProgress, StepSizes, TrainObserver, TrainSettings, run,
 };
-use tensorloom_models::{Architecture, Model, SplitMix64};
 use tensorloom_models::{Architecture, Model, SplitMix64};
 
 fn folder(name: &str) -> PathBuf {

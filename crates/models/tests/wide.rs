@@ -6,7 +6,6 @@ use ir::DType;
 use serde_json::Value as Json;
 use std::path::{Path, PathBuf};
 use tensorloom_models::{Model, NamedTensor, SamplingOptions, write_tensors};
-use tensorloom_models::{Model, NamedTensor, SamplingOptions, write_tensors};
 
 /// Numbers in [-1, 1) derived from a name: the upper 24 bits of splitmix64, seeded with its FNV-1a hash.
 fn uniform(name: &str, count: usize) -> impl Iterator<Item = f32> {

@@ -3,8 +3,6 @@
 use ir::{Builder, DType, GraphBuilder};
 use std::time::{Duration, Instant};
 use tensorloom_onnx::proto::{ModelProto, NodeProto};
-use tensorloom_onnx::proto::{ModelProto, NodeProto};
-use tensorloom_onnx::{ImportOptions, import_model};
 use tensorloom_onnx::{ImportOptions, import_model};
 
 const NODES: usize = 30_000;

@@ -2,7 +2,6 @@
 
 use tensorloom::{Tensor, block_until_ready, jit, ones};
 use testing::counting_allocator::{CountingAllocator, allocations};
-use testing::counting_allocator::{CountingAllocator, allocations};
 
 #[global_allocator]
 static ALLOCATOR: CountingAllocator = CountingAllocator;

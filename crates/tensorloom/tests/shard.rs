@@ -6,10 +6,7 @@ use tensorloom::shard::{
 };
 use tensorloom::{Literal, Mesh, Sharding, device_put, pmap, shard_map, trace};
 use testing::compare::{Tolerance, compare};
-use testing::compare::{GradientTolerance, compare};
 use testing::random::sharded::sharded_sample;
-use testing::random::sharded_sample::sharded_sample;
-use testing::rng::run_seed;
 use testing::rng::run_seed;
 
 /// `TENSORLOOM_SHARDED=500` looks longer.

@@ -8,8 +8,6 @@ use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use tensorloom_testing::coverage::{each_graph, op_name};
 use tensorloom_testing::{FillKind, Rng, rng::run_seed, samples};
-use testing::coverage::{each_graph, op_name};
-use testing::{FillKind, Rng, rng::run_seed, samples};
 
 /// Every op in the samples, with suitable operand types; including sub-graphs.
 fn calls() -> Vec<(Op, Vec<Type>)> {

@@ -7,8 +7,6 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use tensorloom_testing::coverage::op_name;
 use tensorloom_testing::samples;
-use testing::coverage::op_name;
-use testing::samples;
 
 fn page() -> String {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/ir.md");

@@ -3,12 +3,9 @@
 use ir::ops::{Collective, CollectiveKind as Kind, ShardMap};
 use ir::{Builder, DType, Graph, GraphBuilder, Mesh, MeshAxis, Spec, Value};
 use std::collections::BTreeMap;
-use tensorloom_testing::check::{self, Verdict};
+use tensorloom_testing::check::{self, GradOutcome};
 use tensorloom_testing::random::sharded::sharded_sample;
 use tensorloom_testing::{Rng, rng::run_seed};
-use testing::check::{self, GradOutcome};
-use testing::random::sharded::sharded_sample;
-use testing::{Rng, rng::run_seed};
 
 /// `TENSORLOOM_SHARDED=500` runs more samples.
 fn count(few: u64) -> u64 {

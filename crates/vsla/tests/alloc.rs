@@ -6,7 +6,6 @@ use tensorloom_vsla::{
     Backend, ConvAlgorithm, DType, Device, Event, Memory, Model, Numerics, Plan, ProgramBuilder, Router, Stream, Tensor,
 };
 use testing::counting_allocator::{CountingAllocator, calls};
-use testing::counting_allocator::{CountingAllocator, nccl_calls};
 
 #[global_allocator]
 static ALLOCATOR: CountingAllocator = CountingAllocator;

@@ -4,15 +4,10 @@ use ir::ops::Composite;
 use ir::{DType, Type};
 use std::sync::Arc;
 use tensorloom_compiler::program::Program;
-use tensorloom_compiler::program::Program;
 use tensorloom_compiler::target::{
     CpuSchedule, EpilogueLimits, KernelLimits, LoopSchedule, MatmulTarget, PrologueLimits, RecomputePolicy,
     SplitReduction, Target,
 };
-use tensorloom_compiler::target::{
-    EpilogueLimitsimits, RecomputePolicymputePolicy, KernelLimits, SplitReductionuction, MatmulTargetrget, PrologueLimitsimits, LoopScheduledule, Target, CpuScheduledule,
-};
-use tensorloom_compiler::{Backend, DeviceBuffer, Error, Executable, Result};
 use tensorloom_compiler::{Backend, DeviceBuffer, Error, Executable, Result};
 
 /// The limits of the CPU backend, so that test files show the output that users get, except for `interleaved_rows`: test files

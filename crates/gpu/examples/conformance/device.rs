@@ -5,9 +5,7 @@ use cpu::Cpu;
 use ir::{Graph, Literal};
 use std::sync::Arc;
 use tensorloom_gpu::cuda::{AotTarget, Cuda};
-use tensorloom_gpu::cuda::{Cuda, AotTarget};
 #[cfg(feature = "wgpu")]
-use tensorloom_gpu::wgpu::{WgpuOptions, Wgpu};
 #[cfg(feature = "wgpu")]
 use tensorloom_gpu::wgpu::{Wgpu, WgpuOptions};
 

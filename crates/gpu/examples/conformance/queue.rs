@@ -7,11 +7,8 @@ use compiler::{Backend, Bindings, Options};
 use ir::{Builder, DType, Graph, GraphBuilder, Literal, Type, Unary};
 use std::sync::Arc;
 use tensorloom_gpu::cuda::Cuda;
-use tensorloom_gpu::cuda::Cuda;
-use testing::backend::{QUEUE_CHECKS, Work};
 use testing::backend::{QUEUE_CHECKS, QueueWorkload};
 use testing::{FillKind, Rng};
-use testing::{FillKind, RngState};
 
 fn text(e: impl std::fmt::Display) -> String {
     e.to_string()

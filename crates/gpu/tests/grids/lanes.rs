@@ -4,7 +4,6 @@
 use compiler::loops::{Atom, Extent, Index, Kernel, Loop, LoopKind, Op, Size, Stmt};
 use ir::{Binary, DType, Scalar};
 use tensorloom_gpu::grid::{self, GridLimits};
-use tensorloom_gpu::grid::{self, GridLimits};
 
 /// The configuration of a team.
 pub(crate) struct Lanes {

@@ -10,8 +10,7 @@ use compiler::loops::{self, AccessMode, Extent, Index, Kernel, Op, Size, Stmt};
 use compiler::program::{BufferKind, BufferRef, BufferSlice, KernelArg, Program, Step, TripCount};
 use compiler::{Backend, Options};
 use ir::{DType, Graph, Scalar, Type};
-use tensorloom_gpu::grid::{self, Given, Launch, GridLimits, View};
-use tensorloom_gpu::grid::{self, GridLimits, Launch, LaunchInfo, DictView};
+use tensorloom_gpu::grid::{self, GridLimits, Launch, LaunchInfo, View};
 use testing::{FillKind, Rng};
 
 /// A kernel with its arguments: a region and an offset, or scratch of this many bytes.

@@ -5,8 +5,7 @@
 use super::{Arg, Case};
 use compiler::loops::{AccessMode, Buf, Extent, Index, KernelBuilder, LoopKind, Reg, Size, Var};
 use ir::{Binary, DType};
-use tensorloom_gpu::grid::{Given, View};
-use tensorloom_gpu::grid::{LaunchInfo, DictView};
+use tensorloom_gpu::grid::{LaunchInfo, View};
 use testing::Rng;
 
 struct Writer<'r> {

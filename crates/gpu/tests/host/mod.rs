@@ -6,7 +6,6 @@ use std::fmt::Write as _;
 use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
-use tensorloom_gpu::cuda::{TemplateArg, Call, PRELUDE, LaunchSequence};
 use tensorloom_gpu::cuda::{LaunchSequence, PRELUDE, TemplateArg, TemplateLaunch};
 
 /// The host's C++ compiler, if there is one.

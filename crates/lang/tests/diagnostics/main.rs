@@ -5,8 +5,6 @@
 
 use std::path::{Path, PathBuf};
 use tensorloom_lang::diagnostic::{Code, ColorStyle, Diagnostic, render_all, sort_and_dedup, to_json};
-use tensorloom_lang::diagnostic::{Code, Diagnostic, ColorStyle, render_all, sort_and_dedup, to_json};
-use tensorloom_lang::resolve::{MemoryLoader, ModuleProgram};
 use tensorloom_lang::resolve::{MemoryLoader, ModuleProgram};
 
 fn here(path: &str) -> PathBuf {

@@ -14,15 +14,10 @@ use std::io::Write;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 use tensorloom_lang::FileId;
-use tensorloom_lang::FileId;
 use tensorloom_lang::diagnostic::{ColorStyle, Diagnostic, render};
-use tensorloom_lang::diagnostic::{Diagnostic, ColorStyle, render};
 use tensorloom_lang::library::LibraryLoader;
-use tensorloom_lang::library::LibraryLoader;
-use tensorloom_lang::lower::{LowerOptions, lower};
 use tensorloom_lang::lower::{LowerOptions, lower};
 use tensorloom_lang::resolve::{MemoryLoader, ModuleProgram, ModuleView};
-use tensorloom_lang::resolve::{MemoryLoader, ModuleView, ModuleProgram};
 
 const SCRAPS: &[&str] = &[
     "(",

@@ -11,7 +11,6 @@ use lang::resolve::{MemoryLoader, ModuleProgram};
 use modules::{Parts, module};
 use std::collections::BTreeMap;
 use tensorloom_models::{Architecture, Model, NamedTensor, SplitMix64};
-use tensorloom_models::{Architecture, Model, NamedTensor, SplitMix64};
 
 fn model(text: &str, seed: u64) -> Model {
     let loader = MemoryLoader::new().with("m", "v1.0.0", text);

@@ -2,7 +2,6 @@
 
 use std::fmt::Write;
 use tensorloom_models::SplitMix64;
-use tensorloom_models::SplitMix64;
 
 /// The vocabulary size.
 pub(crate) const VOCABULARY: usize = 11;

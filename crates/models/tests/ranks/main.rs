@@ -13,9 +13,7 @@ use ir::{DType, Mesh};
 use lang::consteval::ConstValue;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use tensorloom_models::train::{AdamW, Batch, How, StepSizes, LanguageModelTrainer};
 use tensorloom_models::train::{AdamW, Batch, LanguageModelTrainer, ObjectiveOptions, StepSizes};
-use tensorloom_models::{Architecture, Model, NamedTensor, SplitMix64};
 use tensorloom_models::{Architecture, Model, NamedTensor, SplitMix64};
 
 const ADAM: AdamW = AdamW { beta1: 0.9, beta2: 0.95, eps: 1e-8, weight_decay: 0.1, max_grad_norm: 1.0 };

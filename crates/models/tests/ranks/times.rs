@@ -2,7 +2,6 @@
 
 use super::*;
 use std::time::Instant;
-use tensorloom_models::plan::{LocalMachine, Job, RankTransport};
 use tensorloom_models::plan::{LocalMachine, RankTransport, TrainJob};
 
 /// The median seconds of a step of the slowest rank on a mesh of threads, and the bytes of the rank with the most memory.

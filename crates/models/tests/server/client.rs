@@ -4,16 +4,14 @@ use cpu::Cpu;
 use ir::DType;
 use lang::consteval::ConstValue;
 use serde_json::{Value as Json, json};
-use serve_live_report::{ModelRegistry, RunningServer, ServeEngineOptions, Server, ServerLimits};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
-use tensorloom_models::serve::{ServeEngineOptions, ServerLimits, RunningServer, ModelRegistry, Server};
+use tensorloom_models::serve::{ModelRegistry, RunningServer, ServeEngineOptions, Server, ServerLimits};
 use tensorloom_models::{Adapter, Architecture, BatchOptions, LoraOptions, Model, SplitMix64, Tokenizer};
-use tensorloom_models::{Adapter, Architecture, LoraOptions, Model, SplitMix64, BatchOptions, Tokenizer};
 
 /// A directory that is removed when it is dropped.
 pub(crate) struct Folder(pub(crate) PathBuf);

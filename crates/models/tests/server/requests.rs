@@ -4,7 +4,6 @@ use crate::client::{Choices, Client, model, read, start};
 use cpu::Cpu;
 use ir::DType;
 use serde_json::{Value as Json, json};
-use serve_live_report::ServerLimits;
 use std::io::{Read, Write};
 use std::time::{Duration, Instant};
 use tensorloom_models::serve::ServerLimits;

@@ -6,9 +6,7 @@ use prost::Message;
 use std::collections::BTreeSet;
 use std::path::Path;
 use tensorloom_onnx::{ExportNames, ImportOptions};
-use tensorloom_onnx::{ExportNames, ImportOptions};
 use testing::compare::{Tolerance, compare};
-use testing::compare::{GradientTolerance, compare};
 
 /// Ops without a counterpart in ONNX.
 const REFUSED: [&str; 18] = [

@@ -3,8 +3,6 @@
 use ir::{DType, Literal};
 use prost::Message;
 use tensorloom_onnx::proto::*;
-use tensorloom_onnx::proto::*;
-use tensorloom_onnx::{Elem, ImportOptions};
 use tensorloom_onnx::{Elem, ImportOptions};
 
 fn info(name: &str, elem: Elem, dims: &[i64]) -> ValueInfo {

@@ -8,11 +8,8 @@ use prost::Message;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 use tensorloom_onnx::proto::{AttributeProto, GraphProto, ModelProto};
-use tensorloom_onnx::proto::{AttributeProto, GraphProto, ModelProto};
-use tensorloom_onnx::{InputInfo, ImportOptions};
 use tensorloom_onnx::{ImportOptions, InputInfo};
 use testing::Rng;
-use testing::RngState;
 
 fn pick<T: Copy>(rng: &mut Rng, list: &[T]) -> T {
     list[rng.below(list.len())]

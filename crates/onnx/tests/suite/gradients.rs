@@ -5,11 +5,8 @@ use cpu::Cpu;
 use ir::{Builder, DType, Graph, GraphBuilder, Literal, Scalar};
 use std::collections::BTreeMap;
 use tensorloom_onnx::ImportOptions;
-use tensorloom_onnx::ImportOptions;
 use testing::Rng;
-use testing::RngState;
 use testing::check::{GradOutcome, check_grads};
-use testing::check::{Verdict, check_grads};
 
 /// Perturbs the tests' numbers, many of which are at points where a function is not differentiable: 0, integers, ties.
 fn beside(x: &Literal, rng: &mut Rng) -> Literal {

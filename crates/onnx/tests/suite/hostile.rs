@@ -10,8 +10,6 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use tensorloom_onnx::proto::*;
-use tensorloom_onnx::proto::*;
-use tensorloom_onnx::{InputInfo, ImportOptions};
 use tensorloom_onnx::{ImportOptions, InputInfo};
 
 /// Maximum number of bytes that the import of a small file may allocate, summed over all allocations of its thread.

@@ -7,8 +7,6 @@ use ir::{Builder, Graph, GraphBuilder, Literal, Scalar};
 use prost::Message;
 use std::collections::BTreeMap;
 use tensorloom_onnx::proto::TensorProto;
-use tensorloom_onnx::proto::TensorProto;
-use tensorloom_onnx::{ExportNames, ImportOptions};
 use tensorloom_onnx::{ExportNames, ImportOptions};
 
 fn cases() -> Vec<Case> {

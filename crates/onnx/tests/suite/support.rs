@@ -8,10 +8,7 @@ use std::collections::BTreeMap;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use tensorloom_onnx::proto::{ModelProto, OptionalProto, SequenceProto, TensorProto, TypeValue, ValueInfo};
-use tensorloom_onnx::proto::{ModelProto, OptionalProto, SequenceProto, TensorProto, TypeValue, ValueInfo};
 use tensorloom_onnx::tensor::NoExternalData;
-use tensorloom_onnx::tensor::NoExternalData;
-use tensorloom_onnx::{Error, OutputForm, InputInfo, ImportedModel, ImportOptions};
 use tensorloom_onnx::{Error, ImportOptions, ImportedModel, InputInfo, OutputForm};
 
 #[derive(Clone, PartialEq, Message)]

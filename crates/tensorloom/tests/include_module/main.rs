@@ -1,9 +1,8 @@
 //! Tests the macro as a user sees it: generated code runs, and invalid modules are compile errors.
 
 use ir::{DType, Literal, Type, interp};
-use lang::lower::LowerOptions;
 use std::process::Command;
-use tensorloom::lang::lower::Options;
+use tensorloom::lang::lower::LowerOptions;
 
 tensorloom::include_module!("tests/include_module/net.module");
 

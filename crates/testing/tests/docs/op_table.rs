@@ -4,8 +4,6 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use tensorloom_testing::coverage::each_node;
 use tensorloom_testing::samples;
-use testing::coverage::each_node;
-use testing::samples;
 
 /// The markers around the table.
 pub(crate) const BEGIN: &str = "<!-- ops: written by `UPDATE=1 cargo test --test docs` -->";
