@@ -4,7 +4,9 @@
 //! Imports: WASI's, for files (`js/files.js`), and `loom` for kernels and the clock (see `cpu/codegen/page.rs`).
 
 use ir::DType;
-use models::{ChatTemplate, History, Model, Random, Sampling, SlotSizes, Slots, TextStream, Tokenizer};
+use models::{
+    BatchEngine, BatchOptions, ChatTemplate, Model, SamplingOptions, SplitMix64, TextStream, TokenHistory, Tokenizer,
+};
 use serde_json::{Map, Value as Json, json};
 use std::cell::RefCell;
 use std::path::Path;
@@ -18,38 +20,38 @@ unsafe extern "C" {
 }
 
 /// A model, and a text that it writes.
-struct Chat {
-    slots: Slots,
+struct ChatState {
+    engine: BatchEngine,
     tokenizer: Arc<Tokenizer>,
     template: ChatTemplate,
-    ends: Vec<i32>,
-    writing: Option<Writing>,
+    eos_ids: Vec<i32>,
+    writing: Option<GenerationState>,
 }
 
 /// A text under way.
-struct Writing {
+struct GenerationState {
     stream: TextStream<Arc<Tokenizer>>,
-    sampling: Sampling,
-    random: Random,
-    history: History,
+    sampling: SamplingOptions,
+    random: SplitMix64,
+    history: TokenHistory,
     /// Of the id that comes next; none before the prompt was run.
     logits: Option<Vec<f32>>,
     left: usize,
 }
 
 thread_local! {
-    static CHAT: RefCell<Option<Chat>> = const { RefCell::new(None) };
+    static CHAT: RefCell<Option<ChatState>> = const { RefCell::new(None) };
     static BYTES: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
     static TEXT: RefCell<String> = const { RefCell::new(String::new()) };
 }
 
-type Said = Result<(i32, String), String>;
+type ReplyResult = Result<(i32, String), String>;
 
 fn fault(e: impl std::fmt::Display) -> String {
     e.to_string()
 }
 
-fn answer(said: Said) -> i32 {
+fn answer(said: ReplyResult) -> i32 {
     let (code, text) = said.unwrap_or_else(|e| (-1, e));
     TEXT.with_borrow_mut(|t| *t = text);
     code
@@ -59,7 +61,7 @@ fn message() -> Result<Json, String> {
     BYTES.with_borrow(|b| serde_json::from_slice(b)).map_err(|e| format!("the message is not valid JSON: {e}"))
 }
 
-fn with_chat(f: impl FnOnce(&mut Chat) -> Said) -> Said {
+fn with_chat(f: impl FnOnce(&mut ChatState) -> ReplyResult) -> ReplyResult {
     CHAT.with_borrow_mut(|c| match c {
         Some(chat) => f(chat),
         None => Err("no model is open: open one first".into()),
@@ -104,7 +106,7 @@ pub extern "C" fn open_model() -> i32 {
     answer(opened())
 }
 
-fn opened() -> Said {
+fn opened() -> ReplyResult {
     let asked = message()?;
     if CHAT.with_borrow(Option::is_some) {
         return Err("a worker can open only one model: open another model in a new worker".into());
@@ -119,31 +121,31 @@ fn opened() -> Said {
         other => return Err(format!("the dtype must be float32, bfloat16 or float16, got {other}")),
     };
     let model = match name("module") {
-        Some(module) => Model::load_by(dir, dtype, Some(models::load_program(module).map_err(fault)?)),
+        Some(module) => Model::load_with_module(dir, dtype, Some(models::load_program(module).map_err(fault)?)),
         None => Model::load(dir, dtype),
     };
     let model = model.map_err(fault)?;
-    let tokenizer = Arc::new(Tokenizer::of_dir(dir).map_err(fault)?);
-    let own = ChatTemplate::of_dir(dir).map_err(fault)?;
-    let template = match dir.is_dir() || own.is_own() {
+    let tokenizer = Arc::new(Tokenizer::from_dir(dir).map_err(fault)?);
+    let own = ChatTemplate::from_dir(dir).map_err(fault)?;
+    let template = match dir.is_dir() || own.is_from_model() {
         true => own,
-        false => ChatTemplate::of("{% for m in messages %}{{ m.content }}\n{% endfor %}").map_err(fault)?,
+        false => ChatTemplate::from_source("{% for m in messages %}{{ m.content }}\n{% endfor %}").map_err(fault)?,
     };
-    let ends = models::end_ids(dir, Some(&tokenizer)).map_err(fault)?;
+    let eos_ids = models::eos_ids(dir, Some(&tokenizer)).map_err(fault)?;
     let most = asked.get("context").and_then(Json::as_u64).unwrap_or(1024) as usize;
-    let context = model.max_sequence().filter(|_| !model.goes_on()).map_or(most, |longest| longest.min(most));
+    let context = model.max_sequence().filter(|_| !model.can_extrapolate()).map_or(most, |longest| longest.min(most));
     let about = json!({
         "architecture": architecture(dir),
         "parameters": model.parameter_count(),
         "vocabulary": model.vocabulary(),
         "dtype": dtype.name(),
         "context": context,
-        "template": template.is_own(),
+        "template": template.is_from_model(),
     });
-    let sizes = SlotSizes { rows: 2, context, part: 32, prefixes: 64 << 20 };
+    let sizes = BatchOptions { max_batch: 2, max_seq_len: context, prefill_chunk: 32, prefix_cache_bytes: 64 << 20 };
     let backend = Arc::new(cpu::Cpu::new(1));
-    let slots = Slots::new(Arc::new(model), &[], sizes, backend).map_err(fault)?;
-    CHAT.with_borrow_mut(|c| *c = Some(Chat { slots, tokenizer, template, ends, writing: None }));
+    let engine = BatchEngine::new(Arc::new(model), &[], sizes, backend).map_err(fault)?;
+    CHAT.with_borrow_mut(|c| *c = Some(ChatState { engine, tokenizer, template, eos_ids, writing: None }));
     Ok((0, about.to_string()))
 }
 
@@ -164,7 +166,7 @@ pub extern "C" fn begin() -> i32 {
 /// Goes on: 2 while the prompt is run, 1 with a piece of text, 0 at the end.
 #[unsafe(no_mangle)]
 pub extern "C" fn next() -> i32 {
-    answer(with_chat(Chat::next))
+    answer(with_chat(ChatState::next))
 }
 
 /// Stops writing.
@@ -193,7 +195,7 @@ pub extern "C" fn decode() -> i32 {
     }))
 }
 
-fn sampling(asked: &Json) -> Result<Sampling, String> {
+fn sampling(asked: &Json) -> Result<SamplingOptions, String> {
     let number = |key: &str, usual: f64, least: f64, most: f64| match asked.get(key) {
         None | Some(Json::Null) => Ok(usual),
         Some(x) => match x.as_f64() {
@@ -201,29 +203,29 @@ fn sampling(asked: &Json) -> Result<Sampling, String> {
             _ => Err(format!("{key} is {x}, but it must be from {least} to {most}")),
         },
     };
-    Ok(Sampling {
+    Ok(SamplingOptions {
         temperature: number("temperature", 0.7, 0.0, 100.0)?,
         top_k: number("topK", 0.0, 0.0, 1e9)? as usize,
         top_p: number("topP", 0.95, 0.0, 1.0)?,
         min_p: number("minP", 0.0, 0.0, 1.0)?,
-        repetition: number("repetition", 1.0, 0.01, 100.0)?,
+        repetition_penalty: number("repetition", 1.0, 0.01, 100.0)?,
         seed: number("seed", 0.0, 0.0, 9e15)? as u64,
-        ..Sampling::GREEDY
+        ..SamplingOptions::GREEDY
     })
 }
 
-impl Chat {
+impl ChatState {
     fn stop(&mut self) -> Result<(), String> {
         if self.writing.take().is_some() {
-            self.slots.cancel();
-            if !self.slots.is_empty() {
-                self.slots.leave(0).map_err(fault)?;
+            self.engine.cancel_prompt();
+            if !self.engine.is_empty() {
+                self.engine.evict(0).map_err(fault)?;
             }
         }
         Ok(())
     }
 
-    fn begin(&mut self, asked: &Json) -> Said {
+    fn begin(&mut self, asked: &Json) -> ReplyResult {
         self.stop()?;
         let sampling = sampling(asked)?;
         let ids = match (asked.get("messages").and_then(Json::as_array), asked.get("prompt").and_then(Json::as_str)) {
@@ -231,49 +233,49 @@ impl Chat {
                 let text = self.template.render(messages, true, &Map::new()).map_err(fault)?;
                 self.tokenizer.encode(&text).map_err(fault)?
             }
-            (None, Some(prompt)) => self.tokenizer.prompt(prompt).map_err(fault)?,
+            (None, Some(prompt)) => self.tokenizer.encode_prompt(prompt).map_err(fault)?,
             (None, None) => return Err("`messages` or `prompt` is missing".into()),
         };
-        let context = self.slots.sizes().context;
+        let context = self.engine.sizes().max_seq_len;
         if ids.len() + 1 >= context {
             let n = ids.len();
             return Err(format!(
                 "the conversation has {n} tokens, but the maximum sequence length is {context}: start a new one"
             ));
         }
-        let known = self.slots.begin(&ids, 0).map_err(fault)?;
+        let known = self.engine.start_prefill(&ids, 0).map_err(fault)?;
         let most = asked.get("maxTokens").and_then(Json::as_u64).unwrap_or(256) as usize;
-        self.writing = Some(Writing {
+        self.writing = Some(GenerationState {
             stream: TextStream::new(self.tokenizer.clone()),
             sampling,
-            random: sampling.random(),
-            history: History::of(&ids),
+            random: sampling.generator(),
+            history: TokenHistory::from_prompt(&ids),
             logits: None,
             left: most.min(context - ids.len() - 1),
         });
         Ok((0, json!({ "prompt": ids.len(), "known": known }).to_string()))
     }
 
-    fn next(&mut self) -> Said {
+    fn next(&mut self) -> ReplyResult {
         let Some(w) = &mut self.writing else { return Ok((0, String::new())) };
         let Some(logits) = &mut w.logits else {
-            if let Some(logits) = self.slots.advance().map_err(fault)? {
-                self.slots.join().map_err(fault)?;
+            if let Some(logits) = self.engine.prefill_chunk().map_err(fault)? {
+                self.engine.admit().map_err(fault)?;
                 w.logits = Some(logits);
             }
             return Ok((2, String::new()));
         };
-        w.sampling.penalise(logits, &w.history);
-        let id = w.sampling.choose(logits, &mut w.random) as i32;
-        if w.left == 0 || self.ends.contains(&id) {
-            let rest = w.stream.rest().map_err(fault)?;
+        w.sampling.apply_penalties(logits, &w.history);
+        let id = w.sampling.sample(logits, &mut w.random) as i32;
+        if w.left == 0 || self.eos_ids.contains(&id) {
+            let rest = w.stream.flush().map_err(fault)?;
             self.stop()?;
             return Ok((0, rest));
         }
         w.left -= 1;
         w.history.push(id);
         let piece = w.stream.push(id).map_err(fault)?;
-        w.logits = Some(self.slots.step(&[id]).map_err(fault)?.0);
+        w.logits = Some(self.engine.step(&[id]).map_err(fault)?.0);
         Ok((1, piece))
     }
 }
