@@ -104,7 +104,7 @@ static void blocks(const struct model *m, vsla_backend_t *backend, vsla_stream_t
   HOLDS(strstr(vsla_get_last_error_string(), need) != NULL);
   BAD(vsla_program_bind_in(plan, NULL, NULL, bytes, &b));
   BAD(vsla_program_bind_in(plan, NULL, k.at + 8, bytes, &b));
-  HOLDS(strstr(vsla_get_last_error_string(), "multiple of 64") != NULL);
+  HOLDS(strstr(vsla_get_last_error_string(), "aligned to 64") != NULL);
   BAD(vsla_program_bind_in(NULL, NULL, k.at, bytes, &b));
   BAD(vsla_program_bind_in(plan, NULL, k.at, bytes, NULL));
   OK(vsla_program_bind_in(plan, NULL, k.at, bytes, &b));

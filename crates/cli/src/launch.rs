@@ -87,7 +87,7 @@ const TERMINATION_SIGNALS: [i32; 4] = {
     [SIGHUP, SIGINT, SIGQUIT, SIGTERM]
 };
 #[cfg(not(unix))]
-const ENDING: [i32; 2] = [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM];
+const TERMINATION_SIGNALS: [i32; 2] = [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM];
 
 /// The ranks of a launch.
 struct RankProcesses {

@@ -18,8 +18,13 @@ pub(crate) struct TerminalObserver {
 impl TerminalObserver {
     pub(crate) fn new() -> TerminalObserver {
         let stop = Arc::new(AtomicBool::new(false));
-        use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-        for signal in [SIGINT, SIGTERM, SIGHUP] {
+        let signals = [
+            signal_hook::consts::SIGINT,
+            signal_hook::consts::SIGTERM,
+            #[cfg(unix)]
+            signal_hook::consts::SIGHUP,
+        ];
+        for signal in signals {
             // The first asks the run to save and stop, the second ends it there and then.
             let _ = signal_hook::flag::register_conditional_shutdown(signal, 130, stop.clone());
             let _ = signal_hook::flag::register(signal, stop.clone());

@@ -1,10 +1,10 @@
 //! `loom serve` without the feature `serve`.
 
-use crate::Outcome;
-use crate::command::{NotBuilt, Usage, not_built};
+use crate::ExitStatus;
+use crate::command::{NotBuilt, UsageError, not_built};
 
 pub(crate) type Serve = NotBuilt;
 
-pub(crate) fn serve(_: &Serve) -> Result<Outcome, Usage> {
+pub(crate) fn serve(_: &Serve) -> Result<ExitStatus, UsageError> {
     Err(not_built("loom serve", "serve"))
 }

@@ -37,7 +37,7 @@ pub(crate) fn completions(args: &Completions) -> Result<ExitStatus, UsageError> 
 }
 
 #[cfg(not(feature = "completions"))]
-pub(crate) fn completions(_: &Completions) -> Result<Outcome, Usage> {
+pub(crate) fn completions(_: &Completions) -> Result<ExitStatus, UsageError> {
     Err(not_built("loom completions", "completions"))
 }
 
@@ -59,6 +59,6 @@ pub(crate) fn man(args: &Man) -> Result<ExitStatus, UsageError> {
 }
 
 #[cfg(not(feature = "man"))]
-pub(crate) fn man(_: &Man) -> Result<Outcome, Usage> {
+pub(crate) fn man(_: &Man) -> Result<ExitStatus, UsageError> {
     Err(not_built("loom man", "man"))
 }

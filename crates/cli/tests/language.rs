@@ -268,7 +268,7 @@ fn settings_are_checked_and_sizes_are_computed() {
     let fixed = written("fixed", &SIZED.replace("[N, rows, h]", "[2, heads, h]"));
     let output = loom(&["explain", fixed.to_str().expect("a path"), "--batch-size", "3"]);
     assert_eq!(output.status.code(), Some(2));
-    assert!(text(&output.stderr).contains("`--batch` has no effect"), "{}", text(&output.stderr));
+    assert!(text(&output.stderr).contains("`--batch-size` has no effect"), "{}", text(&output.stderr));
     let broken = written("broken", &SIZED.replace("== h,", "== 3,"));
     let output = loom(&["explain", broken.to_str().expect("a path")]);
     assert_eq!(output.status.code(), Some(1));

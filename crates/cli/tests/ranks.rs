@@ -99,7 +99,7 @@ fn a_killed_rank_is_named_and_the_run_resumes_with_the_same_bits() {
             std::thread::sleep(Duration::from_millis(5));
         }
         let said = String::from_utf8_lossy(&other.wait_with_output().unwrap().stderr).to_string();
-        assert!(said.contains(&format!("rank {dead} is gone")), "{said}");
+        assert!(said.contains(&format!("lost the connection to rank {dead}")), "{said}");
     }
     succeeded(&launch(2, &train(&broken, steps, &["--mesh", "dp=2", "--resume"])));
     let model = |out: &Path| std::fs::read(out.join("model.safetensors")).unwrap();

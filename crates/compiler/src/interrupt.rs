@@ -22,8 +22,8 @@ static WAIT_HOOK: OnceLock<WaitFn> = OnceLock::new();
 /// ```
 /// use tensorloom_compiler::interrupt;
 ///
-/// let _asking = interrupt::asking(|| false);
-/// assert!(interrupt::ask().is_some());
+/// let _guard = interrupt::set_interrupt_check(|| false);
+/// assert!(interrupt::interrupt_check().is_some());
 /// ```
 pub fn set_interrupt_check(ask: fn() -> bool) -> InterruptGuard {
     InterruptGuard { previous: INTERRUPT_CHECK.replace(Some(ask)), of_thread: PhantomData }

@@ -2,7 +2,7 @@
 //!
 //! ```
 //! use compiler::{Backend, Bindings, Options};
-//! use ir::{Build, Builder, DType};
+//! use ir::{Builder, DType, GraphBuilder};
 //!
 //! let mut b = Builder::new();
 //! let x = b.input(DType::F32, &[4]);

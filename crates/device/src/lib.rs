@@ -139,9 +139,9 @@ mod tests {
     fn names_open_devices_or_say_what_to_give() {
         assert!(open("cpu:1").is_ok_and(|d| d.name().contains("cpu")));
         for (name, remedy) in [
-            ("tpu", "there are cpu"),
-            ("", "there are cpu"),
-            ("auto:1", "there are cpu"),
+            ("tpu", "use cpu"),
+            ("", "use cpu"),
+            ("auto:1", "use cpu"),
             ("cpu:0", "from 1 to 1024"),
             ("cpu:1025", "from 1 to 1024"),
             ("cpu:many", "from 1 to 1024"),

@@ -81,7 +81,7 @@ impl ProcessInfo {
         #[cfg(feature = "mpi")]
         if std::env::var("OMPI_COMM_WORLD_RANK").is_ok() || std::env::var("PMI_RANK").is_ok() {
             let comm = Comm::new(Arc::new(crate::mpi::Mpi::start()?), mesh.clone())?;
-            comm.agree(&format!("{} {mesh}", crate::tcp::VERSION))?;
+            comm.assert_same_on_all_ranks(&format!("{} {mesh}", crate::tcp::VERSION))?;
             return Ok(Arc::new(comm));
         }
         let transport = crate::tcp::TcpTransport::join(self, &mesh.to_string())?;

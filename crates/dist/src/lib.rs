@@ -5,10 +5,10 @@
 //! independent of the transport and process ranks in a fixed order: every transport gives the same bits.
 //!
 //! ```
-//! use ir::{Build, Builder, DType, Mesh};
+//! use ir::{Builder, DType, GraphBuilder, Mesh};
 //!
 //! let mesh = Mesh::new(&[("dp", 2)])?;
-//! let sums = tensorloom_dist::local::spawn(&mesh, |comm| {
+//! let sums = tensorloom_dist::thread_transport::spawn(&mesh, |comm| {
 //!     let op = ir::ops::Collective::new(ir::ops::CollectiveKind::Sum, comm.mesh().axes());
 //!     let own = (comm.rank() as f32 + 1.0).to_le_bytes();
 //!     let mut sum = [0; 4];

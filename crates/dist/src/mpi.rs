@@ -79,7 +79,7 @@ impl Inner {
             let status = self.world.process_at_rank(from as i32).receive_into_with_tag(piece, tag);
             let came = status.count(u8::equivalent_datatype()) as usize;
             if came != piece.len() {
-                return Err(Error::Differs {
+                return Err(Error::Mismatch {
                     rank: from,
                     reason: format!("it sent {came} bytes, expected {}", piece.len()),
                 });
@@ -93,9 +93,9 @@ impl Mpi {
     /// Initializes MPI in this process, once.
     pub fn start() -> Result<Mpi> {
         let (universe, level) = mpi::initialize_with_threading(mpi::Threading::Serialized)
-            .ok_or_else(|| Error::Start("MPI is already initialized in this process".into()))?;
+            .ok_or_else(|| Error::Rendezvous("MPI is already initialized in this process".into()))?;
         if level < mpi::Threading::Serialized {
-            return Err(Error::Start(
+            return Err(Error::Rendezvous(
                 "this MPI library does not support calls from several threads (MPI_THREAD_SERIALIZED)".into(),
             ));
         }
@@ -118,11 +118,11 @@ impl Transport for Mpi {
         self.rank
     }
 
-    fn world(&self) -> usize {
+    fn world_size(&self) -> usize {
         self.world
     }
 
-    fn exchange(&self, tag: Tag, sends: &[(usize, &[u8])], receives: &mut [(usize, &mut [u8])]) -> Result<()> {
+    fn send_recv(&self, tag: Tag, sends: &[(usize, &[u8])], receives: &mut [(usize, &mut [u8])]) -> Result<()> {
         let mut inner = self.inner();
         inner.reap(false);
         for (to, bytes) in sends {
@@ -134,7 +134,7 @@ impl Transport for Mpi {
             inner.receive(*from, &mut header, HEADER)?;
             let found = Tag::from_bytes(header);
             if found != tag {
-                return Err(Error::Differs {
+                return Err(Error::Mismatch {
                     rank: *from,
                     reason: format!(
                         "its message {found:?} does not match the expected {tag:?}; all ranks must run the same \
@@ -148,7 +148,7 @@ impl Transport for Mpi {
     }
 
     /// A receive blocks inside MPI, which only one thread at a time may call.
-    fn at_once(&self) -> bool {
+    fn supports_concurrent(&self) -> bool {
         false
     }
 
@@ -157,7 +157,7 @@ impl Transport for Mpi {
         self.inner().world.abort(1)
     }
 
-    fn finish(&self) {
+    fn shutdown(&self) {
         self.inner().reap(true);
     }
 }

@@ -45,7 +45,7 @@ fn ranks_that_do_not_fit_are_refused_on_both_sides() {
         assert!(said.contains("rank 1 was started with world size 3, but rank 0 with 2"), "{said}");
     }
     for said in join_two([2, 2], ["dp=2", "tp=2"]) {
-        assert!(said.contains("rank 1 has the mesh tp=2, rank 0 has dp=2"), "{said}");
+        assert!(said.contains("rank 1 has the mesh tp=2, but rank 0 has dp=2"), "{said}");
     }
     let mesh = Mesh::new(&[("dp", 3)]).unwrap();
     let few = Comm::new(Arc::new(thread_transport::transports(2).remove(0)), mesh).err().unwrap().to_string();
@@ -146,12 +146,12 @@ fn a_thread_that_fails_ends_the_others_with_its_name() {
     });
     assert_eq!(e.unwrap_err().to_string(), "no data left");
     for said in told.into_inner().unwrap() {
-        assert_eq!(said, "rank 1 is gone: no data left");
+        assert_eq!(said, "lost the connection to rank 1: no data left");
     }
     assert!(started.elapsed() < Duration::from_secs(5));
     // A rank that returns early by mistake.
     let e = thread_transport::spawn(&mesh, |comm| if comm.rank() == 2 { Ok(0.0) } else { sum(&comm, 1.0) });
-    assert!(e.unwrap_err().to_string().contains("rank 2 is gone: it has ended"));
+    assert!(e.unwrap_err().to_string().contains("lost the connection to rank 2: it has exited"));
 }
 
 /// Not a test: the body of the child processes.
@@ -225,7 +225,10 @@ fn a_killed_process_is_named_by_every_other_within_seconds() {
         ranks[victim].wait().unwrap();
         for (rank, child) in ranks.iter_mut().enumerate().filter(|(rank, _)| *rank != victim) {
             let words = last_words(child);
-            assert!(words.contains(&format!("said: rank {victim} is gone")), "rank {rank} of victim {victim}: {words}");
+            assert!(
+                words.contains(&format!("said: lost the connection to rank {victim}")),
+                "rank {rank} of victim {victim}: {words}"
+            );
         }
     }
 }
@@ -235,7 +238,10 @@ fn a_rank_that_hangs_is_named_when_time_is_over() {
     let mut ranks = start(3, &[("HANGS", "1"), ("TENSORLOOM_COMM_TIMEOUT", "1.5")]);
     for rank in [0, 2] {
         let words = last_words(&mut ranks[rank]);
-        assert!(words.contains("said: rank 1 did not answer") || words.contains("said: rank 1 is gone"), "{words}");
+        assert!(
+            words.contains("said: rank 1 did not respond") || words.contains("said: lost the connection to rank 1"),
+            "{words}"
+        );
         assert!(words.contains("TENSORLOOM_COMM_TIMEOUT"), "{words}");
     }
     ranks[1].kill().unwrap();

@@ -9,7 +9,6 @@ use std::process::Command;
 use std::sync::Arc;
 use tensorloom_dist::launch::{ProcessInfo, Secret};
 use tensorloom_dist::{Comm, Error, Result, thread_transport};
-use testing::random::sharded::sharded;
 use testing::random::sharded::sharded_sample;
 
 /// A hash of a rank's results of many collectives: every kind, sizes that are not divisible, long messages, one-way messages,
@@ -39,7 +38,8 @@ fn digest(comm: &Arc<Comm>) -> Result<u64> {
         ];
         for kind in kinds {
             let op = Collective::new(kind, &axes);
-            let out = ir::Rules::infer(&op, std::slice::from_ref(&ty)).map_err(|p| Error::Call(p.to_string()))?;
+            let out =
+                ir::Rules::infer(&op, std::slice::from_ref(&ty)).map_err(|p| Error::InvalidCall(p.to_string()))?;
             let mut to = vec![0; out[0].bytes()];
             comm.run(&op, &ty, &own, &mut to)?;
             add(&to);
@@ -48,12 +48,12 @@ fn digest(comm: &Arc<Comm>) -> Result<u64> {
     // Every rank sends before any receives, like the stages of a pipeline.
     let (next, before) = ((comm.rank() + 1) % n, (comm.rank() + n - 1) % n);
     let long = vec![comm.rank() as u8 + 1; 3 << 20];
-    comm.exchange("there", &[(next, &long)], &mut [])?;
+    comm.send_recv("there", &[(next, &long)], &mut [])?;
     let mut came = vec![0; long.len()];
-    comm.exchange("there", &[], &mut [(before, &mut came[..])])?;
+    comm.send_recv("there", &[], &mut [(before, &mut came[..])])?;
     add(&came[..9]);
     for seed in 1..40 {
-        let s = sharded(seed);
+        let s = sharded_sample(seed);
         let ir::Op::ShardMap(map) = &s.graph.nodes()[0].op else { continue };
         if map.mesh.ranks() != n || map.mesh.axes().len() != 1 {
             continue;
@@ -62,7 +62,7 @@ fn digest(comm: &Arc<Comm>) -> Result<u64> {
         if map.mesh.axes()[0].name != comm_mesh {
             continue;
         }
-        let call = |e: &dyn std::fmt::Display| Error::Call(e.to_string());
+        let call = |e: &dyn std::fmt::Display| Error::InvalidCall(e.to_string());
         let backend = Cpu::new(1).with_communicator(comm.clone());
         let program = compile(&map.body, &backend, &Options::default()).map_err(|e| call(&e))?;
         let exe = backend.load(program).map_err(|e| call(&e))?;
@@ -119,7 +119,7 @@ fn over_tcp(mesh: &Mesh) -> Vec<u64> {
 fn mpi_gives_the_bits_of_threads_and_of_tcp() {
     for n in [2, 3, 4] {
         let mesh = Mesh::new(&[("x", n)]).unwrap();
-        let want = local::spawn(&mesh, |comm| digest(&comm)).unwrap();
+        let want = thread_transport::spawn(&mesh, |comm| digest(&comm)).unwrap();
         assert_eq!(want, over_tcp(&mesh), "TCP gives other bits than threads");
         let output = Command::new("mpirun")
             .args(["--allow-run-as-root", "--oversubscribe", "-n", &n.to_string()])

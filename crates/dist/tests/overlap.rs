@@ -181,7 +181,7 @@ fn who_is_gone_meanwhile_is_named() {
         }
         let sum = comm.start(&op, &ir::Type::scalar(DType::F32), &[0; 4])?.expect("threads can");
         let e = sum.finish(&mut [0; 4]).unwrap_err();
-        assert_eq!(e.to_string(), "rank 1 is gone: no data left");
+        assert_eq!(e.to_string(), "lost the connection to rank 1: no data left");
         Ok(())
     });
     assert_eq!(e.unwrap_err().to_string(), "no data left");

@@ -76,7 +76,7 @@ fn check(graph: &Graph, limits: &GridLimits, seen: &mut Seen) -> std::result::Re
     // Dtypes that the adapter does not support are rejected with a clear error.
     let program = match compiler::compile(graph, &adapter, &Options::default()) {
         Ok(p) => p,
-        Err(e) if e.to_string().contains("wgpu doesn't have") => return Ok(()),
+        Err(e) if e.to_string().contains("wgpu does not support") => return Ok(()),
         Err(e) => return Err(e.to_string()),
     };
     for case in grids::cases(&program) {

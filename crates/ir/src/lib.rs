@@ -1,7 +1,7 @@
 //! The pure Graph behind every front end of Tensorloom: types, ops with their rules, text form, verifier and interpreter.
 //!
 //! ```
-//! use tensorloom_ir::{Build, Builder, DType, Literal, interp};
+//! use tensorloom_ir::{Builder, DType, GraphBuilder, Literal, interp};
 //!
 //! let mut b = Builder::new();
 //! let x = b.input(DType::F32, &[3]);

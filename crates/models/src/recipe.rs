@@ -82,14 +82,14 @@ mod tests {
         );
         assert_eq!(found.expect("good"), parse_recipe("fp8_hybrid").expect("known"));
         let rows = read("  forward_activation_dtype: fp8_e4m3\n  scaling_strategy: per_channel\n").expect("good");
-        let few = rows.and_then(|r| r.operand_rounding).expect("few bits");
+        let few = rows.and_then(|r| r.operand_rounding).expect("low precision");
         assert_eq!((few.lhs.scaling, few.rhs.scaling), (Scaling::PerTensor, Scaling::PerRow));
         let late = read(
             "  forward_activation_dtype: fp8_e4m3\n  backward_gradient_dtype: fp8_e5m2\n  scaling_strategy: delayed\n  amax_history_len: 4\n  update_interval: 2\n  stochastic_rounding: true\n  optimizer_bits: 8\n",
         );
         let late = late.expect("good").expect("one");
         assert_eq!(late.optimizer_bits, Some(8));
-        let backward = late.operand_rounding.and_then(|few| few.cotangent).expect("few bits");
+        let backward = late.operand_rounding.and_then(|few| few.cotangent).expect("low precision");
         assert!(backward.stochastic && backward.format == LowPrecision::E5M2);
         assert_eq!(backward.delayed_scaling, Some(DelayedScaling { history: 4, interval: 2 }));
         for (body, says) in [
@@ -103,7 +103,7 @@ mod tests {
             ("  forward_activation_dtype: fp4_e2m1\n  scaling_strategy: per_block\n  block_size: (7, 7)\n", "(32, 32)"),
             ("  forward_activation_dtype: fp8_e4m3\n  stochastic_rounding: true\n", "backward_gradient_dtype"),
             ("  optimizer_bits: 9\n", "8 or 32"),
-            ("  scaling_strategy: dynamic\n", "few bits"),
+            ("  scaling_strategy: dynamic\n", "low precision"),
         ] {
             let error = read(body).expect_err(says).to_string();
             assert!(error.contains(says), "{error}");

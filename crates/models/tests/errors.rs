@@ -178,7 +178,7 @@ fn an_index_that_lies_is_refused() {
     for (text, word) in [
         ("{", "JSON"),
         ("{}", "weight_map"),
-        (r#"{"weight_map": {"a": "../part.safetensors"}}"#, "outside"),
+        (r#"{"weight_map": {"a": "../part.safetensors"}}"#, "leaves the directory"),
         (r#"{"weight_map": {"a": "nowhere.safetensors"}}"#, "nowhere.safetensors"),
     ] {
         std::fs::write(&index, text).expect("written");

@@ -121,7 +121,10 @@ fn guesses_change_nothing() {
     }
     let other = golden("mamba");
     let writing = GenerateOptions { max_new_tokens: 9, draft: Some((&other, 2)), ..GenerateOptions::default() };
-    assert!(model.generate_with_options(&[1], &writing, &cpu, &mut |_| true).is_err(), "a state can't go back");
+    assert!(
+        model.generate_with_options(&[1], &writing, &cpu, &mut |_| true).is_err(),
+        "a recurrent state cannot be rolled back"
+    );
 }
 
 #[test]

@@ -106,10 +106,10 @@ pub use engine::autocast;
 /// The axes of a reduction, and whether they stay.
 ///
 /// ```
-/// use tensorloom::{along, ones};
+/// use tensorloom::{axes, ones};
 ///
 /// let x = ones((2, 3));
-/// assert_eq!(x.mean_axes(along(1).keep(), false).shape(), [2, 1]);
+/// assert_eq!(x.mean_axes(axes(1).keep(), false).shape(), [2, 1]);
 /// ```
 pub use engine::axes;
 /// Where new tensors are made now.
@@ -124,11 +124,11 @@ pub use engine::default_device;
 /// 64-bit types as 32-bit ones, as JAX has them.
 ///
 /// ```
-/// use tensorloom::{DType, arange, set_narrow};
+/// use tensorloom::{DType, arange, disable_x64};
 ///
-/// set_narrow(true);
+/// disable_x64(true);
 /// assert_eq!(arange(3).dtype(), DType::I32);
-/// set_narrow(false);
+/// disable_x64(false);
 /// assert_eq!(arange(3).dtype(), DType::I64);
 /// ```
 pub use engine::disable_x64;

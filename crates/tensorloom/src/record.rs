@@ -9,7 +9,7 @@ use ir::{DType, GraphBuilder, InferError, Loc, Scalar, Shape, Type, TypeError, V
 pub(crate) fn here() -> engine::CallSiteGuard {
     let here = std::panic::Location::caller();
     // The directory of this crate's sources.
-    let sources = file!().strip_suffix("write.rs").unwrap_or("?");
+    let sources = file!().strip_suffix("record.rs").unwrap_or("?");
     engine::enter_library(here, here.file().starts_with(sources))
 }
 

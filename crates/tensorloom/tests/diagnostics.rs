@@ -145,6 +145,6 @@ fn checks_for_users() {
     let e = testing::check_grads(call, t(&[0.3]), 1).unwrap_err().to_string();
     assert!(e.contains("reverse mode"), "{e}");
     let caught = std::panic::catch_unwind(|| testing::assert_close(&t(&[1.0, 2.0]), &t(&[1.0, 2.1]), 1e-3, 0.0));
-    assert!(caught.unwrap_err().downcast_ref::<String>().unwrap().contains("element 1 is 2e0 beside 2.1e0"));
+    assert!(caught.unwrap_err().downcast_ref::<String>().unwrap().contains("element 1 is 2e0, expected 2.1e0"));
     testing::assert_close(&t(&[1.0, f64::NAN]), &t(&[1.0, f64::NAN]), 0.0, 0.0);
 }

@@ -2,12 +2,12 @@
 //! PyTorch, and the checks that compare rules, passes and backends with the interpreter.
 //!
 //! ```
-//! use tensorloom_testing::{check, rows, Rng};
+//! use tensorloom_testing::{Rng, check, samples};
 //!
 //! let mut rng = Rng::new(7);
-//! for row in rows::all().iter().filter(|r| r.op() == "tanh") {
-//!     check::text(&row.graph).unwrap();
-//!     check::vmap(&row.graph, &row.inputs, &mut rng).unwrap();
+//! for row in samples::all_samples().iter().filter(|r| r.op() == "tanh") {
+//!     check::check_text_roundtrip(&row.graph).unwrap();
+//!     check::check_vmap(&row.graph, &row.inputs, &mut rng).unwrap();
 //! }
 //! ```
 

@@ -95,7 +95,7 @@ fn sizes_that_can_t_be_cut_are_errors() {
     let mut b = Builder::new();
     let x = b.input(DType::F32, &[7, 4]);
     let e = b.emit(map.into(), &[x]).unwrap_err().to_string();
-    assert!(e.contains("cannot be split into 2 equal parts"), "{e}");
+    assert!(e.contains("cannot be sharded into 2 equal parts"), "{e}");
     let cut = Collective::new(Kind::ReduceScatter { dim: 0 }, &axes);
     let e = b.emit(cut.into(), &[x]).unwrap_err().to_string();
     assert!(e.contains("axis 0 of f32[7,4] can't be cut into 4"), "{e}");

@@ -317,7 +317,7 @@ mod tests {
         let path = folder.join("file");
         std::fs::write(&path, b"text\xff").expect("written");
         let error = |result: Result<String>| result.expect_err("refused").to_string();
-        assert!(error(read_text(&path, MAX_TEXT_BYTES)).contains("byte 4"));
+        assert!(error(read_text(&path, MAX_TEXT_BYTES)).contains("invalid byte at 4"));
         assert!(error(read_text(&path, 4)).contains("limit is 4"));
         assert!(error(read_text(&folder, MAX_TEXT_BYTES)).contains("a folder"));
         assert!(error(read_text(&folder.join("none"), MAX_TEXT_BYTES)).contains("No such file"));

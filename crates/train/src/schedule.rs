@@ -63,7 +63,7 @@ pub enum Schedule {
         factors: Vec<(usize, f64)>,
     },
     /// A sequence of schedules. Each begins at a given step and counts steps from there.
-    Sequential {
+    Joined {
         /// The first schedule.
         first: Box<Schedule>,
         /// The following schedules with their first steps, in order.
@@ -165,7 +165,7 @@ impl Schedule {
 
     /// Continues with another schedule from step `at` on.
     pub fn then(self, at: f64, next: Schedule) -> Schedule {
-        Schedule::Sequential { first: Box::new(self), then: vec![(at, next)] }
+        Schedule::Joined { first: Box::new(self), then: vec![(at, next)] }
     }
 
     /// The value at a step, on the host.
@@ -204,7 +204,7 @@ impl Schedule {
             Schedule::Piecewise { init, factors } => factors.iter().fold(step.constant(*init), |v, (at, factor)| {
                 step.select_below(*at as f64, &v, &v.mul_scalar(*factor))
             }),
-            Schedule::Sequential { first, then } => then.iter().fold(first.eval(step), |v, (at, schedule)| {
+            Schedule::Joined { first, then } => then.iter().fold(first.eval(step), |v, (at, schedule)| {
                 step.select_below(*at, &v, &schedule.eval(&step.add_scalar(-at)))
             }),
         }

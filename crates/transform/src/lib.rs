@@ -8,7 +8,7 @@
 //! [`slice_gradients`] merges gradients of slices.
 //!
 //! ```
-//! use ir::{Build, Builder, DType, Literal, interp};
+//! use ir::{Builder, DType, GraphBuilder, Literal, interp};
 //!
 //! let mut b = Builder::new();
 //! let x = b.input(DType::F64, &[]);

@@ -7,7 +7,7 @@
 //!
 //! ```
 //! use std::sync::Arc;
-//! use tensorloom_vsla::autograd::{self, AdOptions};
+//! use tensorloom_vsla::autograd::{self, BackwardOptions};
 //! use tensorloom_vsla::{Backend, DType, ProgramBuilder, Stream, Tensor};
 //!
 //! let mut b = ProgramBuilder::new();
@@ -18,12 +18,12 @@
 //! b.output(loss)?;
 //! let program = Arc::new(b.build()?);
 //!
-//! let backward = autograd::build_backward(&program, &AdOptions::default())?;
+//! let backward = autograd::build_backward(&program, &BackwardOptions::default())?;
 //! let plan = autograd::plan_backward(&backward, &Backend::cpu(1))?;
 //! let mut bound = plan.bind()?;
 //! bound.values_mut().write(x, &Tensor::vector(&[1.0f64, 2.0, 3.0]))?;
 //! bound.write_cotangent(loss, &Tensor::vector(&[1.0f64]))?;
-//! autograd::execute(&plan, &mut bound, &Stream::default())?;
+//! autograd::execute_backward_plan(&plan, &mut bound, &Stream::default())?;
 //! assert_eq!(bound.read_gradient(w)?, Tensor::vector(&[6.0f64, 6.0]));
 //! # Ok::<(), tensorloom_vsla::Error>(())
 //! ```

@@ -14,7 +14,7 @@ export type Pick = number | [(number | null)?, (number | null)?, number?] | null
 /** The axes of a reduction; `null` for all. */
 export type Axes = number | number[] | null;
 /** Options of reductions: along which axes, and whether those stay, with one element each. */
-export interface Along { axis?: Axes; axes?: Axes; keepdims?: boolean }
+export interface ReduceAxes { axis?: Axes; axes?: Axes; keepdims?: boolean }
 /** Plain objects and lists whose leaves are tensors. */
 export type Tree = any;
 export type Padding = "VALID" | "SAME" | [number, number][];
@@ -79,10 +79,10 @@ export interface TensorMethods {
   div(y: ArrayLike): Tensor;
   neg(): Tensor;
   pow(y: ArrayLike): Tensor;
-  sum(axis?: Axes | Along, options?: Along): Tensor;
-  mean(axis?: Axes | Along, options?: Along): Tensor;
-  max(axis?: Axes | Along, options?: Along): Tensor;
-  min(axis?: Axes | Along, options?: Along): Tensor;
+  sum(axis?: Axes | ReduceAxes, options?: ReduceAxes): Tensor;
+  mean(axis?: Axes | ReduceAxes, options?: ReduceAxes): Tensor;
+  max(axis?: Axes | ReduceAxes, options?: ReduceAxes): Tensor;
+  min(axis?: Axes | ReduceAxes, options?: ReduceAxes): Tensor;
   matmul(y: ArrayLike): Tensor;
   transpose(axes?: number[]): Tensor;
   flatten(): Tensor;
@@ -161,7 +161,7 @@ export interface Numpy {
   meshgrid(...xs: ArrayLike[]): Tensor[];
   meshgrid(xs: ArrayLike[], options?: { indexing?: "xy" | "ij" }): Tensor[];
   mod(x: ArrayLike, y: ArrayLike): Tensor;
-  var_(x: ArrayLike, axis?: Axes | (Along & { ddof?: number }), options?: Along & { ddof?: number }): Tensor;
+  var_(x: ArrayLike, axis?: Axes | (ReduceAxes & { ddof?: number }), options?: ReduceAxes & { ddof?: number }): Tensor;
   // functions of np
   [name: string]: any;
 }

@@ -91,7 +91,7 @@ mod tests {
         assert_eq!(code, Code::VslaErrUnknown);
         // SAFETY: the string is this thread's own, and no call comes between.
         let text = unsafe { CStr::from_ptr(vsla_get_last_error_string()) };
-        assert_eq!(text.to_str(), Ok("internal fault: seven 7"));
+        assert_eq!(text.to_str(), Ok("internal error: seven 7"));
     }
 
     #[test]

@@ -1,11 +1,11 @@
 //! A builder of kernels: fresh registers, and nested blocks as closures.
 //!
 //! ```
-//! use tensorloom_compiler::loops::{Builder, Mode, LoopKind, Size};
+//! use tensorloom_compiler::loops::{AccessMode, KernelBuilder, LoopKind, Size};
 //! use ir::{Binary, DType};
-//! let mut b = Builder::new("double");
-//! let (x, y) = (b.buffer(DType::F32, Mode::Read), b.buffer(DType::F32, Mode::Write));
-//! b.each(LoopKind::Vector, Size::Const(100), |b, i| {
+//! let mut b = KernelBuilder::new("double");
+//! let (x, y) = (b.buffer(DType::F32, AccessMode::Read), b.buffer(DType::F32, AccessMode::Write));
+//! b.for_loop(LoopKind::Vector, Size::Const(100), |b, i| {
 //!     let v = b.load(x, i);
 //!     let w = b.binary(Binary::Add, v, v);
 //!     b.store(y, i, w);

@@ -10,15 +10,15 @@
 //! - No product is skipped: `0·∞` is NaN here too.
 //!
 //! ```
-//! use tensorloom_cpu::{gemm::{Operand, Output, Plan, Problem}, pool::Pool};
+//! use tensorloom_cpu::{gemm::{GemmOperand, GemmOutput, GemmPlan, GemmProblem}, pool::ThreadPool};
 //! let (a, b, mut c) = ([1f32, 2.0, 3.0, 4.0], [5f32, 6.0, 7.0, 8.0], [0f32; 4]);
-//! let plan = Plan::new(&Problem::new(2, 2, 2, ir::DType::F32), 1).unwrap();
+//! let plan = GemmPlan::new(&GemmProblem::new(2, 2, 2, ir::DType::F32), 1).unwrap();
 //! let mut scratch = vec![0u8; plan.scratch_bytes() + 64];
 //! let aligned = scratch.as_mut_ptr().wrapping_add(scratch.as_ptr().align_offset(64));
 //! // SAFETY: the matrices are 2 × 2 and the scratch is aligned and large enough.
 //! unsafe {
-//!     let (a, b) = (Operand::Memory(a.as_ptr().cast()), Operand::Memory(b.as_ptr().cast()));
-//!     plan.run(&Pool::new(1), a, b, Output::Memory(c.as_mut_ptr().cast()), aligned);
+//!     let (a, b) = (GemmOperand::Memory(a.as_ptr().cast()), GemmOperand::Memory(b.as_ptr().cast()));
+//!     plan.run(&ThreadPool::new(1), a, b, GemmOutput::Memory(c.as_mut_ptr().cast()), aligned);
 //! }
 //! assert_eq!(c, [19.0, 22.0, 43.0, 50.0]);
 //! ```

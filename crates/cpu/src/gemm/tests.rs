@@ -462,9 +462,9 @@ fn what_cannot_be_planned() {
     let target = OutputKind::Memory { dtype: DType::F16, layout: MatrixLayout::row_major(2), accumulate: false };
     assert_eq!(
         error(GemmProblem::new(2, 2, 2, DType::I64)),
-        "matmul takes f32, f64, bf16, f16, i32 or i8 operands, not i64"
+        "matmul supports f32, f64, bf16, f16, i32 or i8 operands, not i64"
     );
-    assert_eq!(error(GemmProblem { c: target, ..f32 }), "matmul of f32 operands can't store f16");
+    assert_eq!(error(GemmProblem { c: target, ..f32 }), "matmul of f32 operands cannot store f16");
     assert_eq!(
         error(GemmProblem { a: OperandSource::Packed, ..f32 }),
         "only the right operand of a matmul can be packed ahead"

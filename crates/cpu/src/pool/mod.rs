@@ -51,7 +51,7 @@ pub type Job<'a> = &'a (dyn Fn(usize, usize) + Sync + 'a);
 ///
 /// ```
 /// use std::sync::atomic::{AtomicUsize, Ordering};
-/// let pool = tensorloom_cpu::pool::Pool::new(2);
+/// let pool = tensorloom_cpu::pool::ThreadPool::new(2);
 /// let sum = AtomicUsize::new(0);
 /// pool.run(10, &|part, _worker| {
 ///     sum.fetch_add(part, Ordering::Relaxed);

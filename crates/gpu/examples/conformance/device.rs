@@ -82,7 +82,7 @@ impl Device {
             return None;
         }
         match compiler::compile(graph, self.backend(), &Options::default()) {
-            Err(compiler::Error::Backend(e)) if e.contains("doesn't have") => Some(Ok(())),
+            Err(compiler::Error::Backend(e)) if e.contains("does not support") => Some(Ok(())),
             Err(e) => Some(Err(e.to_string())),
             // Unused values are removed before the check.
             Ok(_) => None,

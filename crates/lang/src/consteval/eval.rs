@@ -474,7 +474,7 @@ mod tests {
             ("log(exp(2))", "2"),
             ("[3, 5, 7][1] + [3, 5, 7][-1]", "12"),
             ("[3, 5][n]", "?"),
-            ("[3, 5][2]", "Type(\"the list has 2 elements, none at 2\")"),
+            ("[3, 5][2]", "Type(\"index 2 is out of range for a list of 2 elements\")"),
             ("half[0]", "Type(\"only a list has elements, this is a float\")"),
             ("len([3, 5]) + len(None)", "2"),
             ("contains([3, 5], 5) and not contains(None, 5)", "true"),

@@ -26,11 +26,11 @@ impl ModuleProgram {
     /// A program from a text that imports nothing but the standard library, checked; `name` is what diagnostics call it.
     ///
     /// ```
-    /// use tensorloom_lang::Program;
+    /// use tensorloom_lang::ModuleProgram;
     ///
     /// let text = "module Double(n: int):\n  forward:\n    in: [n]\n    out: [n]\n    graph:\n      (in, in) -> add() -> out\n";
-    /// assert!(Program::parse("double", text).is_ok());
-    /// let wrong = Program::parse("double", "module Double(").unwrap_err();
+    /// assert!(ModuleProgram::parse("double", text).is_ok());
+    /// let wrong = ModuleProgram::parse("double", "module Double(").unwrap_err();
     /// assert!(wrong.to_string().contains("double.module:1"));
     /// ```
     pub fn parse(name: &str, text: &str) -> Result<ModuleProgram, ProgramError> {

@@ -6,7 +6,7 @@ from . import _tensorloom as _core
 _NAMES = {"axes": "axis"}
 _REQUIRED = object()
 _DEFAULTS = {
-    "impl Into<Along>": None,
+    "impl Into<ReduceAxes>": None,
     "Option<usize>": None, "Option<f64>": None, "Option<&Tensor>": None, "Option<Operand>": None,
     "Option<&[usize]>": None, "Option<(f64, f64)>": None,
     "DType": "float32", "bool": False, "Norm": None, "impl Into<Norm>": None,
@@ -97,7 +97,7 @@ def fill(module, namespace):
 
 def _make(id_, module, name, public, args, doc):
     parameters, passed, late = [], [], False
-    keep = name in _REDUCTIONS and any(kind == "impl Into<Along>" for _, kind in args)
+    keep = name in _REDUCTIONS and any(kind == "impl Into<ReduceAxes>" for _, kind in args)
     env = {"_call": _core._call}
     operands = []
     for i, (arg, kind) in enumerate(args):
@@ -115,7 +115,7 @@ def _make(id_, module, name, public, args, doc):
             env[f"_d{i}"] = default
             parameters.append(f"{shown}=_d{i}")
         operands += [shown] if kind == "impl Into<Operand>" else []
-        passed.append(f"({shown}, keepdims)" if keep and name not in _DROP and kind == "impl Into<Along>" else shown)
+        passed.append(f"({shown}, keepdims)" if keep and name not in _DROP and kind == "impl Into<ReduceAxes>" else shown)
     if keep:
         parameters.append("keepdims=False")
     call = ", ".join([str(id_), *passed])

@@ -4,12 +4,12 @@
 //! take an [`Operand`](crate::Operand); axes are `()` for all, one axis, or a list, with `.keep()` for `keepdims`:
 //!
 //! ```
-//! use tensorloom::np::{self, along};
+//! use tensorloom::np::{self, axes};
 //!
 //! let x = np::arange(0.0, 6.0, 1.0).reshape(&[2, 3]);
 //! assert_eq!(np::sum(&x, ()).item::<f32>()?, 15.0);
 //! assert_eq!(np::mean(&x, 0).to_vec::<f32>()?, [1.5, 2.5, 3.5]);
-//! assert_eq!(np::max(&x, along(1).keep()).shape(), [2, 1]);
+//! assert_eq!(np::max(&x, axes(1).keep()).shape(), [2, 1]);
 //! assert_eq!(np::einsum("ij,kj->ik", &[&x, &x]).to_vec::<f32>()?, [5.0, 14.0, 14.0, 50.0]);
 //! # Ok::<(), tensorloom::Error>(())
 //! ```

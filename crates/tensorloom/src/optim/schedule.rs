@@ -125,7 +125,7 @@ pub fn join_schedules(schedules: &[Schedule], boundaries: &[usize]) -> Schedule 
     let known = |s: &Schedule| if let Schedule::Known(known) = s { Some(known.clone()) } else { None };
     let then = rest.iter().zip(boundaries).map(|(s, &at)| Some((at as f64, known(s)?)));
     if let (Some(first), Some(then)) = (known(first), then.collect::<Option<Vec<_>>>()) {
-        return schedule::Schedule::Sequential { first: Box::new(first), then }.into();
+        return schedule::Schedule::Joined { first: Box::new(first), then }.into();
     }
     let (first, rest, boundaries) = (first.clone(), rest.to_vec(), boundaries.to_vec());
     Schedule::of(move |t| {

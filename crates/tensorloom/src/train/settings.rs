@@ -111,10 +111,15 @@ impl Settings {
 
     /// What must be the same where a run goes on, by name. Steps may become more.
     pub(super) fn lasting(&self) -> Vec<(&'static str, String)> {
+        let AdamW { beta1, beta2, eps, weight_decay, max_grad_norm } = self.optimizer;
+        // Checkpoints contain these texts: they stay the same where names in the code change.
+        let optimizer = format!(
+            "AdamW {{ beta1: {beta1:?}, beta2: {beta2:?}, eps: {eps:?}, decay: {weight_decay:?}, clip: {max_grad_norm:?} }}"
+        );
         vec![
             ("accumulate", self.accumulate.to_string()),
             ("rate", format!("{:?}", self.rate)),
-            ("optimizer", format!("{:?}", self.optimizer)),
+            ("optimizer", optimizer),
             ("seed", self.seed.to_string()),
         ]
     }

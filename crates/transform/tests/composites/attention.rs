@@ -401,7 +401,7 @@ fn misfits_name_what_was_found() {
     let none = AttentionOptions::default;
     assert_eq!(
         bad(&t(&[3, 2, 4]), &k, &k, none()),
-        "attention(f64[3,2,4], f64[2,3,4], f64[2,3,4]): needs a number of query heads that 2 key heads divide, got 3"
+        "attention(f64[3,2,4], f64[2,3,4], f64[2,3,4]): needs a number of query heads that is divisible by 2 key heads, got 3"
     );
     assert!(bad(&q, &t(&[2, 3, 5]), &k, none()).contains("equal features, got 4 and 5"));
     assert!(bad(&q, &k, &t(&[2, 4, 4]), none()).contains("needs k and v"));

@@ -45,8 +45,8 @@ impl LanguageModelTrainer {
             && comm.as_ref().is_some_and(|comm| pipeline::pipeline_axis(comm.mesh()).is_some())
         {
             return Err(Error::Input(format!(
-                "`{}` does not support pipeline parallelism: remove `pp`",
-                how.aim.kind()
+                "the objective `{}` does not support pipeline parallelism: remove `pp` from `--mesh`",
+                how.aim
             )));
         }
         // Ranks that don't share tokens sort their own tokens to experts.
