@@ -112,7 +112,7 @@ pub(crate) enum Command {
     Chat(chat::Chat),
     /// Serve models over HTTP with an OpenAI-compatible API
     #[cfg_attr(not(feature = "serve"), command(hide = true))]
-    #[command(after_help = SERVE)]
+    #[cfg_attr(feature = "serve", command(after_help = SERVE))]
     Serve(serve::Serve),
     /// Write a model's logits, and with labels its loss and gradients
     #[command(name = "logits", alias = "eval")]
