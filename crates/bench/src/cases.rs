@@ -1,4 +1,4 @@
-//! The cases, by the names that the peers use.
+//! The benchmark cases, under the names that the peers use.
 
 use crate::measure::{PreparedProgram, fail, peak_mib, prepare};
 use crate::{models, vision};
@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 
 const F: DType = DType::F32;
 
-/// Every case, by the names that the peers use too.
+/// The names of all cases, as the peers use them.
 pub(crate) const CASE_NAMES: &[&str] = &[
     "matmul256",
     "matmul512",
@@ -44,7 +44,7 @@ pub(crate) const CASE_NAMES: &[&str] = &[
     "compile_layers48",
 ];
 
-/// Cases for devices with much memory.
+/// Cases for devices with a large memory.
 pub(crate) const LARGE_MEMORY_CASES: &[&str] = &[
     "chain1g",
     "softmax1g",
@@ -63,7 +63,7 @@ pub(crate) const LARGE_MEMORY_CASES: &[&str] = &[
     "decode_1b_b32",
 ];
 
-/// The graph of a case, how many runs one timing takes, and how many classes its integer inputs have.
+/// Returns the graph of a case, the number of runs per timing, and the number of classes of its integer inputs.
 pub(crate) fn graph(case: &str) -> Option<(Graph, usize, i64)> {
     let number = |prefix: &str| case.strip_prefix(prefix)?.parse::<usize>().ok();
     Some(match case {
@@ -116,7 +116,7 @@ pub(crate) fn graph(case: &str) -> Option<(Graph, usize, i64)> {
     })
 }
 
-/// A program that was compiled for an earlier question, with what its first use cost.
+/// A program that an earlier case compiled, with the time and memory of its first use.
 pub(crate) struct CachedCase {
     ready: PreparedProgram,
     inner: usize,
@@ -124,14 +124,15 @@ pub(crate) struct CachedCase {
     rss_mib: f64,
 }
 
-/// Compile time of the small Llama's training step with so many layers: Graph to loaded machine code.
+/// Measures the compile time of the small Llama's training step with the given number of layers, from graph to loaded machine
+/// code.
 fn compile_time(device: &dyn Backend, case: &str, layers: usize, reps: usize) -> Result<String> {
     let graph = models::train_step(&models::LlamaConfig { layers, ..models::SMALL });
     let state = graph.outputs().len() - 1;
     let mut times = Vec::with_capacity(reps);
     let mut steps = 0;
     for _ in 0..reps {
-        // A fresh backend has an empty cache of kernels.
+        // A fresh backend has an empty kernel cache.
         let fresh = Cpu::new(1);
         let options = compiler::Options { donate: (0..state).map(|i| (i, i + 1)).collect(), ..Default::default() };
         let start = std::time::Instant::now();
@@ -144,7 +145,7 @@ fn compile_time(device: &dyn Backend, case: &str, layers: usize, reps: usize) ->
     Ok(format!("{{\"case\": {case:?}, \"s\": {:e}, \"nodes\": {nodes}, \"steps\": {steps}}}", times[reps / 2]))
 }
 
-/// The small Llama reads 128 tokens and writes 128, with its cache; compiling doesn't count.
+/// Measures the small Llama on a prefill of 128 tokens and the generation of 128 tokens with a KV cache, without compile time.
 fn decode(device: &dyn Backend, case: &str, reps: usize) -> Result<String> {
     let sizes = [
         ("vocab_size", models::SMALL.vocab),
@@ -177,11 +178,11 @@ fn decode(device: &dyn Backend, case: &str, reps: usize) -> Result<String> {
     ))
 }
 
-/// Positions of the caches, and those that are filled.
+/// The length of the KV caches, and the number of filled positions.
 const CACHED: (usize, i32) = (1024, 512);
 
-/// One token for each of so many sequences of a Llama of a billion parameters, in bf16 with its caches on the device, as
-/// `Model::decoding` compiles it. What the host does with the logits doesn't count.
+/// Decodes one token for each sequence of a batch with a Llama of a billion parameters, in bf16 with the KV caches on the device,
+/// compiled by `Model::decoding`. The host's work on the logits is not measured.
 fn decode_large(device: &dyn Backend, case: &str, batch: usize, reps: usize) -> Result<String> {
     let c = models::BILLION;
     let sizes = [
@@ -223,7 +224,7 @@ fn decode_large(device: &dyn Backend, case: &str, batch: usize, reps: usize) -> 
     ))
 }
 
-/// Shows what each step of a program takes, if that is asked for.
+/// Prints the time of each step of a program, if requested.
 fn print_step_times(ready: &mut PreparedProgram) -> Result<()> {
     if std::env::var_os("LOOM_TIMES").is_some() {
         for t in ready.exe.run_timed(&mut ready.bindings)? {
@@ -233,7 +234,7 @@ fn print_step_times(ready: &mut PreparedProgram) -> Result<()> {
     Ok(())
 }
 
-/// Times a case and writes the answer.
+/// Runs a case and writes the answer.
 pub(crate) fn run_case(
     device: &dyn Backend,
     case: &str,
@@ -252,14 +253,14 @@ pub(crate) fn run_case(
     if !known.contains_key(case) {
         let (graph, inner, classes) = graph(case).ok_or_else(|| fail("there is no such case; --list names them"))?;
         let (before, start) = (peak_mib(), std::time::Instant::now());
-        // A training step gives its loss, then every parameter and moment it was given.
+        // A training step returns its loss, then every parameter and moment that it was given.
         let state = if case.starts_with("train_") { graph.outputs().len() - 1 } else { 0 };
-        // Training starts from small weights, as the peers' does.
+        // Training starts from small weights, as in the peers.
         let scale = if state > 0 { 0.02 } else { 1.0 };
         let mut ready = prepare(device, &graph, (scale, classes), (0..state).map(|i| (i, i + 1)).collect())?;
         ready.run()?;
         let first_s = start.elapsed().as_secs_f64();
-        // Parameters are there before the step, as they are in the peers; AdamW's moments are not.
+        // Parameters exist before the step, as in the peers; AdamW's moments do not.
         let params = if case.starts_with("train_cnn") { state } else { state / 3 };
         let params: usize = ready.exe.program().inputs[..params].iter().map(Type::bytes).sum();
         let rss_mib = peak_mib() - before - params as f64 / (1 << 20) as f64;

@@ -1,4 +1,4 @@
-//! Tensors outside of compiled regions: what recording and forcing cost, and training steps of Llamas.
+//! Tensors outside of compiled regions: the cost of recording and evaluating ops, and training steps of Llamas.
 
 use crate::measure::fail;
 use crate::models::{GPT2_SIZE, LlamaConfig, TINY};
@@ -10,9 +10,9 @@ use tensorloom::nn::{Attention, CrossEntropy, cross_entropy, dot_product_attenti
 use tensorloom::optimizer::{AdamW, Optimizer};
 use tensorloom::{DType, Engine, Tensor};
 
-/// Cases of this kind.
+/// The names of the cases.
 pub(crate) const CASE_NAMES: &[&str] = &["record_op", "force_chain", "eager_train_tiny", "eager_train_124m"];
-/// Those for devices with much memory alone.
+/// The names of cases for devices with a large memory.
 pub(crate) const LARGE_MEMORY_CASES: &[&str] = &["eager_train_124m"];
 
 fn median(mut times: Vec<f64>) -> f64 {
@@ -20,7 +20,7 @@ fn median(mut times: Vec<f64>) -> f64 {
     times[times.len() / 2]
 }
 
-/// Seconds of a case: for one recorded op, one forced op, one step.
+/// Returns the seconds of a case: per recorded op, per evaluated op, or per step.
 pub(crate) fn seconds(case: &str, device: Arc<dyn Backend>, reps: usize) -> Result<f64> {
     let engine = Engine::new(device);
     let bad = |e: tensorloom::Error| fail(&e.to_string());
@@ -47,7 +47,7 @@ fn record(engine: &Engine, reps: usize) -> tensorloom::Result<f64> {
     Ok(median(times))
 }
 
-/// A chain of 1,000 ops on 16 elements, recorded, forced and dropped.
+/// A chain of 1,000 ops on 16 elements that is recorded, evaluated and dropped.
 fn chain(engine: &Engine, reps: usize) -> tensorloom::Result<f64> {
     let (x, y) = (engine.ones(DType::F32, &[16]), engine.full(DType::F32, &[16], 0.5));
     engine.force(&(x.clone(), y.clone()))?;
@@ -145,7 +145,7 @@ impl Llama {
         cross_entropy(&logits.cast(DType::F32), targets, CrossEntropy::default())
     }
 
-    /// The same with everything rounded to bf16, through which gradients go.
+    /// Returns the model with parameters rounded to bf16; gradients pass through the cast.
     fn in_bf16(&self) -> Llama {
         let narrow = |t: &Tensor| t.cast(DType::BF16);
         let block = |b: &Block| Block {
@@ -166,7 +166,7 @@ impl Llama {
     }
 }
 
-/// Forward, backward and AdamW, op by op.
+/// Runs forward, backward and AdamW op by op.
 fn train(engine: &Engine, c: &LlamaConfig, reps: usize) -> tensorloom::Result<f64> {
     let model = Llama::new(engine, c);
     let optimizer = AdamW::new(model.parameters(), 1e-3);
@@ -185,7 +185,7 @@ fn train(engine: &Engine, c: &LlamaConfig, reps: usize) -> tensorloom::Result<f6
     for i in 0..reps + 2 {
         let start = Instant::now();
         let loss = step()?;
-        // Devices run behind: a step ends when its loss is there.
+        // Devices run asynchronously, so a step ends when its loss can be read.
         loss.item::<f32>()?;
         if i > 1 {
             times.push(start.elapsed().as_secs_f64());

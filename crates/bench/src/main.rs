@@ -1,7 +1,7 @@
-//! Our side of the benchmarks.
+//! The benchmark program of Tensorloom.
 //!
-//! Reads case names from standard input, one a line, and answers each with one JSON object: the median time of a run in
-//! seconds and what else the case measures. `cargo xtask bench` drives it and the peers in turn.
+//! It reads case names from standard input, one per line, and answers each with one JSON object: the median time of a run in
+//! seconds and the other measurements of the case. `cargo xtask bench` runs it and the peers alternately.
 
 mod cases;
 mod eager;
@@ -17,8 +17,8 @@ use std::collections::BTreeMap;
 use std::io::{BufRead, Write};
 use std::process::ExitCode;
 
-/// `--list` names the cases; `--suite vsla` takes those of variable shapes; `--reps n` sets how many timings a median is
-/// of, `--threads n` the pool's size, `--device name` another device than the CPU.
+/// `--list` prints the cases; `--suite vsla` selects the variable-shape cases; `--reps n` sets the number of timings per median,
+/// `--threads n` the size of the thread pool, `--device name` a device other than the CPU.
 fn main() -> ExitCode {
     let (mut reps, mut threads, mut list, mut variable) = (7, 2, false, false);
     let mut device = None;
@@ -84,7 +84,7 @@ fn main() -> ExitCode {
             }
         },
     };
-    // Tensors keep subnormal numbers, as everyone's do.
+    // Subnormal numbers are kept, as in the peers.
     let eager_device: std::sync::Arc<dyn compiler::Backend> = match device.as_deref() {
         None | Some("cpu") => std::sync::Arc::new(cpu::Cpu::new(threads)),
         Some(_) => backend.clone(),

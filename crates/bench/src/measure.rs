@@ -1,18 +1,19 @@
-//! Timing a compiled program.
+//! Times compiled programs.
 
 use compiler::{Backend, Bindings, Error, Executable, Result};
 use ir::{DType, Graph, Literal, Scalar, Type};
 use std::sync::Arc;
 use std::time::Instant;
 
-/// A program with its inputs in place.
+/// A compiled program with its inputs.
 pub(crate) struct PreparedProgram {
     pub(crate) exe: Arc<dyn Executable>,
     pub(crate) bindings: Bindings,
     pub(crate) compile_s: f64,
 }
 
-/// Compiles, and fills the inputs with pseudo-random numbers: about normal ones times `scale`, integers below `classes`.
+/// Compiles a graph and fills the inputs with pseudo-random numbers: approximately normal floats times `scale`, integers below
+/// `classes`.
 pub(crate) fn prepare(
     device: &dyn Backend,
     graph: &Graph,
@@ -32,10 +33,10 @@ pub(crate) fn prepare(
     Ok(PreparedProgram { exe, bindings, compile_s })
 }
 
-/// Numbers that are drawn for all inputs of a dtype; each input takes them from another one on, and a long one repeats them.
+/// The number of random elements per dtype. Each input starts at a different element, and a long input repeats them.
 const RANDOM_ELEMENTS: usize = 1 << 20;
 
-/// What was drawn, by dtype.
+/// The random elements by dtype.
 type RandomData = Vec<(DType, Vec<u8>)>;
 
 fn random(ty: &Type, (scale, classes): (f64, i64), state: &mut u64, drawn: &mut RandomData) -> Vec<u8> {
@@ -46,7 +47,7 @@ fn random(ty: &Type, (scale, classes): (f64, i64), state: &mut u64, drawn: &mut 
     let known = drawn.iter().position(|(d, _)| *d == ty.dtype).unwrap_or_else(|| {
         let all = Literal::from_fn(Type::new(ty.dtype, &[RANDOM_ELEMENTS]), |_| match ty.dtype {
             DType::I32 | DType::I64 => Scalar::from_i64(ty.dtype, (next() * classes as f64) as i64),
-            // About normal: a sum of uniforms.
+            // A sum of uniform numbers is approximately normal.
             d => Scalar::from_f64(d, (next() + next() + next() + next() - 2.0) * 1.7 * scale),
         });
         drawn.push((ty.dtype, all.bytes().to_vec()));
@@ -68,7 +69,7 @@ impl PreparedProgram {
         self.exe.run(&mut self.bindings)
     }
 
-    /// Median seconds of a run over `reps` timings of `inner` runs each.
+    /// Returns the median seconds per run over `reps` timings of `inner` runs each.
     pub(crate) fn median(&mut self, reps: usize, inner: usize) -> Result<f64> {
         let warm = Instant::now();
         for i in 0.. {
@@ -90,14 +91,14 @@ impl PreparedProgram {
     }
 }
 
-/// Resident memory of this process at its peak, in MiB.
+/// Returns the peak resident memory of this process, in MiB.
 pub(crate) fn peak_mib() -> f64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|l| l.strip_prefix("VmHWM:"));
     line.and_then(|l| l.split_whitespace().next()?.parse::<f64>().ok()).unwrap_or(0.0) / 1024.0
 }
 
-/// A case that could not be run as asked.
+/// Returns the error of a case that could not run.
 pub(crate) fn fail(text: &str) -> Error {
     Error::Backend(text.to_string())
 }

@@ -1,4 +1,4 @@
-//! The models of the benchmarks, written against the Graph.
+//! The benchmark models, written as graphs.
 
 use ir::composites::attention::{AttentionOptions, attention, attention_backward};
 use ir::composites::rope::{RopeLayout, RopeOptions, rope};
@@ -17,16 +17,16 @@ pub(crate) struct LlamaConfig {
     pub(crate) width: usize,
     pub(crate) layers: usize,
     pub(crate) heads: usize,
-    /// Heads of keys and values, each shared by `heads / kv_heads` of the queries'.
+    /// The number of key and value heads; each is shared by `heads / kv_heads` query heads.
     pub(crate) kv_heads: usize,
     pub(crate) hidden: usize,
     pub(crate) batch: usize,
     pub(crate) seq: usize,
-    /// Products and attention in bf16, everything else in f32.
+    /// Matrix products and attention are in bf16, everything else in f32.
     pub(crate) bf16: bool,
-    /// Products but the last in fp8 with delayed scaling: E4M3 forward, E5M2 backward.
+    /// All matrix products but the last are in fp8 with delayed scaling: E4M3 in forward, E5M2 in backward.
     pub(crate) fp8: bool,
-    /// What the gates give is computed again in backward: less memory, more time.
+    /// The outputs of the gates are recomputed in backward, which takes less memory and more time.
     pub(crate) recompute_gates: bool,
 }
 
@@ -57,7 +57,7 @@ pub(crate) const SMALL: LlamaConfig = LlamaConfig {
     recompute_gates: false,
 };
 
-/// A Llama of GPT-2's size, for GPUs.
+/// A Llama of the size of GPT-2, for GPUs.
 pub(crate) const GPT2_SIZE: LlamaConfig = LlamaConfig {
     vocab: 50304,
     width: 768,
@@ -72,7 +72,7 @@ pub(crate) const GPT2_SIZE: LlamaConfig = LlamaConfig {
     recompute_gates: true,
 };
 
-/// A Llama of a billion parameters.
+/// A Llama with a billion parameters.
 pub(crate) const BILLION: LlamaConfig = LlamaConfig {
     vocab: 32000,
     width: 2048,
@@ -87,7 +87,7 @@ pub(crate) const BILLION: LlamaConfig = LlamaConfig {
     recompute_gates: false,
 };
 
-/// The shape of Qwen 2's smallest: many words, few key heads.
+/// The sizes of the smallest Qwen 2: a large vocabulary and few key heads.
 pub(crate) const QWEN_HALF: LlamaConfig = LlamaConfig {
     vocab: 151_936,
     width: 896,
@@ -102,7 +102,7 @@ pub(crate) const QWEN_HALF: LlamaConfig = LlamaConfig {
     recompute_gates: false,
 };
 
-/// Shapes of the parameters, in order: embedding, final norm, then six for each layer.
+/// The shapes of the parameters, in order: embedding, final norm, then six for each layer.
 fn params(c: &LlamaConfig) -> Vec<Vec<usize>> {
     let (d, f) = (c.width, c.hidden);
     let mut shapes = vec![vec![c.vocab, d], vec![d]];
@@ -119,7 +119,7 @@ fn params(c: &LlamaConfig) -> Vec<Vec<usize>> {
     shapes
 }
 
-/// `x·wᵀ` over the last axes.
+/// Returns `x·wᵀ` over the last axes.
 fn linear(b: &mut Builder, x: Value, w: Value) -> Result<Value> {
     let rank = b.ty(x).rank();
     b.one(Dot::last_axes(F, rank, 2).into(), &[x, w])
@@ -130,14 +130,14 @@ fn rms(b: &mut Builder, x: Value, w: Value) -> Result<Value> {
     Ok(b.emit(c.into(), &[x, w])?[0])
 }
 
-/// SwiGLU and the product behind it.
+/// Returns SwiGLU and the matrix product that follows it.
 fn swiglu_mlp(b: &mut Builder, up: Value, w: Value) -> Result<Value> {
     let s = activation::swiglu_fused(&b.ty(up))?;
     let s = b.emit(s.into(), &[up])?[0];
     linear(b, s, w)
 }
 
-/// Loss of the language model: parameters, token ids and targets to a mean.
+/// The loss of the language model: maps parameters, token IDs and targets to a mean.
 fn forward(c: &LlamaConfig) -> Result<Graph> {
     let mut b = Builder::new();
     let p: Vec<Value> = params(c).iter().map(|s| b.input(F, s)).collect();
@@ -209,12 +209,13 @@ pub(crate) fn mean_loss(b: &mut Builder, logits: Value, targets: Value) -> Resul
     b.scale(s, 1.0 / n as f64)
 }
 
-/// One step of training with AdamW: (parameters, first moments, second moments, histories of fp8, ids, targets) to (loss, all four).
+/// One AdamW training step. It maps parameters, first moments, second moments, fp8 histories, token IDs and targets to the loss
+/// and the first four.
 pub(crate) fn train_step(c: &LlamaConfig) -> Graph {
     let build = || -> Result<Graph> {
         let mut f = forward(c)?;
         if c.bf16 {
-            // Residuals are narrow, as the peers' are.
+            // Residuals are bf16, as in the peers.
             let policy = transform::AutocastPolicy {
                 rounded_outputs: vec!["embedding".into()],
                 ..transform::AutocastPolicy::new(DType::BF16)
@@ -232,7 +233,7 @@ pub(crate) fn train_step(c: &LlamaConfig) -> Graph {
             let stateful = transform::with_state(&f, None)?;
             (f, states) = (stateful.graph, stateful.amax_histories);
         }
-        // The gradient of a history is its next value.
+        // The gradient of a history is the next value of the history.
         let wrt: Vec<usize> = (0..n).chain(n + 2..n + 2 + states.len()).collect();
         let grad = transform::value_and_grad(&f, &wrt)?;
         let mut b = Builder::new();
@@ -252,7 +253,7 @@ pub(crate) fn train_step(c: &LlamaConfig) -> Graph {
             let sq = b.mul(g, g)?;
             let (keep, new) = (b.scale(v[i], 0.999)?, b.scale(sq, 0.001)?);
             let v1 = b.add(keep, new)?;
-            // The second moment of random inputs may be negative; a real one never is.
+            // The random inputs for the second moment may be negative, unlike a real second moment.
             let size = b.unary(Unary::Abs, v1)?;
             let root = b.unary(Unary::Sqrt, size)?;
             let below = b.offset(root, 1e-8)?;
@@ -270,7 +271,7 @@ pub(crate) fn train_step(c: &LlamaConfig) -> Graph {
     build().expect("the model is a valid graph")
 }
 
-/// Causal attention in bf16, forward and backward, with so many heads of queries and of keys.
+/// Causal attention in bf16, forward and backward, with the given numbers of query and key heads.
 pub(crate) fn attention_step(batch: usize, (heads, kv): (usize, usize), seq: usize, width: usize) -> Graph {
     let build = || -> Result<Graph> {
         let ty = |h: usize| Type::new(DType::BF16, &[batch, h, seq, width]);

@@ -1,4 +1,4 @@
-//! Cases of variable shapes: convolutions by both paths, and a ragged batch.
+//! Variable-shape cases: convolutions by both algorithms, and a ragged batch.
 
 use crate::ragged::{self, MEASURED};
 use std::fmt::Write as _;
@@ -8,7 +8,7 @@ use tensorloom_vsla::{
     Backend, Bindings, ConvAlgorithm, DType, Error, Numerics, Plan, Program, ProgramBuilder, Result, Stream, conv_path,
 };
 
-/// Lengths of the operands of a convolution.
+/// Operand lengths of the convolution cases.
 const LENGTHS: &[(usize, usize)] = &[
     (64, 64),
     (100, 100),
@@ -34,7 +34,7 @@ const LENGTHS: &[(usize, usize)] = &[
     (1000, 10_000),
 ];
 
-/// Lengths where the paths meet, which the peers aren't asked about.
+/// Operand lengths near the crossover of the two algorithms; the peers don't measure these.
 const CROSSOVER_LENGTHS: &[(usize, usize)] = &[
     (4, 4),
     (8, 8),
@@ -50,14 +50,14 @@ const CROSSOVER_LENGTHS: &[(usize, usize)] = &[
     (96, 10_000),
 ];
 
-/// Every case.
+/// Returns the names of all cases.
 pub(crate) fn names() -> Vec<String> {
     let conv = |dtype: &'static str| LENGTHS.iter().map(move |(m, n)| format!("conv_{dtype}_{m}x{n}"));
     let near = CROSSOVER_LENGTHS.iter().map(|(m, n)| format!("paths_f64_{m}x{n}"));
     conv("f64").chain(conv("f32")).chain(near).chain(["ragged_encoder".to_string()]).collect()
 }
 
-/// A program with its memory.
+/// A planned program with its bindings.
 struct PreparedPlan {
     plan: Plan,
     bindings: Bindings,
@@ -81,7 +81,7 @@ impl PreparedPlan {
         Ok(PreparedPlan { plan, bindings, stream: Stream::new(backend) })
     }
 
-    /// Median seconds over `reps` timings of some 20 ms each, or of one run.
+    /// Returns the median seconds over `reps` timings of about 20 ms each, or of one run each if a run takes longer.
     fn median(&mut self, reps: usize) -> Result<f64> {
         let mut runs = |n: usize| -> Result<f64> {
             let start = Instant::now();
@@ -107,7 +107,7 @@ fn convolution(dtype: DType, m: usize, n: usize, path: ConvAlgorithm) -> Result<
     b.build()
 }
 
-/// Times a case and writes the answer.
+/// Runs a case and writes the answer.
 pub(crate) fn run_case(backend: &Backend, case: &str, reps: usize) -> Result<String> {
     if case == "ragged_encoder" {
         return ragged_encoder(backend, reps);
@@ -130,7 +130,8 @@ pub(crate) fn run_case(backend: &Backend, case: &str, reps: usize) -> Result<Str
     ))
 }
 
-/// The encoder's time, work, and for each sequence two elements of its last token, for comparison with the peers.
+/// Measures the encoder's time and work, and returns two elements of the last token of each sequence for comparison with the
+/// peers.
 fn ragged_encoder(backend: &Backend, reps: usize) -> Result<String> {
     let lengths = ragged::lengths();
     let mut ready = PreparedPlan::new(ragged::encoder(&MEASURED, &lengths)?, backend)?;

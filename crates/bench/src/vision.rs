@@ -1,4 +1,4 @@
-//! Training steps of networks over images: depthwise convolutions, and transposed ones with skips.
+//! Training steps of convolutional networks: depthwise convolutions, and transposed convolutions with skip connections.
 
 use crate::models::mean_loss;
 use ir::composites::activation;
@@ -8,17 +8,17 @@ use ir::{Builder, DType, Graph, GraphBuilder, Result, Unary, Value};
 
 const F: DType = DType::F32;
 
-/// Features behind each pair of a depthwise and a pointwise convolution, and the step of the first.
+/// The number of output features of each pair of depthwise and pointwise convolutions, and the stride of the depthwise one.
 const PAIRS: [(usize, usize); 5] = [(64, 1), (128, 2), (128, 1), (256, 2), (256, 1)];
 
-/// A network's parameters as they are made, and its graph.
+/// The parameters that a network creates, and its graph.
 struct NetworkBuilder {
     b: Builder,
     params: usize,
 }
 
 impl NetworkBuilder {
-    /// A network of `params` parameters, which come first among the inputs.
+    /// Builds a network with `params` parameters, which are the first inputs of the graph.
     fn new(shapes: &[Vec<usize>]) -> (NetworkBuilder, Vec<Value>) {
         let mut b = Builder::new();
         let p = shapes.iter().map(|s| b.input(F, s)).collect();
@@ -36,7 +36,7 @@ impl NetworkBuilder {
         self.b.one(Conv { groups, ..Conv::new(F, windows) }.into(), &[x, w])
     }
 
-    /// Batch norm in training, then relu.
+    /// Batch norm in training mode, then relu.
     fn norm_relu(&mut self, x: Value, weight: Value, bias: Value) -> Result<Value> {
         let b = &mut self.b;
         let (shape, axes) = (b.ty(x).shape, [0, 2, 3]);
@@ -64,7 +64,7 @@ impl NetworkBuilder {
         self.relu(y)
     }
 
-    /// Twice as high and wide.
+    /// Upsamples to twice the height and width.
     fn upsample2x(&mut self, x: Value, w: Value) -> Result<Value> {
         let windows = WindowConfig { base_dilation: [2, 2][..].into(), ..WindowConfig::strided(&[1, 1], &[1, 1]) };
         self.b.one(Conv::new(F, windows).into(), &[x, w])
@@ -74,7 +74,7 @@ impl NetworkBuilder {
         self.b.reduce_window(ReduceKind::Max, x, &[1, 1, 2, 2], WindowConfig::strided(&[1, 1, 2, 2], &[0; 4]))
     }
 
-    /// One step of SGD on a loss.
+    /// Appends one SGD step on a loss.
     fn step(self, loss: Value) -> Result<Graph> {
         let n = self.params;
         let f = self.b.finish(&[loss]);
@@ -124,7 +124,8 @@ pub(crate) fn mobile_step() -> Graph {
     build().expect("the model is a valid graph")
 }
 
-/// One SGD step of a network that goes down twice and up again by transposed convolutions, on 8 images of 3×64×64.
+/// One SGD step of a network with two downsampling stages and two transposed convolutions that upsample again, on 8 images of
+/// 3×64×64.
 pub(crate) fn unet_step() -> Graph {
     let build = || -> Result<Graph> {
         let convs = [(16, 3), (32, 16), (64, 32), (32, 64), (16, 32)];

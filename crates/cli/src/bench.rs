@@ -1,4 +1,4 @@
-//! `loom bench`: how fast this machine multiplies, trains and generates.
+//! `loom bench` measures matrix multiplication, training and generation speed on this machine.
 
 use crate::ExitStatus;
 use crate::command::UsageError;
@@ -36,7 +36,7 @@ pub(crate) fn bench(args: &Bench) -> Result<ExitStatus, UsageError> {
     Ok(ExitStatus::Success)
 }
 
-/// Floating-point operations a second of a square product: the best of several runs.
+/// Returns the floating-point operations per second of a square matrix product: the best of several runs.
 pub(crate) fn matmul(cpu: &dyn Backend, n: usize) -> compiler::Result<f64> {
     let mut b = Builder::new();
     let (x, y) = (b.input(DType::F32, &[n, n]), b.input(DType::F32, &[n, n]));
@@ -54,7 +54,7 @@ pub(crate) fn matmul(cpu: &dyn Backend, n: usize) -> compiler::Result<f64> {
     Ok(2.0 * (n as f64).powi(3) / best.as_secs_f64())
 }
 
-/// The default's Llama.
+/// Returns the small Llama that `loom train` uses by default.
 fn model(dtype: DType) -> Result<Model, UsageError> {
     let sizes = [("vocab_size", 1024), ("d_model", 128), ("n_layers", 4), ("heads", 4), ("kv_heads", 4)];
     let sizes = sizes.into_iter().chain([("d_ff", 512), ("max_seq", 256)]);
@@ -65,7 +65,7 @@ fn model(dtype: DType) -> Result<Model, UsageError> {
     Model::new_random(architecture, dtype, 1).map_err(usage_error)
 }
 
-/// Tokens a second of training: the best of several steps.
+/// Returns the training tokens per second: the best of several steps.
 fn training(cpu: &dyn Backend, dtype: DType) -> models::Result<f64> {
     let model = model(dtype).map_err(|UsageError(text)| models::Error::Input(text))?;
     let sizes = StepSizes { micro_batch_size: 4, seq_len: 256, gradient_accumulation_steps: 1 };

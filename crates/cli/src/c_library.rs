@@ -1,7 +1,7 @@
-//! `loom compile DIR --emit c-library`: a trained model as one library for C, with its header.
+//! `loom compile DIR --emit c-library` writes a trained model as a C library with its header.
 //!
-//! What is written: the program with the parameters inside (`NAME.loom`), `NAME.c` and `NAME.h` around it, a `CMakeLists.txt`; and the
-//! library itself, where a C compiler and the runtime (`libtensorloom_c.a`) are found.
+//! The output is the program with its parameters (`NAME.loom`), the wrappers `NAME.c` and `NAME.h`, a `CMakeLists.txt`, and the
+//! library itself if a C compiler and the runtime (`libtensorloom_c.a`) are found.
 
 use crate::ExitStatus;
 use crate::command::{self, UsageError};
@@ -37,7 +37,7 @@ fn identifier(text: &str) -> Result<String, String> {
     }
 }
 
-/// A name of C from that of a folder.
+/// Makes a C identifier from the name of a folder.
 fn identifier_from_dir(dir: &Path) -> String {
     let stem = dir.file_stem().unwrap_or_default().to_string_lossy().to_lowercase();
     let name: String = stem.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect();
@@ -68,7 +68,7 @@ pub(crate) fn write(chosen: &ModelArgs, options: &CLibraryArgs) -> Result<ExitSt
     }
     let graph = model.frozen(batch, seq).map_err(usage_error)?;
     let vocabulary = graph.output_types()[0].shape.last().copied().unwrap_or(0);
-    // Compiled for the processor, whatever trains here; threads are chosen where it runs.
+    // The program is compiled for the CPU, whichever device is used here. The number of threads is chosen when it runs.
     let cpu = Cpu::new(1);
     let program = compiler::compile(&graph, &cpu, &compiler::Options::default()).and_then(|p| p.to_bytes());
     let program = program.map_err(|e| UsageError(e.to_string()))?;
@@ -80,7 +80,7 @@ pub(crate) fn write(chosen: &ModelArgs, options: &CLibraryArgs) -> Result<ExitSt
     put("tensorloom.h", c::HEADER.as_bytes())?;
     put(&format!("{name}.h"), c_header(&name, batch, seq, vocabulary).as_bytes())?;
     put(&format!("{name}.c"), c_source(&name, &tokens).as_bytes())?;
-    // Only these names are seen outside; the linker leaves out what nobody can reach.
+    // Only these symbols are exported; the linker removes code that they don't reach.
     put(&format!("{name}.map"), format!("{{ global: loom_*; {name}_*; local: *; }};\n").as_bytes())?;
     put("CMakeLists.txt", cmake(&name).as_bytes())?;
     let parts = format!("{name}.loom, {name}.h, {name}.c, tensorloom.h, CMakeLists.txt");
@@ -103,7 +103,7 @@ pub(crate) fn write(chosen: &ModelArgs, options: &CLibraryArgs) -> Result<ExitSt
     Ok(ExitStatus::Success)
 }
 
-/// The runtime that was given, or one beside this program.
+/// Returns the runtime given by `--runtime`, or one next to this program.
 fn runtime(options: &CLibraryArgs) -> Option<PathBuf> {
     let file = "libtensorloom_c.a";
     let places = match &options.runtime {
@@ -117,7 +117,7 @@ fn runtime(options: &CLibraryArgs) -> Option<PathBuf> {
     places.into_iter().find(|p| p.is_file())
 }
 
-/// Makes the library; gives where it is.
+/// Links the library and returns its path.
 fn link(out: &Path, name: &str, runtime: &Path) -> Result<PathBuf, String> {
     let library = out.join(format!("lib{name}.so"));
     let runtime = std::path::absolute(runtime).map_err(|e| format!("{}: {e}", runtime.display()))?;
@@ -173,13 +173,13 @@ const char *{name}_token(int32_t id, size_t *length);
     )
 }
 
-/// Bytes as a text of C.
+/// Returns bytes as a C string literal.
 fn quoted(bytes: &[u8]) -> String {
     let mut text = String::from("\"");
     for b in bytes {
         match b {
             b'"' | b'\\' => write!(text, "\\{}", *b as char).unwrap_or_default(),
-            // A question mark could begin a trigraph.
+            // Question marks are escaped, since two of them could start a trigraph.
             b' '..=b'~' if *b != b'?' => text.push(*b as char),
             b => write!(text, "\\{b:03o}").unwrap_or_default(),
         }

@@ -69,7 +69,7 @@ pub(crate) fn chat(args: &Chat) -> Result<ExitStatus, UsageError> {
                 messages = system.clone();
                 continue;
             }
-            // A word by itself behind a slash is a command that was meant.
+            // A single word after a slash is taken to be a mistyped command.
             word if line.starts_with('/') && word[1..].chars().all(char::is_alphabetic) => {
                 errln!(
                     "no command `{word}`: use /new to start a new conversation, /end or Ctrl-D to exit; start the \
@@ -79,7 +79,7 @@ pub(crate) fn chat(args: &Chat) -> Result<ExitStatus, UsageError> {
             }
             text => messages.push(json!({ "role": "user", "content": text })),
         }
-        // A conversation that is typed outlives what its template doesn't take.
+        // In an interactive conversation, a message that the chat template rejects is dropped and the conversation continues.
         let encoded = template.render(&messages, true, &Map::new()).and_then(|text| tokenizer.encode(&text));
         let ids = match encoded {
             Ok(ids) => ids,
@@ -100,7 +100,7 @@ pub(crate) fn chat(args: &Chat) -> Result<ExitStatus, UsageError> {
             messages.pop();
             continue;
         }
-        // What was said before is known from the turn before.
+        // The KV cache has the earlier turns, so only the new tokens are prefilled.
         slots.start_prefill(&ids, 0).map_err(usage_error)?;
         let mut logits = loop {
             if let Some(logits) = slots.prefill_chunk().map_err(usage_error)? {

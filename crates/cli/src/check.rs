@@ -34,7 +34,7 @@ pub(crate) struct Fmt {
     check: bool,
 }
 
-/// All findings about a program.
+/// Returns all diagnostics of a program.
 pub(crate) fn findings(program: &ModuleProgram) -> Vec<Diagnostic> {
     let mut findings = program.diagnostics.clone();
     findings.extend(lang::check::check(program).diagnostics);
@@ -42,7 +42,7 @@ pub(crate) fn findings(program: &ModuleProgram) -> Vec<Diagnostic> {
     findings
 }
 
-/// Draws findings, with colours where a person is looking.
+/// Prints diagnostics, with colours if the output is a terminal.
 pub(crate) fn draw(program: &ModuleProgram, findings: &[Diagnostic]) {
     let style = if std::io::stderr().is_terminal() { ColorStyle::Ansi } else { ColorStyle::Plain };
     crate::output::say(format_args!("{}", render_all(&program.sources, findings, style)));
@@ -57,7 +57,7 @@ pub(crate) fn check(args: &Check) -> Result<ExitStatus, UsageError> {
     for file in &args.files {
         let program = load_program(file)?;
         let findings = findings(&program);
-        // A new lock answers the findings about the old one.
+        // A new lock file resolves the diagnostics about the old one.
         let counts = |found: &Diagnostic| found.is_error() && !(args.lock && found.code == lang::Code::L004);
         let findings: Vec<Diagnostic> =
             findings.into_iter().filter(|found| counts(found) || !found.is_error()).collect();

@@ -1,4 +1,4 @@
-//! `loom classify`: which class a text belongs to.
+//! `loom classify` predicts the class of a text.
 
 use crate::ExitStatus;
 use crate::command::{self, UsageError};
@@ -35,7 +35,7 @@ pub(crate) struct Classify {
     machine: DeviceArgs,
 }
 
-/// A text, and the class that it has.
+/// A text and its label, if it has one.
 type LabeledText = (String, Option<String>);
 
 pub(crate) fn classify(args: &Classify) -> Result<ExitStatus, UsageError> {

@@ -1,4 +1,4 @@
-//! The command line: what may be said, and what is wrong with what was.
+//! The command line: its definition, parsing and error messages.
 
 use crate::{
     bench, chat, check, classify, compile, doctor, graph, import, launch, perplexity, plan, report, run, serve, shell,
@@ -8,7 +8,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use std::error::Error as _;
 
-/// Wrong use or bad input: one line that says what, and what to do instead.
+/// An error of usage or input: one line with the problem and the remedy.
 #[derive(Debug)]
 pub(crate) struct UsageError(pub(crate) String);
 
@@ -171,14 +171,15 @@ pub(crate) struct NotBuilt {
     _words: Vec<String>,
 }
 
-/// What is missing from this program, and how to build a program that has it.
+/// Returns the error for a command that is not in this build, with the way to build it.
 pub(crate) fn not_built(what: &str, feature: &str) -> UsageError {
     UsageError(format!(
         "this loom was built without `{what}`; build it with `--features {feature}`, or with `--features full`"
     ))
 }
 
-/// The whole command line. The last value of an option counts, and values may begin with a dash: `--labels -100,5`.
+/// Returns the definition of the command line. The last value of a repeated option wins, and values may begin with a dash:
+/// `--labels -100,5`.
 pub(crate) fn command_line() -> clap::Command {
     Loom::command().mut_subcommands(|command| {
         command.mut_args(|arg| {
@@ -191,19 +192,19 @@ pub(crate) fn command_line() -> clap::Command {
     })
 }
 
-/// What was asked for, or what to show instead.
+/// A parsed command, or a text to print instead.
 pub(crate) enum ParsedCommand {
     Command(Command),
-    /// Help, or the version.
+    /// The help or the version.
     Text(String),
 }
 
-/// Reads the words behind the program's name.
+/// Parses the arguments after the program's name.
 pub(crate) fn parse(words: &[String]) -> Result<ParsedCommand, UsageError> {
-    // Nothing asked: train the default.
+    // Without arguments, the command is `train`.
     let default = ["train".to_string()];
     let words = if words.is_empty() { &default[..] } else { words };
-    // `loom help train`, as others have it.
+    // `loom help train` is the same as `loom train --help`.
     let turned: Vec<String>;
     let words = match words {
         [help, rest @ ..] if help == "help" => {
@@ -224,7 +225,7 @@ pub(crate) fn parse(words: &[String]) -> Result<ParsedCommand, UsageError> {
     }
 }
 
-/// One line about what is wrong with the words.
+/// Describes an error in the arguments in one line.
 fn explain(error: &clap::Error, words: &[String]) -> String {
     let text = |kind: ContextKind| match error.get(kind) {
         Some(ContextValue::String(text)) => Some(text.clone()),
@@ -238,7 +239,7 @@ fn explain(error: &clap::Error, words: &[String]) -> String {
     };
     let command = words.first().filter(|word| !word.starts_with('-')).map_or(String::new(), |word| format!(" {word}"));
     let help = format!("`loom{command} --help` lists the options");
-    // An option without the name of its value.
+    // Removes the value placeholder from the name of an option.
     let bare = |shown: &str| shown.split([' ', '=']).next().unwrap_or(shown).to_string();
     let argument = text(ContextKind::InvalidArg).unwrap_or_default();
     match error.kind() {
@@ -278,7 +279,7 @@ fn explain(error: &clap::Error, words: &[String]) -> String {
     }
 }
 
-/// The current name of an option, for one that may be an earlier name.
+/// Returns the current name of an option that may be given by an earlier name.
 fn current(words: &[String], option: &str) -> String {
     let definition = command_line();
     let command = words.first().and_then(|word| definition.find_subcommand(word));
@@ -289,25 +290,25 @@ fn current(words: &[String], option: &str) -> String {
     found.and_then(clap::Arg::get_long).map_or_else(|| option.to_string(), |long| format!("--{long}"))
 }
 
-/// A positive number.
+/// Parses a positive integer.
 pub(crate) fn positive(text: &str) -> Result<usize, String> {
     text.parse().ok().filter(|n| *n > 0).ok_or_else(|| "must be a positive integer".to_string())
 }
 
-/// A number of sequences, or of ids in one.
+/// Parses a number of sequences, or of tokens per sequence.
 pub(crate) fn size(text: &str) -> Result<usize, String> {
     positive(text)?;
     let most = i32::MAX as usize;
     text.parse().ok().filter(|n| *n <= most).ok_or_else(|| format!("must be a positive integer up to {most}"))
 }
 
-/// A number above 0.
+/// Parses a number greater than 0.
 pub(crate) fn above_zero(text: &str) -> Result<f64, String> {
     let x = text.parse().ok().filter(|x: &f64| *x > 0.0 && x.is_finite());
     x.ok_or_else(|| "must be a number greater than 0".to_string())
 }
 
-/// A name that is not empty.
+/// Parses a non-empty name.
 pub(crate) fn non_empty_name(text: &str) -> Result<String, String> {
     match text.is_empty() {
         false => Ok(text.to_string()),
@@ -315,7 +316,7 @@ pub(crate) fn non_empty_name(text: &str) -> Result<String, String> {
     }
 }
 
-/// A list of ids.
+/// A list of token IDs.
 #[derive(Clone, Debug)]
 pub(crate) struct TokenIds(pub(crate) Vec<i32>);
 

@@ -1,4 +1,4 @@
-//! `loom compile`, `loom explain` and `loom verify-backward`: a model for given sizes, looked at from several sides.
+//! `loom compile`, `loom explain` and `loom verify-backward`, which compile a model for given sizes and inspect it.
 
 use crate::ExitStatus;
 use crate::check::{draw, findings};
@@ -116,7 +116,7 @@ pub(crate) struct VerifyBackward {
     tolerance: Option<f64>,
 }
 
-/// A checked declaration with the sizes of the command line.
+/// A checked declaration with the parameters and sizes from the command line.
 struct CheckedModel {
     program: ModuleProgram,
     item: ItemRef,
@@ -124,7 +124,7 @@ struct CheckedModel {
     inputs: Vec<Type>,
 }
 
-/// A dtype that models are computed in.
+/// Parses a dtype of computation.
 pub(crate) fn dtype(text: &str) -> Result<DType, String> {
     match text {
         "f32" => Ok(DType::F32),
@@ -133,7 +133,7 @@ pub(crate) fn dtype(text: &str) -> Result<DType, String> {
     }
 }
 
-/// The declaration to work on, or `None` after its mistakes were drawn.
+/// Returns the declaration to compile, or `None` after printing its errors.
 fn check_model(args: &ModelArgs) -> Result<Option<CheckedModel>, UsageError> {
     let program = load_program(&args.file)?;
     let found = findings(&program);
@@ -185,9 +185,9 @@ fn parse_value(text: &str) -> ConstValue {
     }
 }
 
-/// Types of the inputs: `B` is the batch, `T` the length, and what `let:` calls `batch_dim` and `seq_dim`; other sizes are
-/// given, defaults, or follow from those. A size that `let:` gives a role becomes a given one: inputs may tell it only through
-/// arithmetic.
+/// Returns the types of the inputs. `B` and the size that `let:` calls `batch_dim` are the batch size; `T` and `seq_dim` are the
+/// sequence length. Other sizes are given on the command line, have defaults, or are inferred. A size with a role in `let:` is
+/// added to `given`, since it may occur in the inputs only as part of an expression.
 fn input_sizes(
     args: &ModelArgs,
     program: &ModuleProgram,
@@ -231,7 +231,7 @@ impl CheckedModel {
     }
 
     fn lower(&self, dtype: DType, recipe: Option<lang::lower::PrecisionRecipe>) -> Option<Lowered> {
-        // What is asserted is part of what runs; what is known to be false is found here.
+        // Assertions are compiled into the graph; those that are known to fail are reported here.
         let options = LowerOptions { dtype, recipe, asserts: true, ..LowerOptions::default() };
         match lower(&self.program, self.item, &self.given, &self.inputs, &options) {
             Ok(lowered) => Some(lowered),
@@ -286,7 +286,7 @@ pub(crate) fn compile(args: &Compile) -> Result<ExitStatus, UsageError> {
             }
             outln!("{shown:#}");
         }
-        // Written above, from a trained model.
+        // This form needs a trained model and has been written above.
         Emit::CLibrary => {}
         Emit::Config => outln!("{:#}", config(&target)),
         Emit::Metadata => outln!("{:#}", metadata(&target, &lowered)),
@@ -294,7 +294,7 @@ pub(crate) fn compile(args: &Compile) -> Result<ExitStatus, UsageError> {
     Ok(ExitStatus::Success)
 }
 
-/// The parameters, each with the tensors of a checkpoint that it is made of and taken apart into.
+/// Describes the parameters, each with the checkpoint tensors that it is converted from and to.
 fn schema(target: &CheckedModel, lowered: &Lowered) -> Result<Vec<serde_json::Value>, UsageError> {
     let mapped = ModuleView::new(&target.program, target.item).is_some_and(|view| !view.mappings.is_empty());
     let architecture = Architecture {
@@ -329,7 +329,7 @@ fn schema(target: &CheckedModel, lowered: &Lowered) -> Result<Vec<serde_json::Va
     Ok(params.collect())
 }
 
-/// Which field of `config.json` gives which parameter, and what a parameter is without one.
+/// Describes which field of `config.json` sets which parameter, and the default of each parameter.
 fn config(target: &CheckedModel) -> serde_json::Value {
     let view = ModuleView::new(&target.program, target.item);
     let text = |span: lang::Span| target.program.sources.slice(span).to_string();
@@ -365,7 +365,7 @@ fn config(target: &CheckedModel) -> serde_json::Value {
     json!({ "architecture": architecture, "config_class": class, "parameters": header.collect::<Vec<_>>() })
 }
 
-/// Shapes, dtypes, points of hooks and what else a runtime wants to know.
+/// Returns the shapes, dtypes, hook points and other metadata for a runtime.
 fn metadata(target: &CheckedModel, lowered: &Lowered) -> serde_json::Value {
     let tensor =
         |name: &String, ty: &Type| json!({ "name": name, "shape": ty.shape.to_vec(), "dtype": ty.dtype.to_string() });
@@ -454,7 +454,7 @@ pub(crate) fn explain(args: &Explain) -> Result<ExitStatus, UsageError> {
     Ok(outcome)
 }
 
-/// How many steps each marked statement became; one that had to be a single step and isn't is a mistake.
+/// Prints how many steps each marked statement compiled to. A `@fuse_required` statement with more than one step is an error.
 fn report_fusions(lowered: &Lowered, notes: &compiler::Explanation) -> ExitStatus {
     let steps = |inside: &dyn Fn(&str) -> bool| -> usize {
         let hits = notes.steps.iter().filter(|note| {
@@ -487,14 +487,14 @@ fn report_fusions(lowered: &Lowered, notes: &compiler::Explanation) -> ExitStatu
     outcome
 }
 
-/// Forward and backward in one graph, if anything is trained.
+/// Returns forward and backward as one graph, or `None` if no parameter is trainable.
 fn with_backward(lowered: &Lowered) -> ir::Result<Option<ir::Graph>> {
     let wrt: Vec<usize> = (0..lowered.params.len()).filter(|&i| lowered.params[i].trainable).collect();
     (!wrt.is_empty()).then(|| transform::vjp(&lowered.graph, &wrt)).transpose()
 }
 
-/// Gradients by the written backward graphs, by derivation, and by finite differences, in f64, on fixed pseudo-random
-/// operands.
+/// Compares the gradients of hand-written backward graphs, of automatic differentiation and of finite differences, in f64, on
+/// fixed pseudo-random operands.
 pub(crate) fn verify_backward(args: &VerifyBackward) -> Result<ExitStatus, UsageError> {
     let Some(target) = check_model(&args.chosen)? else {
         return Ok(ExitStatus::FindingsReported);

@@ -1,14 +1,14 @@
-//! The last resort: a mistake in loom itself is one line, a report to send, and exit code 101.
+//! The panic hook: a bug in loom prints one line, writes a report, and exits with code 101.
 
 use std::backtrace::Backtrace;
 use std::fmt::Write;
 use std::panic::PanicHookInfo;
 use std::path::PathBuf;
 
-/// The exit code after a mistake in loom itself.
+/// The exit code after a panic.
 const PANIC_EXIT_CODE: i32 = 101;
 
-/// From now on a panic of any thread ends the process with a report.
+/// Installs a hook that ends the process with a report when any thread panics.
 pub(crate) fn install_panic_hook() {
     std::panic::set_hook(Box::new(|info| {
         if models::panic_is_caught() {
@@ -20,12 +20,12 @@ pub(crate) fn install_panic_hook() {
             Err(_) => format!("loom: internal error: {what}"),
         };
         crate::output::say(format_args!("{line}\n"));
-        // Others of its threads may hold locks: nothing that runs at the end of a process is waited for.
+        // Other threads may hold locks, so the process exits without waiting for them.
         std::process::exit(PANIC_EXIT_CODE);
     }));
 }
 
-/// What happened and where, in one line.
+/// Returns the panic message and its position in one line.
 fn message(info: &PanicHookInfo<'_>) -> String {
     let payload = info.payload();
     let text = (payload.downcast_ref::<&str>().copied())
@@ -39,7 +39,7 @@ fn message(info: &PanicHookInfo<'_>) -> String {
     }
 }
 
-/// A file in the system's folder for such things, with all that helps to find the mistake.
+/// Writes a report with everything that helps to find the bug to a file in the temporary folder, and returns its path.
 fn write_report(info: &PanicHookInfo<'_>, what: &str) -> std::io::Result<PathBuf> {
     let mut text = String::new();
     let arguments: Vec<_> = std::env::args_os().skip(1).collect();
@@ -54,7 +54,7 @@ fn write_report(info: &PanicHookInfo<'_>, what: &str) -> std::io::Result<PathBuf
 mod tests {
     use std::process::Command;
 
-    /// The test runs itself again, and there panics in a thread.
+    /// The test runs its own executable again as a child process, which panics in a thread.
     #[test]
     fn a_panic_is_one_line_a_report_and_code_101() {
         const AGAIN: &str = "LOOM_TEST_OF_PANICS";

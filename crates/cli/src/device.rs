@@ -1,4 +1,4 @@
-//! Where programs run.
+//! Selects the device that programs run on.
 
 use crate::command::UsageError;
 use compiler::Backend;
@@ -23,17 +23,17 @@ impl DeviceArgs {
     }
 }
 
-/// All cores.
+/// Returns the number of cores.
 pub(crate) fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// A device by its name. On the CPU, with so many threads, or one for each core.
+/// Opens a device by name. The CPU uses the given number of threads, or one per core.
 pub(crate) fn open(device: &str, threads: Option<usize>) -> Result<Arc<dyn Backend>, UsageError> {
     open_as(device, threads, Cpu::new).map(crate::trace_profiler::profile_if_enabled)
 }
 
-/// The same for training, where numbers too small to be normal are taken for 0.
+/// Opens a device for training. The CPU flushes subnormal numbers to 0.
 pub(crate) fn open_for_training(device: &str, threads: Option<usize>) -> Result<Arc<dyn Backend>, UsageError> {
     open_as(device, threads, Cpu::with_flush_denormals).map(crate::trace_profiler::profile_if_enabled)
 }
@@ -41,7 +41,7 @@ pub(crate) fn open_for_training(device: &str, threads: Option<usize>) -> Result<
 fn open_as(device: &str, threads: Option<usize>, cpu: fn(usize) -> Cpu) -> Result<Arc<dyn Backend>, UsageError> {
     match device {
         "cpu" => Ok(Arc::new(cpu(threads.unwrap_or_else(cores)))),
-        // Who asks for threads asks for the CPU.
+        // An explicit number of threads selects the CPU.
         "auto" if threads.is_some() => open_as("cpu", threads, cpu),
         "auto" => match ::device::best_gpu() {
             Some(gpu) => Ok(gpu),

@@ -1,4 +1,4 @@
-//! `loom doctor`: what this machine can do.
+//! `loom doctor` shows the capabilities of this machine.
 
 use crate::ExitStatus;
 use crate::bench;

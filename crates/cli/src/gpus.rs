@@ -1,4 +1,4 @@
-//! GPUs of several ranks: their collectives go from device to device through NCCL, or through the hosts where that is missing.
+//! GPUs of several ranks. Collectives use NCCL between devices, or go through host memory if NCCL is not available.
 
 use crate::output::errln;
 use compiler::Backend;
@@ -8,7 +8,7 @@ use dist::nccl::Nccl;
 use gpu::cuda::Cuda;
 use std::sync::Arc;
 
-/// The GPU of a rank; `host` runs what it lacks, and talks where NCCL can't.
+/// Opens the GPU of a rank. `host` runs the ops that the GPU backend lacks, and collectives if NCCL is not available.
 pub(crate) fn open(ordinal: usize, host: Arc<dyn Backend>, comm: &Arc<Comm>) -> Result<Arc<dyn Backend>, String> {
     let opened = match nccl(comm)? {
         Some(nccl) => Cuda::open_with_communicator(ordinal, host, Arc::new(NcclGroups::new(nccl, comm.clone()))),
@@ -17,7 +17,7 @@ pub(crate) fn open(ordinal: usize, host: Arc<dyn Backend>, comm: &Arc<Comm>) -> 
     Ok(Arc::new(opened.map_err(|e| e.to_string())?))
 }
 
-/// NCCL, unless it is turned off or not installed on every rank's machine: ranks must go the same way.
+/// Opens NCCL, unless it is disabled or is missing on the machine of any rank: all ranks must use the same transport.
 fn nccl(comm: &Comm) -> Result<Option<Arc<Nccl>>, String> {
     let found = match std::env::var("TENSORLOOM_NCCL").as_deref() {
         Ok("off") => Err("TENSORLOOM_NCCL=off".to_string()),

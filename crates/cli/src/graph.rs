@@ -1,9 +1,9 @@
-//! `loom run`: a Graph in its text form, or an ONNX model, transformed, compiled and run.
+//! `loom run` transforms, compiles and runs a graph in text form or an ONNX model.
 //!
-//! Inputs are tensors named `0`, `1`, … in order, or by the model's names; outputs are written under such names. With `--transform jvp` a tangent
-//! for each float input follows the inputs, and a tangent for each float output the outputs; with `vjp` a cotangent for
-//! each float output follows the inputs, and the gradient of each float input the outputs. `vmap:AXIS` maps over that
-//! axis of every input and stacks results along axis 0.
+//! Inputs are tensors named `0`, `1`, … in order, or by the model's names; outputs are named in the same way. With `--transform
+//! jvp`, tangents of the float inputs follow the inputs, and tangents of the float outputs follow the outputs. With `vjp`,
+//! cotangents of the float outputs follow the inputs, and gradients of the float inputs follow the outputs. `vmap:AXIS` maps over
+//! that axis of every input and stacks the results along axis 0.
 
 use crate::ExitStatus;
 use crate::command::not_built;
@@ -57,13 +57,13 @@ enum GraphEmit {
     Asm,
 }
 
-/// Tensors for inputs, and where they are from.
+/// The input tensors, and the files that they were read from.
 struct InputTensors {
     tensors: BTreeMap<String, Literal>,
     path: String,
 }
 
-/// Reads all that `--in` names.
+/// Reads all files given by `--in`.
 fn read_inputs(args: &RunArgs, source: &NamedGraph) -> Result<Option<InputTensors>, UsageError> {
     if args.input.is_empty() {
         return Ok(None);
@@ -85,12 +85,12 @@ fn read_inputs(args: &RunArgs, source: &NamedGraph) -> Result<Option<InputTensor
 }
 
 impl NamedGraph {
-    /// The name of the i-th input that is no parameter.
+    /// Returns the name of the i-th input that is not a parameter.
     fn input_name(&self, i: usize) -> String {
         self.inputs.as_ref().and_then(|names| names.get(i).cloned()).unwrap_or_else(|| i.to_string())
     }
 
-    /// Where the parameters are among the inputs.
+    /// Returns the value of the i-th input of the graph if it is a parameter.
     fn parameter(&self, i: usize) -> Option<&Literal> {
         let first = self.inputs.as_ref().map_or(0, Vec::len);
         i.checked_sub(first).and_then(|k| self.parameters.get(k)).map(|(_, x)| x)
@@ -103,7 +103,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitStatus, UsageError> {
     let given = read_inputs(args, &source)?;
     let graph =
         apply_transform(args, &source, given.as_ref()).map_err(|e| UsageError(format!("{file}: {}", one_line(&e))))?;
-    // The interpreter is no device of programs: it runs graphs as they are.
+    // The interpreter is not a backend: it runs graphs without compiling them.
     let interpreted = args.machine.device == "interp";
     let device = match interpreted {
         true => device::open("cpu", args.machine.threads)?,
@@ -265,7 +265,7 @@ fn median(mut times: Vec<f64>) -> f64 {
     times[times.len() / 2]
 }
 
-/// Results under their names; those that a transform added go by their numbers.
+/// Writes the outputs under their names. Outputs that a transform added are named by their index.
 fn write(path: &str, source: &NamedGraph, outputs: &[Literal]) -> Result<(), UsageError> {
     let name = |i: usize| source.outputs.get(i).cloned().unwrap_or_else(|| i.to_string());
     let named: Vec<NamedTensor> = outputs.iter().enumerate().map(|(i, x)| import::named(&name(i), x)).collect();
@@ -288,7 +288,7 @@ fn emit(what: GraphEmit, graph: &Graph, device: &dyn Backend) -> Result<(), Usag
         _ => {
             let mut list = Vec::new();
             program.steps.iter().for_each(|s| s.kernels(&mut |k| list.push(k)));
-            // Machine code is the CPU's, whatever else there is.
+            // The listing is always machine code of the CPU, whichever device is selected.
             let cpu = Cpu::new(cores());
             for kernel in list {
                 if what == GraphEmit::Loops {

@@ -1,5 +1,5 @@
-//! The Graph IR as JSON (§9.7.1): nodes with their attributes and the annotations of their statements, the edges between
-//! them, and sizes as they are written.
+//! The Graph IR as JSON (§9.7.1): nodes with their attributes and the annotations of their statements, edges between nodes, and
+//! sizes as written in the source.
 
 use ir::attr::Attr;
 use ir::{Graph, Loc, Type, Value};
@@ -9,18 +9,18 @@ use lang::resolve::{Entity, ItemRef, ModuleProgram, ModuleView};
 use serde_json::{Value as Json, json};
 use std::collections::BTreeMap;
 
-/// What stands behind the names of a graph.
+/// Source information about the names of a graph.
 struct SourceText<'a> {
     program: &'a ModuleProgram,
-    /// Statements with annotations: file, first and last line.
+    /// Statements with annotations: file, first line, last line and annotations.
     noted: Vec<(String, usize, usize, Vec<&'a Annotation>)>,
-    /// Sizes as written, by the name of an input, output or parameter.
+    /// Sizes as written in the source, by the name of an input, output or parameter.
     sizes: BTreeMap<String, Vec<String>>,
-    /// Sizes that only a run decides, as negative numbers.
+    /// Sizes that are known only at run time, as negative numbers.
     symbols: BTreeMap<String, i64>,
 }
 
-/// A lowered declaration: forward, and forward with backward where something is trained.
+/// Returns a lowered declaration as JSON: the forward graph, and the graph with backward if a parameter is trainable.
 pub(crate) fn json(program: &ModuleProgram, item: ItemRef, lowered: &Lowered, backward: Option<&Graph>) -> Json {
     let text = SourceText::new(program, item, lowered);
     let params = lowered.params.iter().map(|p| p.path.clone());
@@ -28,7 +28,7 @@ pub(crate) fn json(program: &ModuleProgram, item: ItemRef, lowered: &Lowered, ba
     let trained = lowered.params.iter().filter(|p| p.trainable).map(|p| format!("d_{}", p.path));
     let cotangents = lowered.outputs.iter().map(|name| format!("d_{name}"));
     let all_in: Vec<String> = inputs.iter().cloned().chain(cotangents).collect();
-    // What is shown to onlookers comes between results and gradients.
+    // Observed values are outputs between the results and the gradients.
     let shown = lowered.observations.iter().map(|seen| seen.path.clone());
     let results: Vec<String> = lowered.outputs.iter().cloned().chain(shown).collect();
     let all_out: Vec<String> = results.iter().cloned().chain(trained).collect();
@@ -97,7 +97,7 @@ impl<'a> SourceText<'a> {
         text
     }
 
-    /// The sizes of a type as they are written.
+    /// Returns the sizes of a type as written in the source.
     fn dim_text(&self, ty: &TypeExpr) -> Vec<String> {
         match &ty.kind {
             TypeKind::Tensor { dims, .. } => dims
@@ -113,7 +113,7 @@ impl<'a> SourceText<'a> {
         }
     }
 
-    /// The type that a parameter is declared with, in the module that declares it.
+    /// Returns the declared type of a parameter, from the module that declares it.
     fn parameter(&self, view: &ModuleView<'a>, path: &str) -> Option<&'a TypeExpr> {
         let (first, rest) = path.split_once('.').map_or((path, None), |(first, rest)| (first, Some(rest)));
         let name = first.split('[').next()?;
@@ -134,7 +134,7 @@ impl<'a> SourceText<'a> {
         }
     }
 
-    /// The annotations of the statement that a node belongs to.
+    /// Returns the annotations of the statement that a node belongs to.
     fn annotations(&self, loc: &Loc) -> Vec<Json> {
         let Loc::File(place) = loc else { return Vec::new() };
         let (file, line) = (place.0.split_once("] ").map_or(place.0.as_str(), |(_, file)| file), place.1 as usize);
@@ -189,14 +189,14 @@ fn type_json(ty: &Type) -> Json {
     json!({ "dtype": ty.dtype.to_string(), "shape": ty.shape.to_vec() })
 }
 
-/// One graph; inputs and outputs without a name go by their number.
+/// Returns one graph as JSON. Inputs and outputs without a name are named by their index.
 fn graph(graph: &Graph, inputs: &[String], outputs: &[String], text: &SourceText<'_>) -> Json {
     let tensor = |names: &[String], i: usize, value: &Value| {
         let ty = graph.ty(*value);
         let name = names.get(i).cloned().unwrap_or_else(|| i.to_string());
         let written = text.sizes.get(name.strip_prefix("d_").unwrap_or(&name));
         let written = written.filter(|sizes| sizes.len() == ty.shape.len());
-        // A size that a run decides is a negative number.
+        // A size that is known only at run time is a negative number.
         let symbolic = written.map(|sizes| {
             let each = sizes.iter().zip(&ty.shape);
             each.map(|(size, n)| text.symbols.get(size).copied().unwrap_or(*n as i64)).collect::<Vec<_>>()
@@ -210,7 +210,7 @@ fn graph(graph: &Graph, inputs: &[String], outputs: &[String], text: &SourceText
     let (mut nodes, mut edges) = (Vec::new(), Vec::new());
     for (id, node) in graph.nodes().iter().enumerate() {
         for (slot, value) in node.args.iter().enumerate() {
-            // An edge without a source comes from an input.
+            // An edge without a source node comes from an input of the graph.
             let (source, output) = made.get(value).map_or((None, None), |(node, output)| (Some(node), Some(output)));
             let ty = graph.ty(*value);
             edges.push(json!({
@@ -244,7 +244,7 @@ fn attribute(attr: &Attr, text: &SourceText<'_>) -> Json {
         Attr::Word(text) | Attr::Str(text) => json!(text),
         Attr::List(items) => items.iter().map(|item| attribute(item, text)).collect(),
         Attr::Scalar(scalar) => json!(scalar.to_f64()),
-        // Tables of rotations and the like would fill pages.
+        // Only the type is printed, since constants such as tables of rotary embeddings are large.
         Attr::Literal(literal) => type_json(literal.ty()),
         Attr::Graph(inner) => graph(inner, &[], &[], text),
     }

@@ -1,5 +1,5 @@
-//! `loom import`: an ONNX model as a directory that `loom run` and `loom export` take: `graph.ir`, the graph's text;
-//! `parameters.safetensors`, its weights; `model.json`, the names of its inputs and outputs.
+//! `loom import` converts an ONNX model to a directory that `loom run` and `loom export` accept: `graph.ir` is the text of the
+//! graph, `parameters.safetensors` has its weights, and `model.json` has the names of its inputs and outputs.
 
 use crate::ExitStatus;
 use crate::command::{self, UsageError};
@@ -42,10 +42,10 @@ pub(crate) struct OnnxArgs {
 /// A graph with the names and values of its inputs.
 pub(crate) struct NamedGraph {
     pub(crate) graph: Graph,
-    /// Names of the inputs that are not parameters: the first inputs of the graph. None for a bare graph, whose inputs and
-    /// outputs go by their numbers.
+    /// Names of the inputs that are not parameters, which are the first inputs of the graph. `None` for a graph in text form,
+    /// whose inputs and outputs are named by their index.
     pub(crate) inputs: Option<Vec<String>>,
-    /// The inputs after those.
+    /// Names and values of the parameters, which are the inputs after those.
     pub(crate) parameters: Vec<(String, Literal)>,
     /// Names of the outputs.
     pub(crate) outputs: Vec<String>,
@@ -73,7 +73,7 @@ fn one_line(e: &dyn std::fmt::Display) -> String {
     e.to_string().lines().map(str::trim).filter(|l| !l.is_empty()).collect::<Vec<_>>().join("; ")
 }
 
-/// `NAME=REST`.
+/// Parses `NAME=REST`.
 fn pair<'a>(option: &str, text: &'a str) -> Result<(&'a str, &'a str), UsageError> {
     text.split_once('=').ok_or_else(|| UsageError(format!("`{option} {text}` must have the form NAME=VALUE")))
 }
@@ -103,13 +103,13 @@ impl OnnxArgs {
     }
 }
 
-/// One array of a `.npy` file.
+/// Reads the array of a `.npy` file.
 pub(crate) fn array(path: &str) -> Result<Literal, UsageError> {
     let bytes = files::read(Path::new(path), u64::MAX - 1).map_err(usage_error)?;
     npy::read(&bytes).map_err(|e| UsageError(format!("{path}: {e}")))
 }
 
-/// All tensors of a safetensors file.
+/// Reads all tensors of a safetensors file.
 pub(crate) fn tensors(path: &str) -> Result<BTreeMap<String, Literal>, UsageError> {
     let bytes = files::read(Path::new(path), u64::MAX - 1).map_err(usage_error)?;
     let file =
@@ -126,7 +126,7 @@ pub(crate) fn tensors(path: &str) -> Result<BTreeMap<String, Literal>, UsageErro
     Ok(found)
 }
 
-/// Reads a graph's text, an imported directory or an ONNX model.
+/// Reads a graph in text form, an imported directory or an ONNX model.
 pub(crate) fn load(path: &str, open: &OnnxArgs) -> Result<NamedGraph, UsageError> {
     let place = Path::new(path);
     if place.is_dir() {

@@ -1,7 +1,7 @@
-//! `loom launch`: the same command as several ranks on this machine.
+//! `loom launch` runs a command as several ranks on this machine.
 //!
-//! Ranks and what they start are one process group. Signals that end the launcher are handed on to it, and a guard in it ends the group
-//! when the launcher is gone, however that was ended: no rank outlives its launcher.
+//! Ranks and their child processes are one process group. Termination signals to the launcher are forwarded to the group. A guard
+//! process in the group kills it when the launcher has exited for any reason, so no rank outlives its launcher.
 
 use crate::ExitStatus;
 use crate::command::UsageError;
@@ -72,7 +72,7 @@ pub(crate) fn launch(args: &Launch) -> Result<ExitStatus, UsageError> {
     wait(group, &signals, Duration::from_secs_f64(args.shutdown_timeout))
 }
 
-/// The number of the signal that came last, 0 before one has.
+/// Returns the number of the last signal received, or 0 if there was none.
 fn signals() -> Arc<AtomicUsize> {
     let last = Arc::new(AtomicUsize::new(0));
     for signal in TERMINATION_SIGNALS {
@@ -89,10 +89,10 @@ const TERMINATION_SIGNALS: [i32; 4] = {
 #[cfg(not(unix))]
 const TERMINATION_SIGNALS: [i32; 2] = [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM];
 
-/// The ranks of a launch.
+/// The processes of a launch.
 struct RankProcesses {
     ranks: Vec<Option<Child>>,
-    /// Reads from this process until it ends.
+    /// A process that kills the group when the pipe from this process closes.
     #[cfg(unix)]
     guard: Child,
 }
@@ -118,7 +118,7 @@ impl RankProcesses {
             use std::io::IsTerminal;
             use std::os::unix::process::CommandExt;
             command.process_group(self.guard.id() as i32);
-            // Who reads from a terminal in the background is stopped.
+            // A background process that reads from the terminal would be stopped.
             if std::io::stdin().is_terminal() {
                 command.stdin(std::process::Stdio::null());
             }
@@ -127,7 +127,7 @@ impl RankProcesses {
         Ok(())
     }
 
-    /// Hands a signal on to all ranks and what they started.
+    /// Sends a signal to all ranks and their child processes.
     fn signal(&self, signal: usize) {
         #[cfg(unix)]
         {
@@ -141,7 +141,7 @@ impl RankProcesses {
         let _ = signal;
     }
 
-    /// Ends what is left.
+    /// Kills all processes that are still running.
     fn kill(&mut self) {
         #[cfg(unix)]
         self.signal(signal_hook::consts::SIGKILL as usize);
@@ -163,10 +163,11 @@ impl Drop for RankProcesses {
     }
 }
 
-/// The guard of a group: ends it when the launcher, at the other end of its standard input, is gone.
+/// Runs the guard process of a group, which kills the group when the launcher, which holds the other end of its standard input,
+/// has exited.
 #[cfg(unix)]
 pub(crate) fn watch_launcher() -> ExitStatus {
-    // Signals for the group are not meant for its guard.
+    // The guard ignores the signals that are sent to the group.
     let _ignored = signals();
     let mut input = std::io::stdin().lock();
     let _ = std::io::copy(&mut input, &mut std::io::sink());
@@ -175,12 +176,12 @@ pub(crate) fn watch_launcher() -> ExitStatus {
 }
 
 #[cfg(not(unix))]
-pub(crate) fn guard() -> ExitStatus {
+pub(crate) fn watch_launcher() -> ExitStatus {
     ExitStatus::Success
 }
 
-/// Waits for all. When one fails, or a signal ends the launch, they may end by themselves before they are ended; a second signal does not
-/// wait.
+/// Waits for all ranks. After a rank fails or a signal arrives, the ranks have `grace` to exit before they are killed. A second
+/// signal kills them at once.
 fn wait(mut group: RankProcesses, signals: &AtomicUsize, grace: Duration) -> Result<ExitStatus, UsageError> {
     let mut failed: Option<usize> = None;
     let (mut ending, mut stopped): (Option<Instant>, bool) = (None, false);

@@ -1,8 +1,8 @@
-//! The `loom` command: train models, run HuggingFace directories, look at `.module` files. Without words it trains the
-//! default.
+//! The `loom` command trains models, runs HuggingFace directories and checks `.module` files. Without arguments it trains the
+//! default model.
 //!
-//! Exit codes: 0 clean, 1 mistakes found in a file of the language or damage in a run, 2 wrong use or bad input (one line,
-//! with the remedy), 101 a mistake in loom itself, 130 stopped by a signal.
+//! Exit codes: 0 success, 1 errors found in a `.module` file or damage found in a run, 2 wrong usage or bad input (one line, with
+//! the remedy), 101 a bug in loom, 130 interrupted by a signal.
 
 mod bench;
 mod c_library;
@@ -41,16 +41,16 @@ use command::{Command, ParsedCommand, UsageError};
 use output::{errln, out};
 use std::process::ExitCode;
 
-/// Of this program and its library.
+/// The version of this program and its libraries.
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// How a command ended.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum ExitStatus {
     Success,
-    /// Mistakes were found.
+    /// Errors were found in the checked files.
     FindingsReported,
-    /// A signal asked to stop, and what there was is saved.
+    /// The run was interrupted by a signal, and its state is saved.
     Interrupted,
 }
 
@@ -59,7 +59,8 @@ fn main() -> ExitCode {
     crash::install_panic_hook();
     #[cfg(all(target_arch = "x86_64", feature = "disassembler"))]
     compiler::debug::set_disassembler(graph::disassembly);
-    // Writing beyond a limit of the shell is an error like a full disk, not the end of the process.
+    // With a handler for `SIGXFSZ`, exceeding the shell's file size limit is an error like a full disk instead of the end of the
+    // process.
     #[cfg(unix)]
     let _ = signal_hook::flag::register(
         signal_hook::consts::SIGXFSZ,
@@ -78,7 +79,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// The words of the command line, all of which must be text.
+/// Returns the command-line arguments, all of which must be valid UTF-8.
 fn argument_strings() -> Result<Vec<String>, UsageError> {
     let words = std::env::args_os().skip(1).enumerate();
     words
@@ -129,8 +130,8 @@ fn dispatch(asked: ParsedCommand) -> Result<ExitStatus, UsageError> {
     }
 }
 
-/// Mesa's layer that chooses among GPUs asks for a display and complains on the terminal where there is none. We choose
-/// ourselves.
+/// Mesa's device selection layer needs a display and prints warnings if there is none. It is disabled, since loom selects the GPU
+/// itself.
 fn silence_gpu_drivers() {
     #[cfg(feature = "wgpu")]
     if std::env::var_os("NODEVICE_SELECT").is_none() {

@@ -1,8 +1,8 @@
-//! NumPy's `.npy` files.
+//! Reads NumPy's `.npy` files.
 
 use ir::{DType, Literal, Type};
 
-/// The dtype of NumPy's name.
+/// Returns the dtype for NumPy's name of it.
 fn dtype(name: &str) -> Option<DType> {
     Some(match name.trim_start_matches(['<', '|', '=']) {
         "b1" => DType::Bool,
@@ -21,13 +21,13 @@ fn dtype(name: &str) -> Option<DType> {
     })
 }
 
-/// The text behind a key of the header's dictionary.
+/// Returns the text after a key of the header's dictionary.
 fn field<'a>(header: &'a str, key: &str) -> Option<&'a str> {
     let at = header.find(&format!("'{key}':"))?;
     Some(header[at + key.len() + 3..].trim_start())
 }
 
-/// Reads an array; says what is wrong with the file otherwise.
+/// Reads an array, or returns what is wrong with the file.
 pub(crate) fn read(bytes: &[u8]) -> Result<Literal, String> {
     let wrong = || "not a .npy file".to_string();
     let rest = bytes.strip_prefix(b"\x93NUMPY").ok_or_else(wrong)?;

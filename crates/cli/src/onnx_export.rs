@@ -1,4 +1,4 @@
-//! `loom export --onnx`: a graph or a model as an ONNX file.
+//! `loom export --onnx` writes a graph or a model as an ONNX file.
 
 use crate::ExitStatus;
 use crate::command::UsageError;
@@ -9,7 +9,7 @@ use ir::{Literal, Type};
 use models::files;
 use std::path::Path;
 
-/// A HuggingFace model as a graph with its parameters.
+/// Returns a HuggingFace model as a graph with its parameters, and the indices of the parameters among the inputs.
 fn model(args: &Export) -> Result<(NamedGraph, Vec<usize>), UsageError> {
     let model = run::load(&args.source)?;
     let (graph, values, inputs) = model.named_graph(args.batch_size, args.seq_len).map_err(usage_error)?;
@@ -20,7 +20,7 @@ fn model(args: &Export) -> Result<(NamedGraph, Vec<usize>), UsageError> {
             .ok_or_else(|| UsageError(format!("the parameter {} is truncated", v.name)))?;
         parameters.push((v.name, x));
     }
-    // Parameters come first here.
+    // The parameters are the first inputs of this graph.
     let places = (0..parameters.len()).collect();
     Ok((NamedGraph { graph, inputs: Some(inputs), parameters, outputs: vec!["logits".into()] }, places))
 }
@@ -52,12 +52,12 @@ pub(crate) fn export(args: &Export, file: &str) -> Result<ExitStatus, UsageError
         }
     }
     if source.inputs.is_some() {
-        // A name is used once: an output that is an input too gets one of its own.
+        // Names must be unique, so an output that is also an input gets another name.
         let taken = |n: &String| names.inputs.contains(n);
         names.outputs = source.outputs.iter().map(|n| if taken(n) { format!("{n}_out") } else { n.clone() }).collect();
     }
     let bytes = onnx::export(&source.graph, &names).map_err(|e| UsageError(format!("{path}: {e}")))?;
-    // Protobuf's readers take messages up to 2 GiB.
+    // Protobuf messages are limited to 2 GiB.
     if bytes.len() >= 1 << 31 {
         return Err(UsageError(format!(
             "{path}: the model has {} bytes, but an ONNX file is limited to 2 GiB; export it in bf16",

@@ -1,4 +1,4 @@
-//! `loom perplexity`: what a model loses in few bits.
+//! `loom perplexity` compares the perplexity of a model in several dtypes and quantization formats.
 
 use crate::ExitStatus;
 use crate::command::{self, UsageError};
@@ -33,7 +33,7 @@ pub(crate) struct Perplexity {
     machine: DeviceArgs,
 }
 
-/// How parameters are held.
+/// The storage format of the parameters: a dtype or a quantization format.
 enum WeightFormat {
     Unquantized(DType),
     Quantized(QuantizationConfig),
@@ -50,16 +50,16 @@ fn parse_weight_format(name: &str) -> Result<WeightFormat, UsageError> {
     })
 }
 
-/// Stories that nobody trains on: seeds are small numbers.
+/// The seed of the stories for evaluation. Training uses small seeds, so it never generates the same stories.
 const EVALUATION_SEED: u64 = 0x5EED_0F57_0121_E5;
 
-/// At most so many ids of a file's or folder's text; of stories unless one is given.
+/// Returns at most `most` token IDs of the text of a file or folder, or of generated stories if none is given.
 pub(crate) fn evaluation_tokens(
     data: Option<&str>,
     most: usize,
     tokenizer: &Tokenizer,
 ) -> Result<Vec<i32>, UsageError> {
-    // A token has at least a byte.
+    // A token has at least one byte.
     let text = match data {
         None => write_stories(EVALUATION_SEED, most.saturating_mul(8).max(1 << 16)),
         Some(path) => {

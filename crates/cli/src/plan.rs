@@ -1,4 +1,4 @@
-//! `loom plan`: what a step of training would take on many devices, and which mesh is best.
+//! `loom plan` estimates the time and memory of a training step on many devices and ranks device meshes.
 
 use crate::ExitStatus;
 use crate::command::{self, UsageError};
@@ -104,7 +104,7 @@ pub(crate) fn plan(args: &Plan) -> Result<ExitStatus, UsageError> {
     Ok(ExitStatus::Success)
 }
 
-/// A mesh that was asked for, and the job on it.
+/// Returns the mesh given by `--mesh`, and the job with the batch sizes for it.
 fn explicit_mesh(args: &Plan, mut job: TrainJob, devices: usize) -> Result<(Mesh, TrainJob), UsageError> {
     let mesh = Mesh::parse(&args.mesh).map_err(|e| UsageError(e.to_string()))?;
     if mesh.ranks() != devices {
@@ -124,7 +124,7 @@ fn explicit_mesh(args: &Plan, mut job: TrainJob, devices: usize) -> Result<(Mesh
     Ok((mesh, job))
 }
 
-/// Ranks of this machine: one runs its part alone, and how ranks talk is measured.
+/// Estimates ranks on this machine: runs the part of one rank alone and measures the communication between ranks.
 fn plan_local(args: &Plan, job: TrainJob, ranks: usize) -> Result<ExitStatus, UsageError> {
     if args.mesh == "auto" {
         return Err(UsageError("`--devices Nxhere` needs a mesh: give one, such as `--mesh dp=2`".into()));
@@ -167,7 +167,7 @@ fn candidate_row(f: &MeshCandidate, args: &Plan, devices: usize, device: &Device
     )
 }
 
-/// Where the time of a step goes, and what holds the memory.
+/// Describes how the time of a step and the memory are divided.
 fn explain_candidate(f: &MeshCandidate, device: &DeviceSpec, args: &Plan) -> Vec<String> {
     let c = &f.cost;
     let mut lines = vec![format!(

@@ -1,4 +1,4 @@
-//! How long what `@profile` names takes, and the bytes it writes: the program is run on made-up operands.
+//! Measures the time of `@profile` regions and the bytes that they write, by running the program on synthetic operands.
 
 use crate::command::UsageError;
 use compiler::program::{BufferRef, Step};
@@ -8,22 +8,22 @@ use lang::lower::Lowered;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-/// Runs whose fastest counts.
+/// The number of timed runs; the fastest one counts.
 const TIMED_RUNS: usize = 5;
 
-/// What was measured about one name.
+/// The measurements of one `@profile` name.
 pub(crate) struct NamedProfile {
     pub(crate) name: String,
-    /// Steps that compute something of it, alone or with something else.
+    /// The number of steps that compute a part of the region, alone or fused with other ops.
     pub(crate) steps: usize,
     pub(crate) time: Duration,
-    /// Of the whole program.
+    /// The fraction of the time of the whole program.
     pub(crate) share: f64,
-    /// What those steps write.
+    /// The bytes that those steps write.
     pub(crate) bytes: usize,
 }
 
-/// Compiles a graph and times it.
+/// Compiles a graph, runs it, and returns the measurements of each `@profile` name.
 pub(crate) fn measure(graph: &Graph, lowered: &Lowered, cpu: &dyn Backend) -> Result<Vec<NamedProfile>, UsageError> {
     let fault = |e: compiler::Error| UsageError(e.to_string());
     let (program, notes) = compiler::explain(graph, cpu, &compiler::Options::default()).map_err(fault)?;
@@ -31,7 +31,7 @@ pub(crate) fn measure(graph: &Graph, lowered: &Lowered, cpu: &dyn Backend) -> Re
     let program = loaded.program();
     let mut bindings = Bindings::for_program(program, cpu).map_err(fault)?;
     for (buffer, ty) in bindings.inputs.iter().zip(&program.inputs) {
-        // Whole numbers are ids, and 0 always is one.
+        // Integer inputs are token IDs, and 0 is always a valid one.
         let value = |i: usize| if ty.dtype.is_float() { ((i * 7919 + 13) % 101) as f64 / 101.0 - 0.5 } else { 0.0 };
         let literal = Literal::from_fn(ty.clone(), |i| Scalar::from_f64(ty.dtype, value(i)));
         buffer.write(0, literal.bytes()).map_err(fault)?;
@@ -60,7 +60,7 @@ pub(crate) fn measure(graph: &Graph, lowered: &Lowered, cpu: &dyn Backend) -> Re
     Ok(lowered.profiled.iter().map(profile).collect())
 }
 
-/// The steps that compute something of what a name marks.
+/// Returns the steps that compute a part of the region with the given name.
 pub(crate) fn steps_of(notes: &compiler::Explanation, name: &str) -> BTreeSet<usize> {
     let marker = format!("[{name}] ");
     let named = notes.steps.iter().filter(|note| {
@@ -70,14 +70,14 @@ pub(crate) fn steps_of(notes: &compiler::Explanation, name: &str) -> BTreeSet<us
     named.filter_map(|note| note.step.split('.').next()?.parse().ok()).collect()
 }
 
-/// The bytes that some steps write.
+/// Returns the number of bytes that the given steps write.
 pub(crate) fn bytes_written(program: &compiler::Program, steps: &BTreeSet<usize>) -> usize {
     let buffers = steps.iter().filter_map(|&step| program.steps.get(step)).flat_map(outputs);
     let buffers: BTreeSet<usize> = buffers.collect();
     buffers.iter().map(|&buffer| program.buffers[buffer].ty.bytes()).sum()
 }
 
-/// The buffers that a step writes.
+/// Returns the buffers that a step writes.
 fn outputs(step: &Step) -> Vec<usize> {
     let mut found = Vec::new();
     let mut visit = |step: &Step| {

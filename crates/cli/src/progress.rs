@@ -1,4 +1,4 @@
-//! What a person sees of a run: a bar on a terminal, plain lines elsewhere.
+//! Progress output of a training run: a progress bar on a terminal, plain lines otherwise.
 
 use crate::output::{errln, outln};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -7,7 +7,7 @@ use std::io::IsTerminal;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Prints lines, moves a bar, listens for Ctrl-C.
+/// Prints messages, updates the progress bar, and handles Ctrl-C.
 pub(crate) struct TerminalObserver {
     bar: Option<ProgressBar>,
     stop: Arc<AtomicBool>,
@@ -25,7 +25,7 @@ impl TerminalObserver {
             signal_hook::consts::SIGHUP,
         ];
         for signal in signals {
-            // The first asks the run to save and stop, the second ends it there and then.
+            // The first signal asks the run to save and stop; the second one ends the process immediately.
             let _ = signal_hook::flag::register_conditional_shutdown(signal, 130, stop.clone());
             let _ = signal_hook::flag::register(signal, stop.clone());
         }
@@ -39,14 +39,14 @@ impl TerminalObserver {
         }
     }
 
-    /// Leaves the bar where it is.
+    /// Stops updating the bar and leaves it on the screen.
     pub(crate) fn end(&mut self) {
         if let Some(bar) = self.bar.take() {
             bar.abandon();
         }
     }
 
-    /// Says how it ended.
+    /// Prints the result of the run.
     pub(crate) fn print_result(&self, settings: &TrainSettings, finished: &TrainResult) {
         let out = settings.out.display();
         let loom = std::env::args().next().unwrap_or_else(|| "loom".into());
@@ -120,7 +120,7 @@ impl TrainObserver for TerminalObserver {
             bar.set_message(figures);
             return;
         }
-        // Elsewhere a line for about every fortieth part of the run, and for the ends.
+        // Without a terminal, a line is printed about every fortieth of the run, and for the first and last step.
         let every = (p.steps / 40).max(1);
         if p.log_due && (p.step >= self.last_line + every || p.step == p.steps || p.step == 1) {
             self.last_line = p.step - p.step % every;

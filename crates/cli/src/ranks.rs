@@ -1,4 +1,4 @@
-//! Commands that run as one of several ranks: who this process is, and the device that talks to the others.
+//! Commands that run as one of several ranks: joining the group, and opening a device whose programs communicate.
 
 use crate::command::UsageError;
 use crate::device;
@@ -10,7 +10,7 @@ use dist::launch::ProcessInfo;
 use ir::Mesh;
 use std::sync::Arc;
 
-/// The ranks that this process is one of, if it was launched as one.
+/// Joins the group of ranks if this process was launched as one of several.
 pub(crate) fn join_ranks(mesh: &str) -> Result<Option<Arc<Comm>>, UsageError> {
     let wrong = |e: &dyn std::fmt::Display| UsageError(e.to_string());
     let place = ProcessInfo::from_env().map_err(|e| wrong(&e))?;
@@ -37,7 +37,8 @@ pub(crate) fn join_ranks(mesh: &str) -> Result<Option<Arc<Comm>>, UsageError> {
     place.join(&mesh).map(Some).map_err(|e| wrong(&e))
 }
 
-/// The mesh that a file's `topology:` names, if this process is one of several; experts share the ranks of `dp` (§7.6.0).
+/// Returns the mesh in the `topology:` block of a file, if this process is one of several; experts share the ranks of `dp`
+/// (§7.6.0).
 pub(crate) fn topology(file: &str) -> Result<String, UsageError> {
     if ProcessInfo::from_env().map_err(|e| UsageError(e.to_string()))?.is_none() {
         return Ok(String::new());
@@ -60,8 +61,8 @@ pub(crate) fn topology(file: &str) -> Result<String, UsageError> {
     Ok(axes.join(","))
 }
 
-/// The device of a rank: cores are shared fairly among the ranks of this machine unless a number is given. With `cuda` each rank of
-/// a machine has a GPU of its own, `cuda:1` is one for all.
+/// Opens the device of a rank. The ranks of a machine divide its cores evenly unless a number of threads is given. With `cuda`,
+/// each rank of a machine has its own GPU; with `cuda:1`, all ranks share that GPU.
 pub(crate) fn open(name: &str, threads: Option<usize>, comm: &Arc<Comm>) -> Result<Arc<dyn Backend>, UsageError> {
     let own = (device::cores() / comm.mesh().ranks()).max(1);
     let cpu = Arc::new(Cpu::with_flush_denormals(threads.unwrap_or(own)).with_communicator(comm.clone()));

@@ -1,4 +1,4 @@
-//! `loom report RUN…`: runs compared on one page.
+//! `loom report RUN…` compares runs on one page.
 
 use crate::ExitStatus;
 use crate::command::UsageError;

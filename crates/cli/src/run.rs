@@ -1,4 +1,4 @@
-//! `loom logits`, `loom generate`, `loom export` and `loom merge`: HuggingFace directories.
+//! Commands that use HuggingFace directories: `loom logits`, `loom generate`, `loom export` and `loom merge`.
 
 use crate::ExitStatus;
 use crate::command::{self, TokenIds, UsageError};
@@ -197,10 +197,10 @@ pub(crate) struct Quantize {
     calibration_tokens: usize,
 }
 
-/// Ids of a sequence that calibrates.
+/// The number of tokens in a calibration sequence.
 const CALIBRATION_SEQ_LEN: usize = 128;
 
-/// What a text shows of a model's products.
+/// Collects the activation statistics of a model's matrix products on the calibration text.
 fn calibration(model: &Model, dir: &Path, args: &Quantize) -> Result<Option<models::Calibration>, UsageError> {
     let Some(path) = &args.calibration_data else { return Ok(None) };
     let tokenizer = Tokenizer::from_dir(dir).map_err(usage_error)?;
@@ -247,7 +247,7 @@ pub(crate) struct Merge {
     module: Option<String>,
 }
 
-/// More new tokens than this are a mistake.
+/// The largest number of new tokens that is accepted; a larger one is taken to be a mistake.
 const MAX_NEW_TOKENS: usize = 1 << 24;
 
 fn parse_max_new_tokens(text: &str) -> Result<usize, String> {
@@ -274,12 +274,12 @@ fn parse_seed(text: &str) -> Result<u64, String> {
     text.parse().map_err(|_| "must be a non-negative integer".to_string())
 }
 
-/// A program of the language from a file or the library.
+/// Loads a program of the model language from a file or the library.
 pub(crate) fn load_program(name: &str) -> Result<ModuleProgram, UsageError> {
     models::load_program(name).map_err(usage_error)
 }
 
-/// The model of a directory; of an adapter's directory, the adapter merged into its base.
+/// Loads the model of a directory. For an adapter directory, loads the base model and merges the adapter.
 pub(crate) fn load(source: &ModelSource) -> Result<Model, UsageError> {
     let dir = &source.dir;
     check_source(dir)?;
@@ -296,7 +296,7 @@ pub(crate) fn load(source: &ModelSource) -> Result<Model, UsageError> {
     })
 }
 
-/// Models are directories or GGUF files.
+/// Checks that the source is a directory or a GGUF file.
 fn check_source(dir: &str) -> Result<(), UsageError> {
     let path = Path::new(dir);
     let what = match (path.is_dir(), models::gguf::is_gguf(path)) {
@@ -310,7 +310,7 @@ fn check_source(dir: &str) -> Result<(), UsageError> {
     Err(UsageError(format!("{dir}: {what}; give a HuggingFace model directory or a .gguf file")))
 }
 
-/// An adapter's base with the adapter merged into it.
+/// Loads the base model of an adapter and merges the adapter.
 fn load_adapted(dir: &Path, base: Option<&str>, dtype: DType, module: Option<&str>) -> Result<Model, UsageError> {
     let base = match base {
         Some(base) => base.to_string(),
@@ -328,12 +328,12 @@ fn load_adapted(dir: &Path, base: Option<&str>, dtype: DType, module: Option<&st
     Ok(model)
 }
 
-/// One line, whatever went wrong.
+/// Converts an error to a usage error of one line.
 pub(crate) fn usage_error(error: impl std::fmt::Display) -> UsageError {
     UsageError(error.to_string().trim_end().to_string())
 }
 
-/// Rows of ids, one for each time the option was given.
+/// Returns the rows of token IDs, one for each occurrence of the option.
 fn id_rows(given: &[TokenIds]) -> Vec<Vec<i32>> {
     given.iter().map(|TokenIds(ids)| ids.clone()).collect()
 }
@@ -372,7 +372,7 @@ pub(crate) fn eval(args: &Eval) -> Result<ExitStatus, UsageError> {
 }
 
 impl SamplingArgs {
-    /// Whether something is asked for beside the most probable token.
+    /// Whether an option changes the logits or the choice of the most probable token.
     fn changes_logits(&self) -> bool {
         let numbers = [
             self.temperature,
@@ -386,7 +386,7 @@ impl SamplingArgs {
         self.top_k.is_some() || numbers.iter().any(Option::is_some)
     }
 
-    /// The most probable token unless there is a text to continue, or something is asked for that draws.
+    /// Returns the sampling options. Decoding is greedy unless the prompt is text or a sampling option is given.
     pub(crate) fn sampling(&self, text: bool) -> Result<SamplingOptions, UsageError> {
         let shares = [self.top_p, self.min_p, self.typical_p];
         let asked = self.temperature.is_some() || self.top_k.is_some() || shares.iter().any(Option::is_some);
@@ -485,7 +485,7 @@ pub(crate) fn generate(args: &Generate) -> Result<ExitStatus, UsageError> {
         None => None,
     };
     let mut stream = tokenizer.as_ref().map(Tokenizer::stream);
-    // One rank speaks for all.
+    // Only rank 0 prints.
     let speaks = ranks.as_ref().is_none_or(|comm| comm.rank() == 0);
     let show = !args.json && speaks;
     if let (true, Some(text)) = (show, &args.prompt) {
@@ -543,13 +543,14 @@ pub(crate) fn generate(args: &Generate) -> Result<ExitStatus, UsageError> {
     Ok(ExitStatus::Success)
 }
 
-/// The token IDs to continue. An empty prompt becomes the start token, or the end-of-text token if there is no start token.
+/// Returns the token IDs to continue. An empty prompt becomes the start token, or the end-of-text token if there is no start
+/// token.
 fn start_if_empty(ids: Vec<i32>, tokenizer: &Tokenizer) -> Vec<i32> {
     let special = tokenizer.special_tokens();
     if ids.is_empty() { special.start.or(special.eos).into_iter().collect() } else { ids }
 }
 
-/// What a model writes that reads one thing and writes another; tokens are drawn only where that is asked for.
+/// Generates with an encoder-decoder model. Decoding is greedy unless a sampling option is given.
 fn generate_seq2seq(args: &Generate, model: Model) -> Result<ExitStatus, UsageError> {
     if args.num_beams.is_some() || args.draft_model.is_some() || !args.mesh.is_empty() {
         return Err(UsageError(
@@ -577,7 +578,7 @@ fn generate_seq2seq(args: &Generate, model: Model) -> Result<ExitStatus, UsageEr
         _ => return Err(UsageError("give exactly one of `--prompt`, `--token-ids` and `--inputs`".into())),
     };
     let start = models::decoder_start_id(args.source.dir()).map_err(usage_error)?;
-    // Without texts ids are written, and there is no telling which of them end one.
+    // For token IDs, the output is token IDs too, and no token ends the sequence.
     let tokenizer = if args.token_ids.is_empty() { tokenizer.ok() } else { None };
     let ends = match &tokenizer {
         Some(tokenizer) => models::eos_ids(args.source.dir(), Some(tokenizer)).map_err(usage_error)?,
@@ -616,7 +617,7 @@ fn generate_seq2seq(args: &Generate, model: Model) -> Result<ExitStatus, UsageEr
     Ok(ExitStatus::Success)
 }
 
-/// The form that a text must have.
+/// Returns the constraint on the generated text, if one is given.
 fn constraint(args: &Generate, tokenizer: Option<&Tokenizer>) -> Result<Option<models::Constraint>, UsageError> {
     let maker = |what: &str| match tokenizer {
         Some(tokenizer) => Ok(Constrainer::new(tokenizer)),
@@ -682,7 +683,7 @@ fn generate_beams(
     Ok(ExitStatus::Success)
 }
 
-/// Prompts of a file, continued together.
+/// Generates from the prompts of a file in batches.
 fn generate_batch(args: &Generate) -> Result<ExitStatus, UsageError> {
     let Some(file) = &args.prompts else { return Err(UsageError("`--prompts FILE` is missing".into())) };
     if args.prompt.is_some() || !args.token_ids.is_empty() || args.num_beams.is_some() || args.draft_model.is_some() {

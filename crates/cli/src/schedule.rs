@@ -1,4 +1,4 @@
-//! The Schedule IR as JSON (§9.7.2): steps in order, the buffers they read and write, and where those lie.
+//! The Schedule IR as JSON (§9.7.2): the steps in order, the buffers that they read and write, and the offsets of the buffers.
 
 use compiler::Program;
 use compiler::program::{BufferKind, BufferRef, BufferSlice, Step, TripCount};
@@ -6,7 +6,7 @@ use lang::lower::Lowered;
 use serde_json::{Value as Json, json};
 use std::collections::BTreeSet;
 
-/// A program as data.
+/// Returns a program as JSON.
 pub(crate) fn schedule_json(name: &str, lowered: &Lowered, program: &Program) -> Json {
     let kind = |class: &BufferKind| match class {
         BufferKind::Input(i) if *i < lowered.params.len() => ("weight", Some(lowered.params[*i].path.clone())),
@@ -89,11 +89,11 @@ fn reference(place: &BufferSlice) -> Json {
     json!({ "buffer": id, "offset": place.offset })
 }
 
-/// Forward and backward as one schedule: which pass each op belongs to, what is computed again, and what is kept for it.
+/// Returns forward and backward as one schedule, with the pass of each op, the recomputed segments, and the residuals.
 pub(crate) fn training_schedule_json(lowered: &Lowered, program: &Program) -> Json {
     let (params, results) = (lowered.params.len(), lowered.graph.outputs().len());
     let touched: Vec<(BTreeSet<usize>, BTreeSet<usize>)> = program.steps.iter().map(buffers_accessed).collect();
-    // Forward is what its results need; of the rest, what no gradient of a result goes into is computed again.
+    // Forward is the steps that the results need. Of the other steps, those that don't depend on a cotangent are recomputation.
     let mut needed: BTreeSet<usize> = BTreeSet::new();
     let mut wanted: BTreeSet<usize> = ids(program, |class| matches!(class, BufferKind::Output(i) if *i < results));
     for (step, (reads, writes)) in touched.iter().enumerate().rev() {
@@ -139,7 +139,7 @@ pub(crate) fn training_schedule_json(lowered: &Lowered, program: &Program) -> Js
         })
     });
     let buffers: Vec<Json> = buffers.collect();
-    // Runs of steps that are computed again, each with what it starts from.
+    // Consecutive recomputed steps form a segment, with the buffers that it reads.
     let mut segments: Vec<(usize, usize, BTreeSet<usize>)> = Vec::new();
     let mut ops = steps(&program.steps);
     for (step, op) in ops.iter_mut().enumerate() {
@@ -162,7 +162,7 @@ pub(crate) fn training_schedule_json(lowered: &Lowered, program: &Program) -> Js
         json!({ "id": id, "first_op": first, "last_op": last, "frontier": frontier })
     });
     let segments: Vec<Json> = segments.collect();
-    // What forward leaves for the rest.
+    // Buffers that forward writes and later steps read.
     let of = |pass: &str| -> BTreeSet<usize> {
         let steps = (0..passes.len()).filter(|step| (passes[*step] == "forward") == (pass == "forward"));
         let ids = steps.flat_map(|step| if pass == "forward" { &touched[step].1 } else { &touched[step].0 });
@@ -195,7 +195,7 @@ fn ids(program: &Program, wanted: impl Fn(&BufferKind) -> bool) -> BTreeSet<usiz
     all.filter(|(_, buffer)| wanted(&buffer.kind)).map(|(id, _)| id).collect()
 }
 
-/// The buffers that a step reads, and those that it writes; what is inside of it included.
+/// Returns the buffers that a step reads and those that it writes, including those of nested steps.
 fn buffers_accessed(step: &Step) -> (BTreeSet<usize>, BTreeSet<usize>) {
     let (mut reads, mut writes) = (BTreeSet::new(), BTreeSet::new());
     let mut visit = |place: &BufferSlice, written: bool| {

@@ -1,4 +1,4 @@
-//! `loom serve`: models over HTTP.
+//! `loom serve` serves models over HTTP.
 
 use crate::ExitStatus;
 use crate::command::{self, UsageError};
@@ -114,7 +114,7 @@ pub(crate) fn serve(args: &Serve) -> Result<ExitStatus, UsageError> {
     };
     let asked = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
-        // A second one ends the process at once.
+        // A second signal ends the process immediately.
         signal_hook::flag::register_conditional_shutdown(signal, 130, asked.clone())
             .and_then(|_| signal_hook::flag::register(signal, asked.clone()))
             .map_err(|e| UsageError(format!("cannot install signal handlers: {e}")))?;

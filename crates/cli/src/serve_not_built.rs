@@ -1,4 +1,4 @@
-//! `loom serve` without the feature `serve`.
+//! `loom serve` in a build without the feature `serve`.
 
 use crate::ExitStatus;
 use crate::command::{NotBuilt, UsageError, not_built};

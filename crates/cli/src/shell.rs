@@ -1,4 +1,4 @@
-//! `loom completions` and `loom man`: what a shell and `man` want to know.
+//! `loom completions` and `loom man` print shell completions and manual pages.
 
 #[cfg(not(all(feature = "completions", feature = "man")))]
 use crate::command::{NotBuilt, not_built};

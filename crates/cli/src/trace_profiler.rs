@@ -1,7 +1,7 @@
-//! `loom profile COMMAND…`: any command, with a trace for Perfetto and a table of where its time went.
+//! `loom profile COMMAND…` runs any command, writes a trace for Perfetto, and prints a table of the time of each step.
 //!
-//! The device that the command opens is wrapped: every program that it loads and every run, step by step, is noted. Programs
-//! run to their end one after another then, so that steps can be told apart.
+//! The device that the command opens is wrapped, and the wrapper records every program that is loaded, every run and every step.
+//! Programs run synchronously, so that the time of each step can be measured.
 
 use crate::ExitStatus;
 use crate::command::{self, ParsedCommand, UsageError};
@@ -30,13 +30,13 @@ pub(crate) struct ProfileArgs {
     words: Vec<String>,
 }
 
-/// Events that are kept; later ones are only added up.
+/// The maximum number of recorded events; later events count only in the totals.
 const MAX_EVENTS: usize = 400_000;
 
-/// Something that took a while.
+/// An event with a duration.
 struct TraceEvent {
     name: String,
-    /// Which line of the trace it is drawn on.
+    /// The track of the trace that shows the event.
     track: usize,
     at: Duration,
     length: Duration,
@@ -48,7 +48,7 @@ const STEPS: usize = 2;
 #[derive(Default)]
 struct RecordedEvents {
     events: Vec<TraceEvent>,
-    /// How often each step ran, and how long.
+    /// The number of calls and the total time of each step.
     steps: BTreeMap<String, (usize, Duration)>,
     runs: (usize, Duration),
     loads: (usize, Duration),
@@ -62,7 +62,7 @@ struct Recorder {
 
 static RECORDER: OnceLock<Arc<Recorder>> = OnceLock::new();
 
-/// The device itself, or, where its command is profiled, one that notes what it does.
+/// Returns the device itself, or a recording wrapper of it under `loom profile`.
 pub(crate) fn profile_if_enabled(backend: Arc<dyn Backend>) -> Arc<dyn Backend> {
     match RECORDER.get() {
         Some(recorder) => Arc::new(ProfiledBackend { inner: backend, recorder: recorder.clone() }),
@@ -109,7 +109,7 @@ impl Recorder {
         noted.runs.0 += 1;
         noted.runs.1 += length;
         noted.keep(TraceEvent { name: format!("program {program}"), track: PROGRAMS, at, length });
-        // Steps come in the order of their numbers, one after another.
+        // Steps are sorted by number and run one after another.
         let mut steps: Vec<(usize, Duration, &str)> = Vec::new();
         for timing in timings {
             let sum = noted.steps.entry(timing.label.clone()).or_default();
@@ -134,7 +134,7 @@ impl RecordedEvents {
     }
 }
 
-/// The trace in Chrome's form, which Perfetto reads: times in microseconds.
+/// Returns the trace in Chrome's JSON format, which Perfetto reads, with times in microseconds.
 fn trace(noted: &RecordedEvents, whole: Duration) -> Json {
     let micros = |d: Duration| d.as_nanos() as f64 / 1e3;
     let name = |track: usize, name: &str| json!({ "ph": "M", "pid": 1, "tid": track, "name": "thread_name", "args": { "name": name } });
@@ -172,7 +172,7 @@ fn table(noted: &RecordedEvents, whole: Duration, top: usize) {
     }
 }
 
-/// A device that notes what it does.
+/// A backend that records what it loads and runs.
 struct ProfiledBackend {
     inner: Arc<dyn Backend>,
     recorder: Arc<Recorder>,

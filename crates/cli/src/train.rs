@@ -1,4 +1,4 @@
-//! `loom train`: settings from the default, a file and the command line; a run; what it wrote.
+//! `loom train` reads settings from the defaults, a file and the command line, runs the training, and prints the result.
 
 use crate::ExitStatus;
 use crate::command::UsageError;
@@ -21,11 +21,11 @@ pub(crate) struct Train {
     config: Option<String>,
     resume: bool,
     profile: bool,
-    /// Settings that were given, in the order of their names.
+    /// The settings given on the command line, in the order of their names.
     given: Vec<(&'static str, String)>,
 }
 
-/// Under which heading the help lists a setting.
+/// Returns the heading of the help under which a setting is listed.
 fn help_heading(name: &str) -> &'static str {
     match name {
         "model" | "module" | "set" | "lora" | "ia3" | "dtype" | "recipe" | "objective" | "teacher" => "Model",
@@ -37,7 +37,7 @@ fn help_heading(name: &str) -> &'static str {
     }
 }
 
-/// The options are the names of the settings, with what is said about them there.
+/// The options have the names and descriptions of the training settings.
 impl clap::Args for Train {
     fn augment_args(command: clap::Command) -> clap::Command {
         let named = SETTING_DESCRIPTIONS.iter().map(|(name, _, about)| {
@@ -46,7 +46,7 @@ impl clap::Args for Train {
             let arg = arg.action(if *name == "set" { ArgAction::Append } else { ArgAction::Set });
             let old = OLD_NAMES.iter().filter(|(_, new)| new == name).map(|(old, _)| *old);
             let arg = arg.aliases(old);
-            // `--dashboard` alone, or `--dashboard=PORT`.
+            // The option may be given as `--dashboard` or `--dashboard=PORT`.
             match *name {
                 "dashboard" => {
                     arg.num_args(0..=1).require_equals(true).default_missing_value("true").value_name("PORT")
@@ -88,7 +88,7 @@ impl clap::FromArgMatches for Train {
     }
 }
 
-/// The run that needs no words.
+/// The settings of `loom train` without arguments.
 const DEFAULT_CONFIG: &str = include_str!("default.toml");
 
 pub(crate) fn train(args: &Train) -> Result<ExitStatus, UsageError> {
@@ -101,7 +101,7 @@ pub(crate) fn train(args: &Train) -> Result<ExitStatus, UsageError> {
                 .map_err(|e| UsageError(format!("{e}; give a TOML file with settings such as `steps = 500`")))?;
             read_file(&mut settings, path, &text, &mut given)?;
         }
-        // A model or data of one's own has little to do with the default's sizes.
+        // The sizes of the default configuration don't apply to another model or other data.
         None if value("model").is_some() => {}
         None => read_file(&mut settings, "the default", DEFAULT_CONFIG, &mut Vec::new())?,
     }
@@ -131,7 +131,7 @@ pub(crate) fn train(args: &Train) -> Result<ExitStatus, UsageError> {
     };
     let follows = comm.as_ref().is_some_and(|comm| comm.rank() != 0);
     let mut watch = TerminalObserver::new();
-    // One rank speaks for all; each of them hears the signal to stop.
+    // Only rank 0 prints; every rank handles the signal to stop.
     let mut quiet = NonMainRankObserver(&watch);
     let finished = match follows {
         true => run_on_ranks(&settings, args.resume, &given, &*backend, &mut quiet, comm.clone()),
@@ -159,7 +159,7 @@ pub(crate) fn train(args: &Train) -> Result<ExitStatus, UsageError> {
     Ok(if finished.complete { ExitStatus::Success } else { ExitStatus::Interrupted })
 }
 
-/// A rank that says nothing, and stops when it is told to.
+/// The observer of ranks other than 0: prints nothing, and stops when requested.
 struct NonMainRankObserver<'a>(&'a TerminalObserver);
 
 impl TrainObserver for NonMainRankObserver<'_> {
@@ -172,7 +172,7 @@ impl TrainObserver for NonMainRankObserver<'_> {
     }
 }
 
-/// The first of `runs/1`, `runs/2`, .. that was not there yet, made here: no other run takes it too.
+/// Creates and returns the first of `runs/1`, `runs/2`, .. that does not exist. Creating it prevents another run from using it.
 fn new_run_dir() -> Result<PathBuf, UsageError> {
     let fault = |path: &Path, e: std::io::Error| {
         UsageError(format!("{}: {e}; give another folder with `--out`", path.display()))
@@ -190,7 +190,7 @@ fn new_run_dir() -> Result<PathBuf, UsageError> {
     Err(UsageError("no unused number is left for a folder in `runs`: give a folder with `--out`".into()))
 }
 
-/// Settings of a file: `name = value`, with a table for `set`.
+/// Reads the settings of a file: `name = value`, with a table for `set`.
 fn read_file(settings: &mut TrainSettings, path: &str, text: &str, given: &mut Vec<String>) -> Result<(), UsageError> {
     use toml::de::{DeTable, DeValue};
     let table = DeTable::parse(text).map_err(|e| {

@@ -1,4 +1,4 @@
-//! `loom verify`: every byte of a run's folder, looked at.
+//! `loom verify` checks every file of a run's folder.
 
 use crate::ExitStatus;
 use crate::command::UsageError;

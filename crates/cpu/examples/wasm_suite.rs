@@ -19,7 +19,7 @@ fn say(text: &str) {
 pub extern "C" fn run(seed: u32, graphs: u32, every: u32) -> u32 {
     std::panic::set_hook(Box::new(|e| say(&format!("panic: {e}"))));
     let cpu = tensorloom_cpu::Cpu::new(1);
-    let report = suite(&cpu, &Suite { seed: seed as u64, graphs: graphs as u64, every: every as usize });
+    let report = run_suite(&cpu, &BackendSuite { seed: seed as u64, graphs: graphs as u64, every: every as usize });
     say(&format!("{report}\n{} kernels are held", compiler::Backend::kernels(&cpu)));
     report.failures.iter().take(5).for_each(|f| say(f));
     report.failures.len() as u32

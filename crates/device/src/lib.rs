@@ -1,4 +1,4 @@
-//! Devices by name.
+//! Opens backends by device name.
 //!
 //! ```
 //! let cpu = device::open("cpu:2")?;
@@ -13,19 +13,19 @@ use std::sync::Arc;
 /// The largest number of threads that `cpu:N` accepts.
 const MAX_THREADS: usize = 1024;
 
-/// Why a device can't be opened.
+/// The reasons why a device can't be opened.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The name is not the name of a device.
+    /// The name doesn't name a device.
     #[error("{0}")]
     Name(String),
-    /// The name is right, but this program was built without the device.
+    /// The name is valid, but this program was built without support for the device.
     #[error("this program was built without `{device}`; build it with `--features {feature}`")]
     Feature {
         /// The device.
         device: &'static str,
-        /// The feature that adds it.
+        /// The cargo feature that adds it.
         feature: &'static str,
     },
     /// The device is missing or doesn't work.
@@ -40,12 +40,12 @@ pub type Result<T> = std::result::Result<T, Error>;
 ///
 /// | name | device |
 /// | --- | --- |
-/// | `cpu`, `cpu:4` | the CPU with a thread for each core, or with so many threads |
+/// | `cpu`, `cpu:4` | the CPU with one thread per core, or with the given number of threads |
 /// | `cuda`, `cuda:1` | an NVIDIA GPU |
 /// | `wgpu`, `wgpu:1` | any GPU through Vulkan, Metal or Direct3D (with the feature `wgpu`) |
-/// | `auto` | a GPU if there is one that works, else the CPU |
+/// | `auto` | a GPU if a working one is found, else the CPU |
 ///
-/// A GPU runs the ops that it lacks on the CPU with a thread for each core.
+/// Ops that a GPU backend does not support run on the CPU with one thread per core.
 pub fn open(name: &str) -> Result<Arc<dyn Backend>> {
     match name.split_once(':').unwrap_or((name, "")) {
         ("cpu", "") => cpu(None),
@@ -108,7 +108,7 @@ fn wgpu(number: usize) -> Result<Arc<dyn Backend>> {
     Ok(Arc::new(gpu::wgpu::Wgpu::open(choice, Arc::new(cpu::Cpu::for_machine()))?))
 }
 
-/// The GPU that the browser has opened.
+/// Returns the GPU that the browser has opened.
 #[cfg(all(feature = "wgpu", target_arch = "wasm32"))]
 fn wgpu(_: usize) -> Result<Arc<dyn Backend>> {
     Ok(Arc::new(gpu::wgpu::Wgpu::open(Arc::new(cpu::Cpu::for_machine()))?))

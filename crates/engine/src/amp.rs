@@ -1,4 +1,4 @@
-//! Mixed precision (§12): narrow products, wide reductions, and updates that happen only if gradients are finite.
+//! Mixed precision (§12): matrix products in f16 or bf16, reductions in f32, and no update if a gradient is not finite.
 
 use crate::context;
 use crate::engine::Engine;
@@ -7,18 +7,18 @@ use crate::record::Recorder;
 use crate::tensor::Tensor;
 use ir::{DType, Loc, Value};
 
-/// Runs `f` so that matrix products take and give `dtype` (f16 or bf16, accumulated in f32), and sums, means,
+/// Runs `f` with matrix products that take operands and return results in `dtype` (f16 or bf16, accumulated in f32). Sums, means,
 /// exponentials, logarithms, norms and losses are computed in f32.
 pub fn autocast<R>(dtype: DType, f: impl FnOnce() -> R) -> R {
     context::with_autocast(Some(dtype), f)
 }
 
-/// The dtype of products inside of [`autocast`], if any.
+/// The dtype of matrix products inside [`autocast`]; `None` outside.
 pub fn autocast_dtype() -> Option<DType> {
     context::autocast()
 }
 
-/// An operand of a product.
+/// Casts an operand of a matrix product to the autocast dtype.
 pub(crate) fn to_autocast_dtype(b: &mut dyn Recorder, v: Value) -> ir::Result<Value> {
     match context::autocast() {
         Some(d) if b.ty(v).dtype == DType::F32 => b.cast(v, d),
@@ -26,7 +26,7 @@ pub(crate) fn to_autocast_dtype(b: &mut dyn Recorder, v: Value) -> ir::Result<Va
     }
 }
 
-/// An operand of something that needs range or precision.
+/// Casts an operand to f32, for ops that need the range or the precision.
 pub(crate) fn to_f32(b: &mut dyn Recorder, v: Value) -> ir::Result<Value> {
     match context::autocast() {
         Some(_) if matches!(b.ty(v).dtype, DType::F16 | DType::BF16) => b.cast(v, DType::F32),
@@ -34,9 +34,9 @@ pub(crate) fn to_f32(b: &mut dyn Recorder, v: Value) -> ir::Result<Value> {
     }
 }
 
-/// Scales losses so that narrow gradients don't vanish, and skips steps whose gradients overflowed.
+/// Scales losses so that gradients in f16 don't underflow, and skips steps whose gradients overflowed.
 ///
-/// Everything is tensors: inside a compiled region the whole step, with its condition, is one program.
+/// The scale and the condition are tensors, so inside a compiled region the whole step, with its condition, is one program.
 ///
 /// ```ignore
 /// scaler.scale(&loss).backward()?;
@@ -53,12 +53,12 @@ pub struct GradScaler {
 }
 
 impl GradScaler {
-    /// Begins at 2¹⁶, doubles after 2000 good steps, halves after a bad one.
+    /// A scaler that begins at 2¹⁶, doubles after 2000 steps without overflow, and halves after a step with overflow.
     pub fn new(engine: &Engine) -> GradScaler {
         GradScaler::with_options(engine, 65536.0, 2.0, 0.5, 2000)
     }
 
-    /// With numbers of one's own.
+    /// A scaler with the given initial scale, growth factor, backoff factor and number of steps between growths.
     pub fn with_options(engine: &Engine, scale: f64, growth: f64, backoff: f64, interval: usize) -> GradScaler {
         GradScaler {
             scale: engine.full(DType::F32, &[], scale),
@@ -69,18 +69,18 @@ impl GradScaler {
         }
     }
 
-    /// The loss times the scale.
+    /// Returns the loss times the scale.
     #[track_caller]
     pub fn scale(&self, loss: &Tensor) -> Tensor {
         loss * &self.scale
     }
 
-    /// The scale now.
+    /// The current scale.
     pub fn get_scale(&self) -> &Tensor {
         &self.scale
     }
 
-    /// Divides gradients by the scale; gives whether all of them are finite, as a bool scalar.
+    /// Divides the gradients by the scale; returns a bool scalar that is true if all of them are finite.
     #[track_caller]
     pub fn unscale_(&self, params: &[Tensor]) -> Result<Tensor> {
         let at = Loc::caller();
@@ -100,7 +100,7 @@ impl GradScaler {
         })
     }
 
-    /// Adjusts the scale after a step.
+    /// Updates the scale after a step.
     #[track_caller]
     pub fn update_(&self, finite: &Tensor) {
         context::no_grad(|| {
@@ -117,7 +117,7 @@ impl GradScaler {
 }
 
 impl Tensor {
-    /// A number in the shape and dtype of this tensor.
+    /// A tensor filled with a number, with the shape and dtype of this tensor.
     #[track_caller]
     pub fn full_like(&self, x: impl Into<crate::Number>) -> Tensor {
         let (at, x) = (Loc::caller(), x.into());
@@ -129,7 +129,7 @@ impl Tensor {
         })
     }
 
-    /// Copies `other` if the bool scalar `cond` is true, else leaves the elements: a select-gated commit.
+    /// Copies `other` if the bool scalar `cond` is true, else leaves the elements unchanged: a commit gated by a select.
     #[track_caller]
     pub fn copy_where_(&self, cond: &Tensor, other: &Tensor) -> Tensor {
         let new = cond.select(other, &self.detach());

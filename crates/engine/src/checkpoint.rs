@@ -1,8 +1,8 @@
-//! Checkpointing (§10): a body whose inside is not kept for backward but computed again.
+//! Checkpointing (§10): the values inside a function are not kept for backward but computed again.
 //!
-//! The body is recorded once, as a Graph, and enters the program as one `remat` op. Replaying the recorded Graph is
-//! replaying the whole body: it draws the same random numbers and can have no effects, because a Graph has none. What would
-//! be an effect is refused while the body is recorded.
+//! The function is recorded once, as a Graph, and enters the program as one `remat` op. Recomputation runs the recorded Graph
+//! again: it draws the same random numbers and has no effects, because a Graph has none. Effects are refused while the function
+//! is recorded.
 
 use crate::engine::Engine;
 use crate::error::Result;
@@ -13,14 +13,14 @@ use ir::Loc;
 use ir::ops::{Remat, RematPolicy};
 
 impl Engine {
-    /// Runs `f` so that backward computes its inside again instead of keeping it. `f` must be pure: it may not change
+    /// Runs `f`; backward recomputes the values inside `f` instead of keeping them. `f` must be pure: it may not change
     /// tensors from outside, read values or run backward.
     #[track_caller]
     pub fn checkpoint<A: Tree, R: Tree>(&self, args: &A, f: impl FnOnce(A) -> R) -> Result<R> {
         self.checkpoint_with(args, RematPolicy::Nothing, f)
     }
 
-    /// `checkpoint` with a policy about what is kept after all.
+    /// `checkpoint` with a policy that selects the values to keep.
     #[track_caller]
     pub fn checkpoint_with<A: Tree, R: Tree>(
         &self,

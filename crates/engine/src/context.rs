@@ -1,4 +1,4 @@
-//! What belongs to a thread: traces that are being recorded, tidy scopes, and whether gradients are on.
+//! Thread-local state: the active traces, the tidy scopes, and whether gradients are enabled.
 
 use crate::error::Error;
 use crate::profile::OpLabel;
@@ -17,33 +17,33 @@ struct ThreadContext {
     no_grad: Cell<u32>,
     autocast: Cell<Option<DType>>,
     label: Cell<OpLabel>,
-    /// Nesting of scopes, to skip the lists when there are none.
+    /// The nesting depth of tidy scopes, so that the lists are skipped when it is 0.
     tidy: Cell<u32>,
     tracing: Cell<u32>,
-    /// In-place ops that failed inside of functions that run on real tensors.
+    /// In-place ops that failed inside functions that run on real tensors.
     watched_failures: RefCell<Vec<Vec<Arc<Invalid>>>>,
     place: Cell<CallSite>,
-    /// Where new tensors are made, if not where the process's are.
+    /// The device for new tensors, if it differs from the process-wide default.
     device: Cell<Option<usize>>,
-    /// What is being recorded is a new tensor, for this device.
+    /// The device of the new tensor that is being recorded.
     home: Cell<Option<u8>>,
 }
 
-/// Where the process makes new tensors.
+/// The process-wide default device for new tensors.
 static DEVICE: AtomicUsize = AtomicUsize::new(0);
 
-/// Makes new tensors of all threads on another device than the first.
+/// Sets the device for new tensors, for all threads. The initial default is device 0.
 pub fn set_default_device(device: usize) {
     DEVICE.store(device, Ordering::Relaxed);
 }
 
-/// The number of the device that new tensors are made on, here and now.
+/// The device number for new tensors on this thread.
 pub fn default_device() -> usize {
     CONTEXT.with(|c| c.device.get()).unwrap_or_else(|| DEVICE.load(Ordering::Relaxed))
 }
 
-/// Runs `f`; new tensors that this thread makes inside are made on a device. What is computed from tensors is computed
-/// where they are.
+/// Runs `f`; new tensors that this thread creates inside live on `device`. Ops on existing tensors run on the device of their
+/// operands.
 pub fn with_device<R>(device: usize, f: impl FnOnce() -> R) -> R {
     struct Leave(Option<usize>);
     impl Drop for Leave {
@@ -55,7 +55,7 @@ pub fn with_device<R>(device: usize, f: impl FnOnce() -> R) -> R {
     f()
 }
 
-/// Runs `f`, which records a new tensor on a device.
+/// Runs `f`, which records a new tensor on `device`.
 pub(crate) fn with_home_device<R>(device: usize, f: impl FnOnce() -> R) -> R {
     struct Leave(Option<u8>);
     impl Drop for Leave {
@@ -67,17 +67,17 @@ pub(crate) fn with_home_device<R>(device: usize, f: impl FnOnce() -> R) -> R {
     f()
 }
 
-/// The device of a new tensor that is being recorded.
+/// The device of the new tensor that is being recorded.
 pub(crate) fn home_device() -> Option<u8> {
     CONTEXT.with(|c| c.home.get())
 }
 
-/// Which line of the user's program a library is working for.
+/// The line of the user's program that the current library function was called from.
 #[derive(Clone, Copy, Default)]
 struct CallSite {
-    /// The call that is being carried out; ops get its line.
+    /// The call in progress; ops get its line.
     call: Option<&'static Location<'static>>,
-    /// The call around the user's function that runs now.
+    /// The call that led to the user function that is running now.
     outer: Option<&'static Location<'static>>,
 }
 
@@ -85,7 +85,7 @@ thread_local! {
     static CONTEXT: ThreadContext = ThreadContext::default();
 }
 
-/// Restores what was so before, when it is dropped.
+/// Restores the previous call site when it is dropped.
 pub struct CallSiteGuard(CallSite);
 
 impl Drop for CallSiteGuard {
@@ -94,8 +94,8 @@ impl Drop for CallSiteGuard {
     }
 }
 
-/// A library's function begins: until the guard is dropped, all ops are written at the line that called it. A call from
-/// inside the library (`own`) is part of the call that led there.
+/// Marks the start of a library function: until the guard is dropped, all ops get the line of its caller. A call from
+/// inside the library (`own`) belongs to the call that led there.
 pub fn enter_library(here: &'static Location<'static>, own: bool) -> CallSiteGuard {
     CONTEXT.with(|c| {
         let p = c.place.get();
@@ -107,7 +107,7 @@ pub fn enter_library(here: &'static Location<'static>, own: bool) -> CallSiteGua
     })
 }
 
-/// A library calls a function of the user's, whose ops have lines of their own.
+/// Marks the start of a user function that a library calls; its ops get lines of their own.
 pub fn enter_user_code() -> CallSiteGuard {
     CONTEXT.with(|c| {
         let p = c.place.get();
@@ -116,31 +116,31 @@ pub fn enter_user_code() -> CallSiteGuard {
     })
 }
 
-/// Whether a line is of the user's program, and no library's function is being carried out.
+/// Whether a line belongs to the user's program and no library function is in progress.
 pub(crate) fn is_user_code(at: &Location<'_>) -> bool {
     let own = file!().strip_suffix("context.rs").unwrap_or("?");
     let face = own.replace("engine", "tensorloom");
     CONTEXT.with(|c| c.place.get().call.is_none()) && !at.file().starts_with(own) && !at.file().starts_with(&face)
 }
 
-/// The line that an op is written at.
+/// The source line that an op is attributed to.
 #[inline]
 pub fn resolve_loc(at: &Loc) -> Loc {
     CONTEXT.with(|c| c.place.get().call.map_or_else(|| at.clone(), Loc::Rust))
 }
 
-/// The innermost trace.
+/// The innermost active trace.
 #[inline]
 pub(crate) fn trace() -> Option<Arc<Trace>> {
     CONTEXT.with(|c| if c.tracing.get() == 0 { None } else { c.traces.borrow().last().cloned() })
 }
 
-/// Whether a trace is being recorded here.
+/// Whether `trace` is active on this thread.
 pub(crate) fn is_active(trace: &Trace) -> bool {
     CONTEXT.with(|c| c.traces.borrow().iter().any(|t| std::ptr::eq(&**t, trace)))
 }
 
-/// Runs `f` with a trace as the innermost one.
+/// Runs `f` with `trace` as the innermost trace.
 pub(crate) fn with_trace<R>(trace: Arc<Trace>, f: impl FnOnce() -> R) -> R {
     struct Leave;
     impl Drop for Leave {
@@ -159,7 +159,7 @@ pub(crate) fn with_trace<R>(trace: Arc<Trace>, f: impl FnOnce() -> R) -> R {
     f()
 }
 
-/// Runs `f` as if no trace were being recorded: for state that outlives a region.
+/// Runs `f` with no active trace, to create state that outlives a region.
 pub(crate) fn without_traces<R>(f: impl FnOnce() -> R) -> R {
     struct Leave(u32);
     impl Drop for Leave {
@@ -171,12 +171,12 @@ pub(crate) fn without_traces<R>(f: impl FnOnce() -> R) -> R {
     f()
 }
 
-/// An in-place op failed: its destination is not what the rest of the function takes it for. The innermost function that
-/// is being recorded remembers it, and the op gives a tensor that tells whether anybody looked; `None` outside of one.
+/// Records that an in-place op failed, so its destination does not have the value that the rest of the function expects. The
+/// innermost recorded function keeps the error; the returned tensor tells whether the error was read. `None` outside a function.
 pub(crate) fn record_write_failure(error: &Error) -> Option<Tensor> {
     let failed = Arc::new(Invalid::new(error.clone()));
     match trace() {
-        // A region's writes are the program's: the engine remembers those that failed, as it does outside.
+        // Writes in a region are writes of the program: the engine keeps their errors, as it does outside a region.
         Some(trace) if trace.is_region() => return None,
         Some(trace) => trace.fail(failed.clone()),
         None => CONTEXT.with(|c| c.watched_failures.borrow_mut().last_mut().map(|list| list.push(failed.clone())))?,
@@ -184,7 +184,7 @@ pub(crate) fn record_write_failure(error: &Error) -> Option<Tensor> {
     Some(Tensor::from_invalid(failed))
 }
 
-/// Runs a function on real tensors; gives what it gave, and the in-place ops that failed.
+/// Runs a function on real tensors; returns its result and the in-place ops that failed.
 pub(crate) fn watch_write_failures<R>(f: impl FnOnce() -> R) -> (R, Vec<Arc<Invalid>>) {
     struct Leave;
     impl Drop for Leave {
@@ -208,7 +208,7 @@ pub fn is_grad_enabled() -> bool {
 
 /// Runs `f` without recording for backward.
 ///
-/// Inside, results don't require gradients and leaves may be changed in place.
+/// Results inside `f` don't require gradients, and leaves may be changed in place.
 pub fn no_grad<R>(f: impl FnOnce() -> R) -> R {
     struct Leave(u32);
     impl Drop for Leave {
@@ -220,7 +220,7 @@ pub fn no_grad<R>(f: impl FnOnce() -> R) -> R {
     f()
 }
 
-/// Runs `f` with recording for backward on, also inside `no_grad`.
+/// Runs `f` with recording for backward enabled, also inside `no_grad`.
 pub fn enable_grad<R>(f: impl FnOnce() -> R) -> R {
     struct Leave(u32);
     impl Drop for Leave {
@@ -232,12 +232,12 @@ pub fn enable_grad<R>(f: impl FnOnce() -> R) -> R {
     f()
 }
 
-/// The dtype that products are computed in, if it was chosen.
+/// The autocast dtype of matrix products, if it is set.
 pub(crate) fn autocast() -> Option<DType> {
     CONTEXT.with(|c| c.autocast.get())
 }
 
-/// Runs `f` with another dtype for products.
+/// Runs `f` with another autocast dtype.
 pub(crate) fn with_autocast<R>(dtype: Option<DType>, f: impl FnOnce() -> R) -> R {
     struct Leave(Option<DType>);
     impl Drop for Leave {
@@ -249,13 +249,13 @@ pub(crate) fn with_autocast<R>(dtype: Option<DType>, f: impl FnOnce() -> R) -> R
     f()
 }
 
-/// The phase and module that ops are recorded in.
+/// The phase and module that new ops are labelled with.
 #[inline]
 pub(crate) fn label() -> OpLabel {
     CONTEXT.with(|c| c.label.get())
 }
 
-/// Runs `f` in another phase or module.
+/// Runs `f` with another phase or module label.
 pub(crate) fn with_label<R>(label: OpLabel, f: impl FnOnce() -> R) -> R {
     struct Leave(OpLabel);
     impl Drop for Leave {
@@ -267,7 +267,7 @@ pub(crate) fn with_label<R>(label: OpLabel, f: impl FnOnce() -> R) -> R {
     f()
 }
 
-/// Notes a new handle in the innermost tidy scope.
+/// Adds a new handle to the innermost tidy scope.
 pub(crate) fn track_handle(handle: &Arc<TensorHandle>) {
     CONTEXT.with(|c| {
         if c.tidy.get() > 0
@@ -278,7 +278,7 @@ pub(crate) fn track_handle(handle: &Arc<TensorHandle>) {
     });
 }
 
-/// Runs `f` in a tidy scope; gives its result and the handles made inside.
+/// Runs `f` in a tidy scope; returns its result and the handles created inside.
 pub(crate) fn tidy_scope<R>(f: impl FnOnce() -> R) -> (R, Vec<Weak<TensorHandle>>) {
     struct Leave;
     impl Drop for Leave {

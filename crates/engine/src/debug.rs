@@ -1,4 +1,4 @@
-//! Checks of values, on demand, and what is alive.
+//! Debugging: NaN checks, and a list of the live tensors.
 
 use crate::engine::{Engine, EngineDevice, download};
 use crate::error::Error;
@@ -14,13 +14,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 static NANS: AtomicBool = AtomicBool::new(false);
 
-/// Whether every computed float is checked. The first op that makes a NaN of numbers is an error that names its line;
-/// it is found inside compiled functions too. This costs time, so it is off by default.
+/// Enables a check of every computed float. The first op that produces NaN from operands without NaN is an error that names its
+/// source line, also inside compiled functions. The check costs time, so it is off by default.
 pub fn set_debug_nans(on: bool) {
     NANS.store(on, Ordering::Relaxed);
 }
 
-/// Whether values are checked: what runs then takes the path that checks them.
+/// Whether values are checked; if so, execution takes the path with checks.
 pub(crate) fn is_debug_active() -> bool {
     NANS.load(Ordering::Relaxed)
 }
@@ -34,7 +34,7 @@ impl EngineShared {
         values.iter().map(|v| download(&self.dense(v).ok()?).ok()).collect()
     }
 
-    /// The error of a node that made NaN of numbers, if checks are on.
+    /// The error of a node that produced NaN from operands without NaN, if checks are enabled.
     pub(crate) fn check_nan(&self, node: &Node, args: &[StoredValue], outs: &[StoredValue]) -> Option<Error> {
         let is_float = |t: &Ty| t.dtype.is_float() && t.dtype != DType::F8E4M3;
         if !NANS.load(Ordering::Relaxed) || !node.types().iter().any(is_float) {
@@ -57,7 +57,7 @@ impl EngineShared {
 }
 
 impl EngineShared {
-    /// After a region failed: the first of its ops that fails by itself, given what the interpreter says its operands are.
+    /// Finds the first op of a failed region that also fails when it runs alone on operands computed by the interpreter.
     pub(crate) fn find_failing_op(&self, graph: &Graph, args: &[StoredValue], device: usize) -> Option<(String, Loc)> {
         self.failing(graph, &self.literals(args)?, device)
     }
@@ -86,7 +86,7 @@ impl EngineShared {
         None
     }
 
-    /// Whether a device runs an op.
+    /// Whether a device runs an op without an error.
     fn runs(&self, op: &Op, args: &[Literal], device: usize) -> bool {
         let EngineDevice { pool, kernels } = &self.devices[device];
         let run = || {
@@ -104,7 +104,7 @@ impl EngineShared {
     }
 }
 
-/// The first op of a graph that gives NaN for operands without one, by the interpreter.
+/// The first op of a graph that produces NaN from operands without NaN, according to the interpreter.
 fn first_nan_op(graph: &Graph, inputs: &[Literal]) -> Option<(String, Loc)> {
     let mut values: Vec<Option<Literal>> = vec![None; graph.num_values()];
     for (&v, x) in graph.inputs().iter().zip(inputs) {
@@ -129,21 +129,21 @@ fn first_nan_op(graph: &Graph, inputs: &[Literal]) -> Option<(String, Loc)> {
     None
 }
 
-/// A tensor's memory, or its memory to be.
+/// A live tensor's memory, allocated or still to be computed.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LiveTensor {
-    /// What holds it: tensors that share memory share this.
+    /// The base: tensors that share memory have the same base.
     pub base: BaseId,
-    /// What it is.
+    /// The dtype and shape.
     pub ty: Type,
-    /// Where it was made.
+    /// The source line that created it.
     pub created_at: Loc,
-    /// How many tensors refer to it.
+    /// The number of tensors that refer to it.
     pub num_handles: usize,
 }
 
 impl Engine {
-    /// Everything that some tensor refers to.
+    /// Every base that a tensor refers to.
     pub fn live_tensors(&self) -> Vec<LiveTensor> {
         self.shared.drain_finalize_queue();
         let state = self.shared.state();
@@ -156,13 +156,13 @@ impl Engine {
         state.bases.iter().map(live).collect()
     }
 
-    /// A device by its number; the first one for a number that none has.
+    /// A device's backend by its number; the first device if the number is out of range.
     pub fn backend(&self, device: usize) -> Arc<dyn compiler::Backend> {
         let devices = &self.shared.devices;
         devices.get(device).unwrap_or(&devices[0]).pool.backend.clone()
     }
 
-    /// Names of the devices, in order.
+    /// The names of the devices, by device number.
     pub fn devices(&self) -> Vec<String> {
         self.shared.devices.iter().map(|d| d.pool.backend.name()).collect()
     }

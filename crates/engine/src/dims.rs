@@ -1,11 +1,11 @@
-//! Shapes as they are written: lists, arrays and tuples of any integers.
+//! Shape arguments: lists, arrays and tuples of any integer type.
 
 use ir::Shape;
 use smallvec::SmallVec;
 
-/// An integer that may be a size; −1 stands for a size that is to be found.
+/// An integer usable as a size; −1 stands for a size to infer.
 pub trait Size: Copy {
-    /// As a signed number; what doesn't fit is as large as can be, which no tensor is.
+    /// Converts to `isize`; a value that doesn't fit becomes `isize::MAX`, which no tensor can have.
     fn size(self) -> isize;
 }
 
@@ -20,20 +20,20 @@ macro_rules! sizes {
 }
 sizes!(usize, isize, i64, i32, u64, u32);
 
-/// Sizes that were given.
+/// A list of sizes as the caller passed them.
 pub type Sizes = SmallVec<[isize; 6]>;
 
-/// A shape: `&[2, 3]`, `[n, 3]`, `(n, -1)`, `x.shape()`, a vector, or one size.
+/// A shape argument: `&[2, 3]`, `[n, 3]`, `(n, -1)`, `x.shape()`, a vector, or one size.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a shape",
     note = "a shape must be a list, an array or a tuple of integers, like `&[2, 3]` or `(n, -1)`"
 )]
 pub trait Dims {
-    /// Its sizes in order.
+    /// The sizes in order.
     fn sizes(&self) -> Sizes;
 }
 
-/// The sizes of a new tensor; the first negative one otherwise.
+/// The shape of a new tensor; `Err` with the first negative size.
 pub fn shape_of(dims: &impl Dims) -> Result<Shape, isize> {
     dims.sizes().into_iter().map(|n| usize::try_from(n).map_err(|_| n)).collect()
 }
@@ -68,7 +68,7 @@ impl Dims for Shape {
     }
 }
 
-// No elements, no type to find: a list of none has the type of sizes. So arrays are listed by their length.
+// The element type of an empty array can't be inferred, so `[usize; 0]` is implemented, and other arrays by their length.
 impl Dims for [usize; 0] {
     fn sizes(&self) -> Sizes {
         Sizes::new()

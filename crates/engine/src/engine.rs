@@ -1,4 +1,4 @@
-//! `Engine`: what owns the tables, the devices and the caches.
+//! `Engine`: owns the state tables, the devices and the caches.
 
 use crate::context;
 use crate::error::{Error, Result};
@@ -26,18 +26,18 @@ use std::mem;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-/// Choices about an engine.
+/// Options of an engine.
 #[derive(Clone, Debug)]
 pub struct EngineOptions {
-    /// Refuse other threads while the engine executes, instead of letting them wait (§6.8).
+    /// Return an error to other threads while the engine executes, instead of making them wait (§6.8).
     pub strict: bool,
-    /// Bytes of free buffers that each device keeps for use again; without a number, as many as the program lately had in
-    /// use at once.
+    /// The limit of cached free bytes on each device; `None` sets it to the program's recent peak
+    /// of bytes in use.
     pub pool_bytes: Option<usize>,
-    /// Bytes that tensors may use on each device; a computation that would need more fails with
+    /// The limit of bytes that tensors use on each device; a computation that needs more fails with
     /// [`Error::MemoryLimit`] and changes nothing.
     pub memory_limit: Option<usize>,
-    /// Programs of compiled regions that are kept.
+    /// The maximum number of cached programs of compiled regions.
     pub max_variants: usize,
 }
 
@@ -47,28 +47,28 @@ impl Default for EngineOptions {
     }
 }
 
-/// A backend with its buffers and kernels.
+/// A backend with its buffer pool and kernel cache.
 pub(crate) struct EngineDevice {
     pub(crate) pool: Arc<Pool>,
     pub(crate) kernels: KernelCache,
 }
 
-/// What handles share.
+/// The engine state that all handles share.
 pub(crate) struct EngineShared {
     state: Mutex<EngineState>,
     pub(crate) exec: ExecLock,
     pub(crate) devices: Vec<EngineDevice>,
-    /// Bases of dropped handles, for the engine to clean up (§1.4).
+    /// Bases of dropped handles that the engine has not cleaned up yet (§1.4).
     dropped: Mutex<Vec<BaseId>>,
     pub(crate) variants: Mutex<LruCache<CompiledGraphKey, Arc<CompiledGraph>>>,
     pub(crate) vjps: Mutex<LruCache<(Graph, usize, bool), Arc<Graph>>>,
     handles: AtomicU64,
     pub(crate) profiling: Profiling,
-    /// Bytes copied between devices.
+    /// The number of bytes copied between devices.
     pub(crate) transferred: AtomicU64,
 }
 
-/// The lazy, stateful runtime. Cloning gives another name for the same engine.
+/// The lazy, stateful runtime. A clone refers to the same engine.
 #[derive(Clone)]
 pub struct Engine {
     pub(crate) shared: Arc<EngineShared>,
@@ -87,10 +87,10 @@ impl EngineShared {
         self.devices.iter().for_each(|d| d.pool.flush());
     }
 
-    /// Cleans up after dropped handles; never plans or runs anything (§6.8.7).
+    /// Cleans up the bases of dropped handles; never plans or runs anything (§6.8.7).
     pub(crate) fn drain_finalize_queue(&self) {
         let (mut batch, mut dead, mut spare) = (Vec::new(), Vec::new(), NodePool::default());
-        // Dropping a base's value may drop handles inside it, which adds to the queue: go on until it is empty.
+        // Dropping a base's value may drop handles inside it, which adds to the queue, so repeat until the queue is empty.
         loop {
             mem::swap(&mut batch, &mut *self.dropped());
             if batch.is_empty() {
@@ -116,12 +116,12 @@ impl EngineShared {
         self.dropped.lock().unwrap_or_else(|e| e.into_inner())
     }
 
-    /// A handle is gone; does nothing but remember it.
+    /// Queues the base of a dropped handle for cleanup; does nothing else.
     pub(crate) fn finalize(&self, base: BaseId) {
         self.dropped().push(base);
     }
 
-    /// Entry of an execution-affecting call: the lock, the queue, and whether the engine still works.
+    /// Starts a call that may execute: takes the lock, drains the finalizer queue, and checks that the engine is not poisoned.
     pub(crate) fn enter(&self, what: &'static str) -> Result<EntryGuard<'_>> {
         let guard = self.exec.acquire(what)?;
         self.drain_finalize_queue();
@@ -134,7 +134,7 @@ impl EngineShared {
     }
 }
 
-/// An execution-affecting call; leaving it drains the queue again.
+/// A guard for a call that may execute; dropping it drains the finalizer queue again.
 pub(crate) struct EntryGuard<'a> {
     shared: &'a EngineShared,
     pub(crate) guard: ExecGuard<'a>,
@@ -147,12 +147,12 @@ impl Drop for EntryGuard<'_> {
 }
 
 impl Engine {
-    /// An engine on one device.
+    /// Creates an engine with one device.
     pub fn new(backend: Arc<dyn Backend>) -> Engine {
         Engine::with_backends(vec![backend], &EngineOptions::default())
     }
 
-    /// An engine on several devices; the first one is where tensors are made.
+    /// Creates an engine with several devices; new tensors are created on the first one.
     pub fn with_backends(backends: Vec<Arc<dyn Backend>>, options: &EngineOptions) -> Engine {
         let device = |(i, backend)| EngineDevice {
             pool: Arc::new(Pool::new(backend, i, PoolLimits { free: options.pool_bytes, live: options.memory_limit })),
@@ -176,7 +176,7 @@ impl Engine {
         Arc::ptr_eq(&self.shared, &other.shared)
     }
 
-    /// A tensor from data in row-major order.
+    /// Creates a tensor from data in row-major order.
     #[track_caller]
     pub fn tensor<T: Element>(&self, data: &[T], shape: &[usize]) -> Tensor {
         let at = context::resolve_loc(&Loc::caller());
@@ -188,7 +188,7 @@ impl Engine {
         self.literal_at(&Literal::new(shape, data), &at)
     }
 
-    /// A tensor from a literal.
+    /// Creates a tensor from a literal.
     #[track_caller]
     pub fn literal(&self, literal: &Literal) -> Tensor {
         self.literal_at(literal, &Loc::caller())
@@ -225,7 +225,7 @@ impl Engine {
         Ok(StoredValue::dense(storage, ty))
     }
 
-    /// A tensor of one number.
+    /// Creates a tensor of rank 0.
     #[track_caller]
     pub fn full(&self, dtype: DType, shape: &[usize], x: impl Into<Number>) -> Tensor {
         let (at, x) = (Loc::caller(), x.into());
@@ -239,7 +239,7 @@ impl Engine {
         self.record_new_tensor(&at, f)
     }
 
-    /// Records a new tensor on the device where they are made now.
+    /// Records a new tensor on the current default device.
     pub(crate) fn record_new_tensor(
         &self,
         at: &Loc,
@@ -251,7 +251,7 @@ impl Engine {
         }
     }
 
-    /// The device where new tensors are made now.
+    /// The current default device for new tensors.
     pub(crate) fn creation_device(&self, at: &Loc) -> Result<usize> {
         let (device, n) = (context::default_device(), self.shared.devices.len());
         if device < n {
@@ -265,13 +265,13 @@ impl Engine {
         Err(Error::call("a new tensor", reason, at))
     }
 
-    /// Zeros.
+    /// A tensor of zeros.
     #[track_caller]
     pub fn zeros(&self, dtype: DType, shape: &[usize]) -> Tensor {
         self.full(dtype, shape, 0)
     }
 
-    /// Ones.
+    /// A tensor of ones.
     #[track_caller]
     pub fn ones(&self, dtype: DType, shape: &[usize]) -> Tensor {
         self.full(dtype, shape, 1)
@@ -284,7 +284,7 @@ impl Engine {
         self.record_new_tensor(&at, |b, _| Ok(Values::from_elem(b.iota(dtype, &[n], 0)?, 1)))
     }
 
-    /// Makes the values of tensors exist, without reading them.
+    /// Computes the values of tensors without reading them.
     #[track_caller]
     pub fn force(&self, tree: &impl Tree) -> Result<()> {
         let at = Loc::caller();
@@ -298,7 +298,7 @@ impl Engine {
         self.shared.force(&entered.guard, &roots)
     }
 
-    /// Runs `f`; tensors made inside are disposed of unless they are returned or kept (§1.4).
+    /// Runs `f`; tensors created inside are disposed of unless they are returned or kept (§1.4).
     pub fn tidy<R: Tree>(&self, f: impl FnOnce() -> R) -> R {
         let (result, made) = context::tidy_scope(f);
         result.visit(&mut |t| t.0.set_escapes());
@@ -313,13 +313,13 @@ impl Engine {
         result
     }
 
-    /// How often buffers of each size were asked for on a device, from small to large.
+    /// The allocation counts of each buffer size on a device, in ascending order of size.
     pub fn allocation_histogram(&self, device: usize) -> Vec<SizeStats> {
         self.shared.devices.get(device).map_or(Vec::new(), |d| d.pool.sizes())
     }
 
-    /// Forgets compiled programs, gradients of graphs, and buffers that wait to be used again. Tensors stay as they are;
-    /// what is needed again is made again.
+    /// Clears the cached programs, gradient graphs and free buffers. Tensors are not affected; programs that are needed again are
+    /// compiled again.
     pub fn clear_caches(&self) {
         let shared = &self.shared;
         shared.drain_finalize_queue();
@@ -338,18 +338,18 @@ impl Engine {
         }
     }
 
-    /// Lets a tensor outlive all tidy scopes (§1.4).
+    /// Excludes a tensor from the cleanup of all tidy scopes (§1.4).
     pub fn keep(&self, t: &Tensor) {
         t.0.set_escapes();
     }
 
-    /// Disposes of a tensor; using it afterwards is an error. Works at any time, also on a busy or poisoned engine.
+    /// Disposes of a tensor; a later use is an error. Works at any time, also on a busy or poisoned engine.
     pub fn dispose(&self, t: &Tensor) {
         t.dispose();
     }
 }
 
-/// Reading a result's bytes.
+/// Copies a result's bytes to the host.
 pub(crate) fn download(value: &StoredValue) -> compiler::Result<Literal> {
     let mut bytes = vec![0; value.ty.bytes()];
     value.storage.buffer().read(0, &mut bytes)?;
@@ -357,7 +357,7 @@ pub(crate) fn download(value: &StoredValue) -> compiler::Result<Literal> {
         .ok_or_else(|| compiler::Error::Internal("a buffer of another size than its type".into()))
 }
 
-/// Two names for one engine are equal.
+/// Two handles are equal if they refer to the same engine.
 impl PartialEq for Engine {
     fn eq(&self, other: &Engine) -> bool {
         self.same(other)

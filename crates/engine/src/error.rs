@@ -1,9 +1,9 @@
-//! Every error of the engine (§16), and what to do about it.
+//! Every error of the engine (§16), with its remedy.
 
 use ir::{Loc, Shape};
 use std::sync::Arc;
 
-/// What can go wrong. The first line of each message says what happened, the rest how to mend it.
+/// The errors of the engine. The first line of each message says what happened, the rest how to fix it.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -13,35 +13,35 @@ pub enum Error {
         "{what} needs the value of a tensor while a function is being staged (at {at}); read it outside, or return it"
     )]
     HostReadInCompile {
-        /// What asked for the value.
+        /// The call that read the value.
         what: &'static str,
-        /// The caller's line.
+        /// The source line of the call.
         at: Loc,
     },
     /// A future was awaited while staging.
     #[error("reading asynchronously while a function is being staged (at {at}); return the tensor and await outside")]
     AsyncInCompile {
-        /// The caller's line.
+        /// The source line of the call.
         at: Loc,
     },
-    /// A tensor of a trace that has ended.
+    /// A tensor of a trace was used after the trace ended.
     #[error(
         "a tensor of a trace that has ended was used at {at}; return it from the traced function instead of keeping it"
     )]
     InvalidTraceTensorEscape {
-        /// The caller's line.
+        /// The source line of the call.
         at: Loc,
     },
-    /// Arguments don't fit what a program was compiled for.
+    /// The arguments don't match the types that a program was compiled for.
     #[error("the arguments do not match: {0}")]
     InputSignatureMismatch(String),
 
-    /// A NaN that [`crate::set_debug_nans`] found.
+    /// A NaN found by the check that [`crate::set_debug_nans`] enables.
     #[error("{op} at {at} produces NaN from operands without NaN")]
     NanProduced {
-        /// The op.
+        /// The op that produced the NaN.
         op: String,
-        /// The line that wrote it.
+        /// The source line of the op.
         at: Loc,
     },
 
@@ -49,54 +49,54 @@ pub enum Error {
     /// A tensor was used after it was disposed.
     #[error("tensor {id} was disposed of and then used at {at}; return it from tidy, or keep() it")]
     DisposedTensor {
-        /// The handle.
+        /// The ID of the handle.
         id: u64,
-        /// The caller's line.
+        /// The source line of the call.
         at: Loc,
     },
 
     // §16.3 state.
-    /// State that was never given a value.
+    /// A state cell without a value was read.
     #[error("state {loc} has no value")]
     MissingExternalState {
-        /// The loc.
+        /// The loc (the state cell).
         loc: String,
     },
-    /// State that is no more.
+    /// A freed state cell was used.
     #[error("state {loc} was freed{}", format_loc(at))]
     InvalidatedLoc {
-        /// The loc.
+        /// The loc (the state cell).
         loc: String,
-        /// The caller's line.
+        /// The source line of the call.
         at: Loc,
     },
-    /// A gradient that `zero_grad` took away.
+    /// A gradient was used after `zero_grad` cleared it.
     #[error("this gradient was cleared by zero_grad(){}; ask the tensor for grad() again", format_loc(at))]
     InvalidatedGrad {
-        /// The caller's line.
+        /// The source line of the call.
         at: Loc,
     },
-    /// A tensor needed for backward was changed in place.
+    /// A tensor saved for backward was changed in place.
     #[error(
         "a tensor saved for backward by {op} at {at} was modified in place: it has version {found}, expected version \
          {kept}; modify a copy() instead, or run backward first"
     )]
     SavedTensorModified {
-        /// The op that keeps it.
+        /// The op that saved the tensor.
         op: String,
-        /// Where the op was written.
+        /// The source line of the op.
         at: Loc,
-        /// The version that was kept.
+        /// The version that was saved.
         kept: u64,
-        /// The version now.
+        /// The current version.
         found: u64,
     },
-    /// A state slot that is empty.
+    /// A state slot of a compiled function is empty.
     #[error("state slot {slot} of compiled function {function} is empty")]
     NullStateSlot {
         /// The compiled function.
         function: u64,
-        /// The slot.
+        /// The index of the slot.
         slot: usize,
     },
 
@@ -104,147 +104,147 @@ pub enum Error {
     /// A checkpointed body had an effect.
     #[error("a checkpointed function must be pure: {what} (at {at})")]
     CheckpointImpureRegion {
-        /// What it did.
+        /// The effect.
         what: String,
-        /// The caller's line.
+        /// The source line of the call.
         at: Loc,
     },
-    /// A checkpoint inside a recomputation.
+    /// Backward was called inside the recomputation of a checkpoint.
     #[error("backward was called inside the recomputation of a checkpoint (at {at})")]
     CheckpointReentrancy {
-        /// The caller's line.
+        /// The source line of the call.
         at: Loc,
     },
-    /// A compiled region with effects was called while recomputing.
+    /// A compiled region with effects was called during recomputation.
     #[error("a compiled region that writes state was called inside a checkpoint (at {at}); call it outside")]
     CheckpointCompiledNotPure {
-        /// The caller's line.
+        /// The source line of the call.
         at: Loc,
     },
 
     // §16.5 autograd.
-    /// A second backward through a graph that the first one freed.
+    /// A second backward went through a graph that the first one freed.
     #[error(
         "backward through {op} at {at} a second time, but its saved tensors were freed; call \
          backward_with(retain_graph) first"
     )]
     BackwardGraphFreed {
-        /// The op.
+        /// The op whose saved values were freed.
         op: String,
-        /// Where it was written.
+        /// The source line of the op.
         at: Loc,
     },
 
     // §16.6 execution.
-    /// A single op failed.
+    /// The execution of a single op failed.
     #[error("{op} failed{}: {cause}", format_loc(at))]
     KernelExecution {
-        /// The op.
+        /// The op that failed.
         op: String,
-        /// Where it was written.
+        /// The source line of the op.
         at: Loc,
-        /// Why.
+        /// The error of the backend.
         cause: compiler::Error,
     },
-    /// A compiled region failed.
+    /// The execution of a compiled region failed.
     #[error("a compiled region failed{}: {cause}{}", format_loc(at), format_failing_op(op))]
     CompiledExecution {
-        /// Where it was called.
+        /// The source line of the call.
         at: Loc,
-        /// Why.
+        /// The error of the backend.
         cause: compiler::Error,
-        /// The op that fails by itself too, and where it was written.
+        /// The op that also fails when it runs alone, and its source line.
         op: Option<(String, Loc)>,
     },
-    /// A device has not enough memory. Nothing was changed: what was pending still is.
+    /// A device is out of memory. Nothing was changed: pending ops are still pending.
     #[error(
         "out of memory: {op} needs {bytes} bytes{}, and {live} bytes are in use; drop tensors or use smaller ones, \
          then try again",
         format_loc(at)
     )]
     OutOfMemory {
-        /// What asked for it.
+        /// The op that needed the memory.
         op: String,
-        /// Where that was written.
+        /// The source line of the op.
         at: Loc,
-        /// How much was asked for.
+        /// The number of bytes requested.
         bytes: usize,
-        /// What tensors use.
+        /// The number of bytes that tensors use.
         live: usize,
     },
-    /// More memory than [`crate::EngineOptions::memory_limit`] allows. Nothing was changed: what was pending still is.
+    /// A computation exceeds [`crate::EngineOptions::memory_limit`]. Nothing was changed: pending ops are still pending.
     #[error(
         "{op} needs {bytes} bytes{}, {live} are in use and the limit is {limit}; drop tensors, use smaller ones, or raise \
          the limit, then try again",
         format_loc(at)
     )]
     MemoryLimit {
-        /// What asked for it.
+        /// The op that needed the memory.
         op: String,
-        /// Where that was written.
+        /// The source line of the op.
         at: Loc,
-        /// How much was asked for.
+        /// The number of bytes requested.
         bytes: usize,
-        /// What tensors use.
+        /// The number of bytes that tensors use.
         live: usize,
-        /// The limit.
+        /// The limit in bytes.
         limit: usize,
     },
-    /// The engine is running something already.
+    /// The engine is already executing.
     #[error("the engine is busy with {holder}; call {wanted} after it is done")]
     EngineBusy {
-        /// Who holds it.
+        /// The call that holds the execution lock.
         holder: &'static str,
-        /// Who asked.
+        /// The call that was refused.
         wanted: &'static str,
     },
-    /// An earlier execution failed.
+    /// The engine is poisoned, because an earlier execution failed.
     #[error("the engine stopped after an earlier failure, and its state is no longer reliable: {0}")]
     Poisoned(Arc<Error>),
 
-    // Our own.
-    /// An op does not fit its operands, or has no derivative.
+    // Errors that are not in §16.
+    /// An op does not accept its operands, or has no derivative.
     #[error(transparent)]
     Graph(#[from] ir::Error),
-    /// A rank other than the one asked for.
+    /// A tensor has another rank than the caller expected.
     #[error("expected a tensor of rank {expected}, got shape {:?}{}", got.as_slice(), format_loc(at))]
     Rank {
-        /// What was asked for.
+        /// The expected rank.
         expected: usize,
-        /// The shape.
+        /// The actual shape.
         got: Shape,
-        /// The caller's line.
+        /// The source line of the call.
         at: Loc,
     },
     /// An in-place op that its destination does not allow.
     #[error("{op}{}: {reason}", format_loc(at))]
     InPlace {
-        /// The op.
+        /// The name of the op.
         op: &'static str,
-        /// Why not, and the remedy.
+        /// The reason, and the remedy.
         reason: String,
-        /// The caller's line.
+        /// The source line of the call.
         at: Loc,
     },
-    /// Something about gradients.
+    /// A gradient can't be computed or used.
     #[error("{reason}{}", format_loc(at))]
     Autograd {
-        /// What, and the remedy.
+        /// The reason, and the remedy.
         reason: String,
-        /// The caller's line.
+        /// The source line of the call.
         at: Loc,
     },
-    /// A call that does not fit in words.
+    /// A call with invalid arguments.
     #[error("{op}{}: {reason}", format_loc(at))]
     Call {
-        /// What was called.
+        /// The function that was called.
         op: &'static str,
-        /// What is wrong, and the remedy.
+        /// The reason, and the remedy.
         reason: String,
-        /// The caller's line.
+        /// The source line of the call.
         at: Loc,
     },
-    /// Compilation or memory failed before anything ran.
+    /// Compilation or allocation failed before anything ran.
     #[error(transparent)]
     Compile(#[from] compiler::Error),
 }
@@ -261,17 +261,17 @@ fn format_loc(at: &Loc) -> String {
 }
 
 impl Error {
-    /// A call that does not fit.
+    /// Creates an error for a call with invalid arguments.
     pub(crate) fn call(op: &'static str, reason: impl Into<String>, at: &Loc) -> Error {
         Error::Call { op, reason: reason.into(), at: at.clone() }
     }
 
-    /// Whether memory is all that was missing.
+    /// Whether the error is only a lack of memory.
     pub(crate) fn is_out_of_memory(&self) -> bool {
         matches!(self, Error::OutOfMemory { .. } | Error::MemoryLimit { .. })
     }
 
-    /// Whether who asked wants it no more: [`compiler::interrupt`]. Nothing was changed, what was pending still is.
+    /// Whether the caller cancelled the run by [`compiler::interrupt`]. Nothing was changed: pending ops are still pending.
     pub fn is_interrupted(&self) -> bool {
         let (Error::KernelExecution { cause, .. } | Error::CompiledExecution { cause, .. } | Error::Compile(cause)) =
             self
@@ -281,11 +281,11 @@ impl Error {
         *cause == compiler::Error::Interrupted
     }
 
-    /// The same error with a place, if it had none.
+    /// Adds a source location to the error if it has none.
     pub(crate) fn with_loc(self, here: &Loc) -> Error {
         let fill = |at: Loc| if at == Loc::Unknown { here.clone() } else { at };
         match self {
-            // It has no place for a line.
+            // This variant has no field for a location.
             Error::Graph(ir::Error::Invalid(reason)) => Error::Call { op: "an op", reason, at: here.clone() },
             Error::Graph(e) => Error::Graph(e.at(here)),
             Error::Call { op, reason, at } => Error::Call { op, reason, at: fill(at) },
@@ -295,5 +295,5 @@ impl Error {
     }
 }
 
-/// Results of the engine.
+/// The result type of the engine's functions.
 pub type Result<T> = std::result::Result<T, Error>;

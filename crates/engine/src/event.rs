@@ -1,4 +1,4 @@
-//! Semantic effects, the tokens that order them, and their identity (§3).
+//! Semantic effects, the tokens that order them, and their identities (§3).
 
 use crate::node::{Node, ValueRef};
 use crate::state_cell::LocId;
@@ -13,10 +13,10 @@ use std::sync::Weak;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct EffectToken(pub u64);
 
-/// A set of tokens, sorted and without repetition, so that `after_all` is associative, commutative and idempotent (§3.1).
+/// A sorted set of tokens, so that `after_all` is associative, commutative and idempotent (§3.1).
 pub type EffectTokens = SmallVec<[EffectToken; 2]>;
 
-/// `after_all(a, b, ..)`.
+/// The union of tokens: `after_all(a, b, ..)`.
 pub fn after_all(tokens: impl IntoIterator<Item = EffectToken>) -> EffectTokens {
     let mut all: EffectTokens = tokens.into_iter().collect();
     all.sort_unstable();
@@ -24,52 +24,52 @@ pub fn after_all(tokens: impl IntoIterator<Item = EffectToken>) -> EffectTokens 
     all
 }
 
-/// Deterministic identity of what a plan runs (§3.4.2): the emission, and the place inside it. Comparing keys breaks all ties.
+/// The deterministic identity of an item of a plan (§3.4.2): its emission and its position there. Comparing keys breaks all ties.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct EventKey {
-    /// `graphInstanceId` or `callInstanceId`: counts emissions.
+    /// `graphInstanceId` or `callInstanceId`: the number of the emission.
     pub instance: u64,
-    /// The place in the emission's schedule.
+    /// The position in the emission's schedule.
     pub position: u32,
-    /// What it is.
+    /// Whether the item is a recorded op or a semantic event.
     pub origin: Origin,
 }
 
-/// Where an event comes from.
+/// The origin of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Origin {
-    /// A recorded op.
+    /// A recorded op of the graph.
     IrNode,
-    /// A semantic event that belongs to one.
+    /// A semantic event that belongs to a recorded op.
     Synthetic {
-        /// Hash of the compiled graph it belongs to; 0 outside regions.
+        /// The hash of the compiled graph that the event belongs to; 0 outside regions.
         graph: u64,
-        /// Its kind.
+        /// The kind of the event.
         tag: &'static str,
     },
 }
 
-/// Why a value is stored (§3.6).
+/// The reason for a store (§3.6).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StoreKind {
     /// The program changes the state.
     Semantic,
-    /// State is given its first value; may be left out if a semantic store follows before any load.
+    /// A pending loc receives its first value; omitted if a semantic store follows before any load.
     Materialize,
 }
 
-/// What an event does.
+/// The action of an event.
 #[derive(Clone)]
 pub(crate) enum Effect {
-    /// Gives the loc's value to a node, if somebody still wants it.
+    /// Loads the loc's value into a node, if the node still exists.
     LocLoad { loc: LocId, into: Weak<Node> },
-    /// Puts a value into a loc.
+    /// Stores a value into a loc.
     LocStore { loc: LocId, value: ValueRef, kind: StoreKind },
     /// Counts one in-place mutation of a base.
     BaseCommit { base: BaseId, mut_id: u64 },
     /// Counts a random draw.
     RngDraw { loc: LocId, nonce: u64 },
-    /// Something that nobody can see any more; its token still orders what is around it.
+    /// An effect that can't be observed any more; its token still orders the neighbouring effects.
     Dropped,
 }
 
@@ -104,11 +104,11 @@ pub(crate) struct Event {
     pub(crate) done: bool,
 }
 
-/// Events that have not run, in the order of recording.
+/// The queue of events that have not run, in recording order.
 #[derive(Default)]
 pub(crate) struct Events {
     queue: VecDeque<Event>,
-    /// Token of the first event in the queue.
+    /// The token of the first event in the queue.
     first: u64,
 }
 
@@ -122,7 +122,7 @@ impl Events {
         self.queue.push_back(event);
     }
 
-    /// The event of a token, unless it has run.
+    /// The event of a token, or `None` if it has run.
     pub(crate) fn pending(&self, token: EffectToken) -> Option<&Event> {
         let i = token.0.checked_sub(self.first)?;
         self.queue.get(i as usize).filter(|e| !e.done)
@@ -132,7 +132,7 @@ impl Events {
         self.queue.iter().filter(|e| !e.done)
     }
 
-    /// Marks an event as run and drops what is done from the front. Gives the event.
+    /// Marks an event as done, removes finished events from the front of the queue, and returns the event.
     pub(crate) fn finish(&mut self, token: EffectToken) -> Option<Event> {
         let i = token.0.checked_sub(self.first)? as usize;
         let event = self.queue.get_mut(i)?;
@@ -145,13 +145,13 @@ impl Events {
         Some(copy)
     }
 
-    /// Leaves nothing of an event but its token. Gives what it would have done.
+    /// Removes the effect of an event and keeps its token. Returns the removed effect.
     pub(crate) fn drop_effect(&mut self, token: EffectToken) -> Option<Effect> {
         let i = token.0.checked_sub(self.first)? as usize;
         Some(std::mem::replace(&mut self.queue.get_mut(i)?.effect, Effect::Dropped))
     }
 
-    /// Drops everything: after a failure.
+    /// Removes all events, after a failure.
     pub(crate) fn clear(&mut self) -> Vec<Event> {
         self.first += self.queue.len() as u64;
         self.queue.drain(..).collect()

@@ -1,4 +1,4 @@
-//! Running a plan and committing what it did (§3.5).
+//! Runs a plan and commits its effects (§3.5).
 
 use crate::engine::{EngineDevice, EngineShared};
 use crate::error::{Error, Result};
@@ -20,35 +20,35 @@ use smallvec::SmallVec;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Nodes between two points where released buffers may be used again: each op has completed when it returns.
+/// The number of nodes between two points where released buffers become reusable. Each op has completed when its call returns.
 const SEGMENT_NODES: usize = 16;
-/// A value with more views than this is made dense.
+/// A value with more pending views than this is copied to dense memory.
 const MAX_VIEWS: usize = 6;
 
-/// Planned state of a loc (§3.4).
+/// The planned state of a loc (§3.4).
 struct PlannedLoc {
     storage: Option<StoredValue>,
     has_value: bool,
     version: u64,
 }
 
-/// Planned effects of a plan, written to the tables when all of it succeeded.
+/// The planned effects of a plan. They are written to the tables after the whole plan succeeded.
 #[derive(Default)]
 struct PlannedEffects {
     locs: BTreeMap<LocId, PlannedLoc>,
     commits: BTreeMap<BaseId, u64>,
     done: Vec<EffectToken>,
-    /// The first NaN, if they are looked for; what follows runs all the same.
+    /// The error of the first NaN, if NaN checks are enabled; the rest of the plan still runs.
     nan: Option<Error>,
     order: Vec<PlanRecord>,
-    /// Locs whose buffer was written in place.
+    /// The locs whose buffer was written in place.
     rewritten: Vec<LocId>,
-    /// A value that the tables still refer to was written over.
+    /// Whether a value that the tables still refer to was overwritten.
     overwritten: bool,
 }
 
 impl EngineShared {
-    /// Makes the roots exist. Nothing runs twice, and nothing runs that they don't need.
+    /// Computes the roots. Each node runs at most once, and only nodes that the roots depend on run.
     pub(crate) fn force(&self, guard: &ExecGuard<'_>, roots: &PlanRoots) -> Result<()> {
         let _depth = guard.enter_nested();
         if roots.tokens.is_empty() && roots.values.iter().all(|r| r.node.is_computed()) {
@@ -71,7 +71,7 @@ impl EngineShared {
                     let overwritten = planned.overwritten;
                     drop((plan, planned));
                     let e = self.handle_failure(e, overwritten);
-                    // Writes to what nobody can see any more need not run; without them the rest may.
+                    // Stores to unobservable locs need not run; without them the plan may need less memory.
                     if !(e.is_out_of_memory() && self.drop_unobservable_stores()) {
                         return Err(e);
                     }
@@ -80,8 +80,9 @@ impl EngineShared {
         }
     }
 
-    /// What a failure means: the engine stops (§6.7), unless memory was all that was missing, a device refused operands before it
-    /// began (in a page, what can't be copied from the GPU without awaiting it), or the run was interrupted, and no value was written over. Then nodes that ran keep their values, which don't change, and effects are still pending.
+    /// Decides what an error means for the engine: it is poisoned (§6.7), except if no value was overwritten and the device was
+    /// only out of memory, or rejected operands before it started (in the browser: a value that can't be copied from the GPU
+    /// without awaiting it), or the run was interrupted. Then nodes that ran keep their values, and effects stay pending.
     fn handle_failure(&self, e: Error, overwritten: bool) -> Error {
         let e = match e {
             Error::KernelExecution { op, at, cause } if is_memory_error(&cause) => {
@@ -99,7 +100,7 @@ impl EngineShared {
         self.poisoned_by(e)
     }
 
-    /// An error with what is known about memory, if that is what it is about.
+    /// Adds the memory use to an out-of-memory error; other errors are unchanged.
     pub(crate) fn memory_error(&self, op: &str, at: &Loc, e: Error) -> Error {
         let (op, at) = (op.to_string(), at.clone());
         match e {
@@ -119,7 +120,7 @@ impl EngineShared {
         e
     }
 
-    /// Drops pending writes to locs that no tensor refers to and nothing pending reads. Gives whether there were any.
+    /// Drops pending stores to locs that no tensor refers to and no pending event reads. Returns whether there were any.
     fn drop_unobservable_stores(&self) -> bool {
         self.drain_finalize_queue();
         let mut state = self.state();
@@ -143,7 +144,7 @@ impl EngineShared {
         !unseen.is_empty()
     }
 
-    /// Runs roots whose operands all exist: a plan would hold nothing but them.
+    /// Runs roots whose operands are all computed, without a plan: it would contain only the roots.
     fn force_ready(&self, roots: &PlanRoots) -> Option<Result<()>> {
         let ready = |node: &Node| {
             let runs = matches!(node.work, NodeKind::Op(_) | NodeKind::Call(_));
@@ -188,14 +189,14 @@ impl EngineShared {
         Ok(())
     }
 
-    /// Runs a node; gives the error of a NaN that it made, if asked to look.
+    /// Runs a node; returns the error of a NaN that it produced, if NaN checks are enabled.
     fn run_node(
         &self,
         node: &Arc<Node>,
         planned: &mut PlannedEffects,
         bindings: &mut Bindings,
     ) -> Result<Option<Error>> {
-        // A plan that has written over what the tables refer to goes on to its end.
+        // A plan that has overwritten a value of the tables must run to its end.
         let _undisturbed = planned.overwritten.then(interrupt::disable_interrupts);
         let mut args: SmallVec<[StoredValue; 4]> = SmallVec::new();
         let replaces = {
@@ -295,7 +296,7 @@ impl EngineShared {
             }
             &moved
         };
-        // Nothing has begun where a device has no kernel for an op: that stops nobody.
+        // If a device has no kernel for an op, nothing has started, so the engine is not poisoned.
         let refuse = |cause| {
             fail(match cause {
                 compiler::Error::Backend(why) => compiler::Error::Bindings(why),
@@ -326,7 +327,7 @@ impl EngineShared {
         kernels::launch(&*kernel.exe, pool, &sig.types, args, &[], bindings).map_err(fail)
     }
 
-    /// The operand that was loaded from the loc that a node's result is stored into, if nobody else needs it.
+    /// The operand that was loaded from the loc that the node's result is stored into, if nothing else refers to it.
     fn in_place_operand(
         &self,
         node: &Node,
@@ -339,14 +340,14 @@ impl EngineShared {
         self.is_last_use(node, i, &args[i], 1, planned).then_some(i)
     }
 
-    /// Whether a node is the last to need an operand that was loaded from a loc, so that the loc's next value may be written
-    /// over it. `copies` are those in the hands of the caller. Loads that come before have run, and their values count;
-    /// those that come later see the next value.
+    /// Whether a node is the last use of an operand that was loaded from a loc, so that the loc's next value may overwrite
+    /// it. `copies` is the number of references that the caller holds. Earlier loads have run, and references to their values
+    /// count; later loads see the next value.
     fn is_last_use(&self, node: &Node, i: usize, value: &StoredValue, copies: usize, planned: &PlannedEffects) -> bool {
         let slot = node.slot();
         let load = &slot.args[i].node;
         let NodeKind::Load { loc, .. } = load.work else { return false };
-        // Backward may come back to what a tracked node was given.
+        // Backward may read the operands of a tracked node.
         if node.tracked || Arc::strong_count(load) > 1 || !value.views.is_empty() || !value.storage.is_owned() {
             return false;
         }
@@ -356,7 +357,7 @@ impl EngineShared {
         Arc::strong_count(&value.storage) == copies + 1 + in_plan as usize + in_table as usize
     }
 
-    /// The value without views.
+    /// The value in dense memory, with its views applied.
     pub(crate) fn dense(&self, value: &StoredValue) -> compiler::Result<StoredValue> {
         if value.views.is_empty() {
             return Ok(value.clone());
@@ -432,7 +433,7 @@ impl EngineShared {
                 entry.version = p.version;
             }
         }
-        // Once for each store that changed the buffer in place (§5.3).
+        // Increment once for each store that changed the buffer in place (§5.3).
         for loc in planned.rewritten {
             if let Some(value) = state.locs.get(loc).and_then(|l| l.storage.as_ref()) {
                 value.storage.increment_version();
@@ -460,14 +461,14 @@ impl EngineShared {
         drop((released, events));
     }
 
-    /// A forced execution failed: token roots are dropped and nothing runs any more (§6.7).
+    /// Poisons the engine after a failed execution: the token roots are dropped and nothing runs any more (§6.7).
     pub(crate) fn poison(&self, error: &Error) {
         let dropped = {
             let mut state = self.state();
             state.poisoned = Some(Arc::new(error.clone()));
             state.tok_global = None;
             let events = state.events.clear();
-            // What will never run must not keep locs.
+            // Release the locs of events that will never run.
             for loc in events.iter().filter(|e| !e.done).filter_map(|e| e.effect.loc()) {
                 state.finish_pending(loc);
             }
@@ -477,7 +478,7 @@ impl EngineShared {
     }
 }
 
-/// Whether a device would not begin: its operands are not what it can take.
+/// Whether a device rejected its operands before it started.
 fn is_rejected(e: &Error) -> bool {
     let (Error::KernelExecution { cause, .. } | Error::CompiledExecution { cause, .. }) = e else { return false };
     matches!(cause, compiler::Error::Bindings(_))
@@ -487,7 +488,7 @@ fn is_memory_error(cause: &compiler::Error) -> bool {
     matches!(cause, compiler::Error::OutOfMemory { .. } | compiler::Error::MemoryLimit { .. })
 }
 
-/// Bindings for `kernels::launch`.
+/// Empty bindings for `kernels::launch`.
 fn empty_bindings() -> Bindings {
     Bindings { inputs: Vec::new(), outputs: Vec::new() }
 }
@@ -496,7 +497,7 @@ fn missing_operand_error(node: &Node) -> Error {
     Error::MissingExternalState { loc: format!("of {} at {}", node.name(), node.at) }
 }
 
-/// Views that need no kernel: the consumer reads through them.
+/// Whether an op is a view that needs no kernel, because its consumer reads through it.
 pub(crate) fn is_free_view(op: &Op) -> bool {
     matches!(op.semantics(), ir::Semantics::View(view) if view.is_free())
 }

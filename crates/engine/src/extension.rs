@@ -1,4 +1,4 @@
-//! What libraries above the engine write ops with: builders on tensors, compiled graphs, invalid tensors.
+//! The interface for libraries that build on the engine: recording with builders, compiled graphs, invalid tensors.
 
 use crate::context;
 use crate::debug;
@@ -19,7 +19,7 @@ use smallvec::SmallVec;
 use std::cell::Cell;
 use std::sync::{Arc, Mutex};
 
-/// Records what `f` builds from tensors, at a place of the user's program; gives `n` tensors. A failure gives invalid ones.
+/// Records the ops that `f` builds from tensors, with the given source line; returns `n` tensors, invalid after an error.
 pub fn record_with(
     at: &Loc,
     n: usize,
@@ -36,17 +36,17 @@ pub fn is_tracing() -> bool {
 }
 
 thread_local! {
-    /// The function whose recorder keeps what it changes in its arguments, by the number of its trace.
+    /// The trace number of the function whose recorder reads the arguments back after the call.
     static KEPT: Cell<Option<u64>> = const { Cell::new(None) };
 }
 
-/// Whether a pure function is being recorded: what it changes in place is lost.
+/// Whether a pure function is being recorded, so that in-place changes to its arguments are lost.
 pub fn is_pure() -> bool {
     context::trace().is_some_and(|t| matches!(t.mode, crate::trace::TraceMode::Function) && KEPT.get() != Some(t.id))
 }
 
-/// Runs `f`, the body of a function that is being recorded by somebody who reads its arguments afterwards: what it changes in them in
-/// place is not lost. Functions inside of it are pure as ever.
+/// Runs `f`, the body of a function whose recorder reads the arguments back after the call, so in-place changes to the
+/// arguments are not lost. Functions recorded inside `f` are still pure.
 pub fn with_recorded_arguments<R>(f: impl FnOnce() -> R) -> R {
     struct Restore(Option<u64>);
     impl Drop for Restore {
@@ -58,13 +58,13 @@ pub fn with_recorded_arguments<R>(f: impl FnOnce() -> R) -> R {
     f()
 }
 
-/// What the recording of a function depends on besides its arguments: whether gradients are recorded, and autocast's dtype.
+/// The thread state that a recording depends on besides the arguments: whether gradients are enabled, and the autocast dtype.
 pub fn recording_mode() -> (bool, Option<DType>) {
     (context::is_grad_enabled(), context::autocast())
 }
 
 impl Tensor {
-    /// A tensor that carries an error; reading it gives the error.
+    /// Creates an invalid tensor, which carries an error; reading it returns the error.
     pub fn from_error(error: Error) -> Tensor {
         Tensor::with_error(error, None)
     }
@@ -78,26 +78,26 @@ impl Tensor {
     }
 }
 
-/// A compiled Graph. It runs on the device that its arguments live on, and is compiled for each such device once.
+/// A compiled Graph. It runs on the device of its arguments, and is compiled once for each such device.
 #[derive(Clone)]
 pub struct CompiledProgram {
     engine: Engine,
     variant: Arc<CompiledGraph>,
     donate: Arc<[(usize, usize)]>,
-    /// The same for other devices than the first.
+    /// The same graph compiled for devices other than the first.
     other_devices: Arc<Mutex<Vec<Arc<CompiledGraph>>>>,
 }
 
 type Operands = SmallVec<[StoredValue; 4]>;
 
-/// Arguments of a program.
+/// The arguments of a program.
 pub type Arguments = SmallVec<[Tensor; 8]>;
 type Results = SmallVec<[Tensor; 4]>;
 
 impl Engine {
-    /// Compiles a graph, or finds the program that was compiled from an equal one. Results may take the memory of
-    /// arguments: `donate` are pairs of an input and the output that is to replace it. An argument is given up only if
-    /// nobody else holds it.
+    /// Compiles a graph, or returns the cached program of an equal graph. Results may reuse the memory of
+    /// arguments: `donate` lists pairs of an input and the output that replaces it. An argument is donated only if
+    /// nothing else refers to it.
     pub fn program(&self, graph: Graph, donate: &[(usize, usize)]) -> Result<CompiledProgram> {
         let variant = self.shared.variant(graph, donate, CompileMode::on(0))?;
         Ok(CompiledProgram { engine: self.clone(), variant, donate: donate.into(), other_devices: Arc::default() })
@@ -110,13 +110,13 @@ impl CompiledProgram {
         &self.variant.graph
     }
 
-    /// Records a call without running it: it runs with what else is asked for when a result is read.
+    /// Records a call without running it: it runs when a result is read, together with the other pending ops.
     pub fn record(&self, at: &Loc, args: Arguments) -> Results {
         self.called(at, args, false)
     }
 
-    /// Calls it. If all arguments exist it runs at once; else the call is recorded and runs when a result is read. Inside
-    /// a trace the call becomes an op.
+    /// Calls the program. If all arguments are computed it runs at once; else the call is recorded and runs when a result is
+    /// read. Inside a trace the call is recorded as an op.
     pub fn call(&self, at: &Loc, args: Arguments) -> Results {
         self.called(at, args, true)
     }
@@ -129,7 +129,7 @@ impl CompiledProgram {
         })
     }
 
-    /// The program of a device.
+    /// The program compiled for a device.
     fn for_device(&self, device: usize) -> Result<CompiledProgram> {
         let mut all = self.other_devices.lock().unwrap_or_else(|e| e.into_inner());
         let variant = match all.iter().find(|v| v.device == device) {
@@ -183,7 +183,7 @@ impl CompiledProgram {
                 for (r, v) in refs.iter().zip(&mut values).filter(|(_, v)| !v.views.is_empty()) {
                     let fail = |cause: compiler::Error| shared.memory_error("a compiled call", at, cause.into());
                     *v = shared.dense(v).map_err(fail)?;
-                    // The next call finds it so.
+                    // Store the value in its node, so that the next call finds it.
                     r.node.slot().values[r.out as usize] = v.clone();
                 }
                 drop((refs, args));
@@ -200,12 +200,12 @@ impl CompiledProgram {
         Ok((0..self.variant.types.len()).map(|i| Tensor::fresh(&self.engine, &mut state, out(i))).collect())
     }
 
-    /// Runs a call on values.
+    /// Runs the program on values.
     fn run(&self, at: &Loc, values: Operands, _guard: ExecGuard<'_>) -> Result<Results> {
         let shared = &self.engine.shared;
         let (exe, pool) = (&*self.variant.exe, &shared.devices[self.variant.device].pool);
         let donated = &exe.program().donated;
-        // Memory of handles that were dropped, the arguments' among them, is there to be used again.
+        // The memory of dropped handles, including the arguments', becomes reusable.
         shared.drain_finalize_queue();
         pool.flush();
         let mut over = InPlacePairs::new();
@@ -223,11 +223,11 @@ impl CompiledProgram {
             if error.is_out_of_memory() && over.is_empty() {
                 return Err(error);
             }
-            // Nobody else has what was given up.
+            // Nothing else refers to the donated arguments.
             if cause == compiler::Error::Interrupted {
                 return Err(Error::CompiledExecution { at: at.clone(), cause, op: None });
             }
-            // What was given up may be half written, so there is nothing to replay it with.
+            // Donated arguments may be partly overwritten, so the call can't be replayed to find the op that failed.
             let op = over
                 .is_empty()
                 .then(|| shared.find_failing_op(&self.variant.graph, &values, self.variant.device))

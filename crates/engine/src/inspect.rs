@@ -1,4 +1,4 @@
-//! Looking into the engine, so that its laws can be tested from outside.
+//! Inspection of the engine's internal state, so that tests can check its invariants.
 
 use crate::engine::Engine;
 use crate::error::Result;
@@ -16,24 +16,24 @@ use std::sync::Arc;
 /// One semantic event of the last plan, in `PlanLinearOrder`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PlanRecord {
-    /// Its identity.
+    /// The identity of the event.
     pub key: EventKey,
-    /// `loc_load`, `loc_store_semantic`, `base_commit`, ..
+    /// The kind: `loc_load`, `loc_store_semantic`, `base_commit`, ..
     pub kind: &'static str,
-    /// The loc it touched.
+    /// The loc that the event accessed.
     pub loc: Option<LocId>,
-    /// The base it committed, with the mutation's number.
+    /// The base that the event committed to, and the number of the mutation.
     pub commit: Option<(BaseId, u64)>,
-    /// The nonce of a random draw.
+    /// The nonce of the random draw.
     pub nonce: Option<u64>,
-    /// Version after the event: of the loc or of the base.
+    /// The version of the loc or of the base after the event.
     pub version: Option<u64>,
-    /// A store that was left out because another one follows.
+    /// Whether the store was omitted because a later store replaces it.
     pub elided: bool,
 }
 
 impl PlanRecord {
-    /// The semantic event of a node: that it kept values for backward, or that it is a checkpointed body.
+    /// The semantic event of a node that saved values for backward or is a checkpointed function; `None` for other nodes.
     pub(crate) fn semantic(node: &Node) -> Option<PlanRecord> {
         let kind = match &node.work {
             NodeKind::Op(sig) if matches!(*sig.op, Op::Remat(_)) => "checkpoint_boundary",
@@ -64,16 +64,16 @@ impl PlanRecord {
     }
 }
 
-/// An event that was executed.
+/// An executed event, as the event log keeps it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LoggedEvent {
-    /// Which plan it was part of: counts forced executions.
+    /// The number of the plan that it was part of; every forced execution is one plan.
     pub plan: u64,
-    /// What it was.
+    /// The event.
     pub event: PlanRecord,
 }
 
-/// Events that were executed, the oldest forgotten first.
+/// A ring buffer of executed events.
 #[derive(Default)]
 pub(crate) struct EventLog {
     events: VecDeque<LoggedEvent>,
@@ -92,8 +92,8 @@ impl EventLog {
 }
 
 impl Engine {
-    /// Keeps the last so many semantic events (loads, stores, commits, draws, saved slots) for [`Engine::event_log`], in
-    /// the order in which they were executed. 0, the default, keeps none.
+    /// Keeps the last `capacity` semantic events (loads, stores, commits, draws, saved values) for [`Engine::event_log`], in
+    /// execution order. 0, the default, keeps none.
     pub fn enable_event_log(&self, capacity: usize) {
         let mut state = self.shared.state();
         state.log.capacity = capacity;
@@ -101,13 +101,13 @@ impl Engine {
         state.log.events.drain(..over);
     }
 
-    /// The events that [`Engine::keep_events`] asked for. Every number of it is the same in every run of a program.
+    /// The events kept since [`Engine::enable_event_log`]. All their numbers are the same in every run of a program.
     pub fn event_log(&self) -> Vec<LoggedEvent> {
         self.shared.state().log.events.iter().cloned().collect()
     }
 
-    /// What backward from a tensor would use: operands and results that the ops before it keep. Each value once, the
-    /// latest op first.
+    /// The values that backward from a tensor would read: operands and results saved by the ops that it depends on. Each value
+    /// is listed once, the latest op first.
     pub fn saved_tensors(&self, t: &Tensor) -> Result<Vec<SavedTensor>> {
         let root = t.current_value_tracked(&Loc::Unknown)?;
         let state = self.shared.state();
@@ -128,7 +128,7 @@ impl Engine {
                         sig.saved_for_backward.outputs.iter().map(|&o| ValueRef { node: node.clone(), out: o as u32 });
                     inputs.chain(outputs).collect()
                 }
-                // A region is differentiated as a whole, from what it was given.
+                // A region is differentiated as a whole, so its arguments are saved.
                 NodeKind::Call(_) => slot.args.to_vec(),
                 _ => Vec::new(),
             };
@@ -151,109 +151,109 @@ impl Engine {
     }
 }
 
-/// A value that an op keeps for backward (§9.3).
+/// A value that an op saved for backward (§9.3).
 #[derive(Clone, Debug, PartialEq)]
 pub struct SavedTensor {
-    /// The op.
+    /// The op that saved it.
     pub op: String,
-    /// Where it was written.
+    /// The source line of the op.
     pub at: Loc,
-    /// The value's type.
+    /// The dtype and shape of the value.
     pub ty: Type,
-    /// Whether it takes memory already.
+    /// Whether the value has been computed, so that it takes memory.
     pub computed: bool,
-    /// Whether something that the op keeps was changed in place since: backward will refuse.
+    /// Whether a value saved by the op was changed in place later; backward then returns an error.
     pub modified: bool,
-    /// Whether backward has run and given it up.
+    /// Whether backward has run and released the value.
     pub freed: bool,
 }
 
-/// Where a base's truth lives.
+/// The location of a base's current value.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Binding {
-    /// In a pure value.
+    /// A pure value.
     Ssa,
-    /// In a loc that may have no value yet.
+    /// A loc that may have no value yet.
     PendingLoc {
         /// The loc.
         loc: LocId,
-        /// The token of its initialising store.
+        /// The token of the store that initialises the loc.
         init_tok: Option<EffectToken>,
     },
-    /// In a loc.
+    /// A loc with a value.
     Loc(LocId),
 }
 
-/// A base as it is now.
+/// A snapshot of a base.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BaseView {
-    /// Identity.
+    /// The identity of the base.
     pub id: BaseId,
-    /// Where the truth lives.
+    /// The location of the current value.
     pub binding: Binding,
-    /// Changes of the binding.
+    /// The number of times that the binding changed.
     pub binding_version: u64,
-    /// Scheduled updates while a pure value.
+    /// The number of updates scheduled while the base held a pure value.
     pub logical_version: u64,
-    /// Committed mutations.
+    /// The number of committed mutations.
     pub commit_version: u64,
-    /// Scheduled mutations.
+    /// The number of scheduled mutations.
     pub scheduled_commits: u64,
-    /// Live handles.
+    /// The number of live handles.
     pub pins: usize,
-    /// Mutated since the last step.
+    /// Whether the base was mutated since the last step.
     pub mutated_since_step: bool,
 }
 
-/// A loc as it is now.
+/// A snapshot of a loc.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LocView {
-    /// Identity.
+    /// The identity of the loc.
     pub id: LocId,
-    /// What it holds.
+    /// The type of its value.
     pub ty: Type,
-    /// What it is for.
+    /// The kind of state in the loc.
     pub role: LocRole,
-    /// Committed stores.
+    /// The number of committed stores.
     pub version: u64,
-    /// Scheduled stores.
+    /// The number of scheduled stores.
     pub logical_version: u64,
-    /// Whether it has a value.
+    /// Whether the loc has a value.
     pub has_value: bool,
-    /// Whether its storage is held.
+    /// Whether the loc holds a reference to its storage.
     pub retained: bool,
-    /// Why it is no more.
+    /// The reason that the loc was freed.
     pub tombstone: Option<Tombstone>,
-    /// The last ordered access.
+    /// The token of the last ordered access.
     pub token: Option<EffectToken>,
-    /// The step it was made in.
+    /// The step in which the loc was created.
     pub created_epoch: u64,
-    /// Its number among all locs.
+    /// The loc's number in order of creation.
     pub created_alloc: u64,
-    /// In-place writes of its buffer.
+    /// The number of in-place writes to its buffer.
     pub storage_version: Option<u64>,
-    /// Its buffer's number.
+    /// The number of its buffer.
     pub storage_id: Option<u64>,
 }
 
-/// An event that has not run.
+/// A snapshot of an event that has not run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct EventView {
     /// The token it produces.
     pub token: EffectToken,
     /// The tokens it consumes.
     pub after: EffectTokens,
-    /// Identity.
+    /// The identity of the event.
     pub key: EventKey,
-    /// What it is.
+    /// The kind of the event.
     pub kind: &'static str,
-    /// The loc it touches.
+    /// The loc that it accesses.
     pub loc: Option<LocId>,
-    /// The kind of its store.
+    /// The kind of store.
     pub store: Option<StoreKind>,
 }
 
-/// Everything, copied at one moment.
+/// A snapshot of all tables of the engine.
 #[derive(Clone, Debug)]
 pub struct Inspection {
     /// The base table.
@@ -264,28 +264,28 @@ pub struct Inspection {
     pub pending: Vec<EventView>,
     /// The end of the token chain.
     pub tok_global: Option<EffectToken>,
-    /// Steps so far.
+    /// The number of steps so far.
     pub epoch: u64,
-    /// Semantic events of the last plan, in order.
+    /// The semantic events of the last plan, in order.
     pub last_plan: Vec<PlanRecord>,
-    /// Who executes now, and how deep.
+    /// The call that executes now, and its nesting depth.
     pub exec_lock: Option<(&'static str, usize)>,
-    /// Whether an execution failed.
+    /// Whether an execution has failed.
     pub poisoned: bool,
-    /// Buffers of each device.
+    /// The buffer statistics of each device.
     pub pools: Vec<PoolStats>,
-    /// Bytes copied between devices.
+    /// The number of bytes copied between devices.
     pub transferred: u64,
-    /// Programs of single ops.
+    /// The number of programs for single ops.
     pub kernels: usize,
-    /// Kernels that the devices have compiled.
+    /// The number of kernels that the devices have compiled.
     pub machine_kernels: usize,
-    /// Variants of compiled regions: kept, found again, compiled.
+    /// The numbers of cached programs of compiled regions, of cache hits and of compilations.
     pub variants: (usize, u64, u64),
 }
 
 impl Engine {
-    /// A copy of the engine's tables.
+    /// Returns a snapshot of the engine's tables.
     pub fn inspect(&self) -> Inspection {
         let shared = &self.shared;
         let state = shared.state();

@@ -1,8 +1,8 @@
-//! Ops, types and composites that are recorded again and again, made once.
+//! Interning of ops, types and composites that are recorded repeatedly.
 //!
-//! An op is large and a composite carries graphs: recording one should neither build nor copy them. Equal ops are one
-//! allocation, equal types mostly too, so what an op gives for operands of some types, and its program, are found by their
-//! addresses.
+//! An op is large and a composite contains graphs, so recording should not build or copy them each time. Equal ops share one
+//! allocation, and so do most equal types, so the result types and the program of an op are looked up by
+//! the addresses of the op and its operand types.
 
 use crate::execute::is_free_view;
 use crate::kernels::Kernel;
@@ -16,25 +16,25 @@ use std::cell::RefCell;
 use std::hash::Hasher;
 use std::sync::{Arc, OnceLock};
 
-/// Ops kept; a program has few different ones.
+/// The maximum number of interned ops; a program uses few different ones.
 const MAX_INTERNED_OPS: usize = 8192;
 
-/// The type of a value. Equal types of one engine are one allocation, unless a compiled region gave them.
+/// The type of a value. Equal types of one engine share one allocation, except the types of a compiled region's results.
 pub(crate) type Ty = Arc<Type>;
 
-/// The one allocation of a unary op.
+/// The shared allocation of a unary op.
 pub(crate) fn unary(op: Unary) -> &'static Arc<Op> {
     static ALL: OnceLock<Vec<Arc<Op>>> = OnceLock::new();
     &ALL.get_or_init(|| Unary::ALL.iter().map(|&u| Arc::new(u.into())).collect())[op as usize]
 }
 
-/// The one allocation of a binary op.
+/// The shared allocation of a binary op.
 pub(crate) fn binary(op: Binary) -> &'static Arc<Op> {
     static ALL: OnceLock<Vec<Arc<Op>>> = OnceLock::new();
     &ALL.get_or_init(|| Binary::ALL.iter().map(|&x| Arc::new(x.into())).collect())[op as usize]
 }
 
-/// Ops by value.
+/// Interned ops, looked up by value.
 #[derive(Default)]
 pub(crate) struct OpInterner {
     known: FxHashMap<u64, Vec<Arc<Op>>>,
@@ -42,7 +42,7 @@ pub(crate) struct OpInterner {
 }
 
 impl OpInterner {
-    /// The one allocation of an op.
+    /// Returns the shared allocation of an op.
     pub(crate) fn get(&mut self, op: Op) -> Arc<Op> {
         if !is_shared(&op) {
             return Arc::new(op);
@@ -50,7 +50,7 @@ impl OpInterner {
         let hash = match &op {
             Op::Unary(u) => return unary(*u).clone(),
             Op::Binary(x) => return binary(*x).clone(),
-            // Composites from the cache below share their body.
+            // Composites from the cache below share their body, so its address identifies it.
             Op::Composite(c) => hash_of(&(&c.name, Arc::as_ptr(&c.body))),
             op => hash_of(op),
         };
@@ -68,7 +68,7 @@ impl OpInterner {
     }
 }
 
-/// Whether equal ops are one: not if they are large, or different every time.
+/// Whether equal ops are interned: not if they are large or differ at every recording.
 fn is_shared(op: &Op) -> bool {
     match op {
         Op::Const(c) => c.0.ty().rank() == 0,
@@ -77,35 +77,35 @@ fn is_shared(op: &Op) -> bool {
     }
 }
 
-/// An op on operands of some types: what all nodes that do the same share.
+/// An op with its operand types; all nodes with the same op and operand types share it.
 pub(crate) struct OpSignature {
     pub(crate) op: Arc<Op>,
     args: SmallVec<[Ty; 2]>,
-    /// Types of the results.
+    /// The types of the results.
     pub(crate) types: SmallVec<[Ty; 1]>,
-    /// What backward would keep.
+    /// The values that backward would need.
     pub(crate) saved_for_backward: SavedForBackward,
-    /// Gradients can flow through it.
+    /// Whether gradients can flow through the op.
     pub(crate) differentiable: bool,
-    /// It needs no kernel.
+    /// Whether the op is a view that needs no kernel.
     pub(crate) view: bool,
-    /// Its program for dense operands on the first device.
+    /// The program for dense operands on the first device.
     pub(crate) program: OnceLock<Arc<Kernel>>,
 }
 
 impl OpSignature {
-    /// Whether it is of an op that is kept anyway.
+    /// Whether the op is interned.
     pub(crate) fn is_shared(&self) -> bool {
         is_shared(&self.op)
     }
 
-    /// Whether values have just the types that the op was recorded for, so that its program fits.
+    /// Whether values have exactly the types that the op was recorded with, so that its program can be used.
     pub(crate) fn accepts_types<'a>(&self, types: impl ExactSizeIterator<Item = &'a Ty>) -> bool {
         self.args.len() == types.len() && self.args.iter().zip(types).all(|(a, b)| Arc::ptr_eq(a, b) || a == b)
     }
 }
 
-/// Types and signatures by address.
+/// Types and signatures, looked up by address.
 #[derive(Default)]
 pub(crate) struct SignatureInterner {
     types: FxHashSet<Ty>,
@@ -114,7 +114,7 @@ pub(crate) struct SignatureInterner {
 }
 
 impl SignatureInterner {
-    /// The one allocation of a type.
+    /// Returns the shared allocation of a type.
     pub(crate) fn intern_type(&mut self, ty: &Type) -> Ty {
         if let Some(known) = self.types.get(ty) {
             return known.clone();
@@ -127,7 +127,7 @@ impl SignatureInterner {
         ty
     }
 
-    /// What an op gives for operands.
+    /// Returns the signature of an op on operands; infers the result types if it is new.
     pub(crate) fn get(&mut self, op: &Arc<Op>, args: &[ValueRef]) -> Result<Arc<OpSignature>, InferError> {
         let mut h = FxHasher::default();
         h.write_usize(Arc::as_ptr(op).addr());
@@ -163,7 +163,7 @@ impl SignatureInterner {
     }
 }
 
-/// Equality that does not look into graphs.
+/// Compares ops without comparing the graphs inside.
 fn same(a: &Op, b: &Op) -> bool {
     match (a, b) {
         (Op::Composite(a), Op::Composite(b)) => {
@@ -176,14 +176,14 @@ fn same(a: &Op, b: &Op) -> bool {
     }
 }
 
-/// Name, parameters and operand types.
+/// The name, the parameters and the operand types.
 type Key = (&'static str, Vec<u64>, Vec<Type>);
 
 thread_local! {
     static COMPOSITES: RefCell<FxHashMap<Key, Composite>> = RefCell::default();
 }
 
-/// A composite for operand types and numbers, which are all that `make` may depend on.
+/// Returns a cached composite for a name, parameters and operand types. `make` must depend on nothing else.
 pub fn composite(
     name: &'static str,
     types: &[Type],

@@ -1,8 +1,8 @@
-//! Single ops as programs: what runs outside compiled regions.
+//! Programs of single ops, for execution outside compiled regions.
 //!
-//! The key is an op with its operands' dense types and views: first by address (most equal ops and types are one, see
-//! `intern`), then by value. A program for new sizes is lowered anew, which is cheap; its kernels take sizes as arguments, so
-//! that their machine code is made once (`Backend::load_general`).
+//! The key is an op with its operands' dense types and views. It is looked up by address first (most equal ops and types are
+//! interned, see `intern`), then by value. New sizes need a new lowering, which is cheap; kernels take sizes as arguments, so
+//! their machine code is compiled once (`Backend::load_general`).
 
 use crate::intern::Ty;
 use crate::lru::{LruCache, hash_of};
@@ -15,7 +15,7 @@ use smallvec::SmallVec;
 use std::hash::Hasher;
 use std::sync::{Arc, Mutex};
 
-/// Programs kept.
+/// The maximum number of cached programs.
 const MAX_KERNELS: usize = 4096;
 
 struct KernelKey {
@@ -23,14 +23,14 @@ struct KernelKey {
     args: SmallVec<[(Ty, Views); 2]>,
 }
 
-/// What a program does.
+/// The kind of a program.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum KernelKind {
-    /// Makes its one operand dense.
+    /// Copies its operand to dense memory.
     Dense,
-    /// An op.
+    /// Runs an op.
     Op(Arc<Op>),
-    /// An op whose result may take an operand's place.
+    /// Runs an op whose result may reuse an operand's buffer; the number is the operand's index.
     InPlace(Arc<Op>, usize),
 }
 
@@ -59,13 +59,13 @@ impl KernelKey {
         KernelKey { what: what.clone(), args: args.iter().map(|a| (a.ty.clone(), a.views.clone())).collect() }
     }
 
-    /// Equal values.
+    /// Compares the key by value.
     fn is(&self, what: &KernelKind, args: &[StoredValue]) -> bool {
         let equal = |(k, a): (&(Ty, Views), &StoredValue)| k.0 == a.ty && k.1 == a.views;
         self.what == *what && self.args.len() == args.len() && self.args.iter().zip(args).all(equal)
     }
 
-    /// The same allocations, which is quicker to see.
+    /// Compares the key by address, which is faster.
     fn is_at(&self, what: &KernelKind, args: &[StoredValue]) -> bool {
         let same = |(k, a): (&(Ty, Views), &StoredValue)| {
             Arc::ptr_eq(&k.0, &a.ty)
@@ -79,17 +79,17 @@ impl KernelKey {
 /// A program of a single op.
 pub(crate) struct Kernel {
     pub(crate) exe: Arc<dyn Executable>,
-    /// Types of its results.
+    /// The types of the results.
     pub(crate) types: SmallVec<[Ty; 1]>,
 }
 
 type Cache = Mutex<LruCache<KernelKey, Arc<Kernel>>>;
 
-/// The programs of one device.
+/// The program cache of one device.
 pub(crate) struct KernelCache {
-    /// By the op's address, which is quick.
+    /// Programs by the op's address, which is fast.
     by_address: Cache,
-    /// By the op's value: an op may be made anew.
+    /// Programs by the op's value: an equal op may have another address.
     by_value: Cache,
 }
 
@@ -116,18 +116,18 @@ impl KernelCache {
         }
     }
 
-    /// Forgets all programs.
+    /// Removes all programs.
     pub(crate) fn clear(&self) {
         self.by_address.lock().unwrap_or_else(|e| e.into_inner()).clear();
         self.by_value.lock().unwrap_or_else(|e| e.into_inner()).clear();
     }
 
-    /// How many programs there are.
+    /// The number of programs.
     pub(crate) fn len(&self) -> usize {
         self.by_value.lock().unwrap_or_else(|e| e.into_inner()).len()
     }
 
-    /// The program of an op on values.
+    /// Returns the program of an op on values; compiles it if it is not cached.
     pub(crate) fn program(&self, pool: &Arc<Pool>, what: &KernelKind, args: &[StoredValue]) -> Result<Arc<Kernel>> {
         let address = hash_by_address(what, args);
         let known = self.by_address.lock().unwrap_or_else(|e| e.into_inner()).get(address, |k| k.is_at(what, args));
@@ -155,7 +155,7 @@ impl KernelCache {
     }
 }
 
-/// The graph of one op whose operands are read through their views.
+/// A graph of one op whose operands are read through their views.
 fn single_op_graph(op: Option<&Op>, args: &[StoredValue]) -> Result<Graph> {
     let mut g = Graph::new();
     let dense: Vec<Value> = args.iter().map(|a| g.input((*a.ty).clone())).collect();
@@ -174,11 +174,11 @@ fn single_op_graph(op: Option<&Op>, args: &[StoredValue]) -> Result<Graph> {
     Ok(g)
 }
 
-/// An operand and the result that takes its place.
+/// Pairs of an operand and the result that reuses its buffer.
 pub(crate) type InPlacePairs = SmallVec<[(usize, usize); 4]>;
 
-/// Runs a program on operands into fresh memory for results of these types, but for those that take an operand's place.
-/// `bindings` are empty before and after; they are the caller's so that a long plan allocates them once.
+/// Runs a program on operands. Results get new buffers, except those that reuse an operand's buffer.
+/// `bindings` must be empty and are empty again afterwards; the caller passes them so that a long plan allocates them once.
 pub(crate) fn launch(
     exe: &dyn Executable,
     pool: &Arc<Pool>,
@@ -193,7 +193,7 @@ pub(crate) fn launch(
     done.map(|()| outs)
 }
 
-/// Memory for a program's outputs, bound with its inputs.
+/// Allocates memory for a program's outputs and binds it together with the inputs.
 pub(crate) fn bind(
     pool: &Arc<Pool>,
     types: &[Ty],
@@ -214,7 +214,7 @@ pub(crate) fn bind(
     Ok(outs)
 }
 
-/// Empties bindings.
+/// Clears the bindings.
 pub(crate) fn unbind(bindings: &mut Bindings) {
     bindings.inputs.clear();
     bindings.outputs.clear();

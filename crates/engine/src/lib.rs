@@ -1,6 +1,7 @@
-//! The lazy, stateful runtime: tensors that record, bases that alias, locs that hold state, tokens that order effects.
+//! The lazy, stateful runtime. Tensors record ops, bases are the storage that aliasing tensors share, locs are cells of mutable
+//! state, and tokens order the effects.
 //!
-//! See the crate's README for the picture. Programs use it through `tensorloom`.
+//! The README of the crate gives an overview. Programs use this crate through `tensorloom`.
 
 mod amp;
 mod autograd;

@@ -1,4 +1,4 @@
-//! The execution lock (§6.8): one execution at a time, with an owner and a depth.
+//! The execution lock (§6.8): one execution at a time, with an owner and a nesting depth.
 
 use crate::error::{Error, Result};
 use std::sync::{Condvar, Mutex, MutexGuard};
@@ -8,11 +8,11 @@ use std::thread::{self, ThreadId};
 struct LockState {
     owner: Option<(ThreadId, &'static str)>,
     depth: usize,
-    /// Threads that wait; waking nobody is a system call too.
+    /// The number of waiting threads; at 0 the notification, a system call, is skipped.
     waiting: usize,
 }
 
-/// Who may execute. A second entry from the owner's own thread is refused; another thread waits, unless the lock is strict.
+/// The lock for executing. A second entry from the owner's thread is refused; another thread waits, unless the lock is strict.
 #[derive(Default)]
 pub(crate) struct ExecLock {
     held: Mutex<LockState>,
@@ -20,7 +20,7 @@ pub(crate) struct ExecLock {
     strict: bool,
 }
 
-/// Proof that the lock is held.
+/// A guard that proves that the lock is held.
 pub(crate) struct ExecGuard<'a> {
     lock: &'a ExecLock,
 }
@@ -60,7 +60,7 @@ impl ExecLock {
         held.waiting -= 1;
     }
 
-    /// Takes the lock if nobody has it.
+    /// Takes the lock if it is free.
     pub(crate) fn try_acquire(&self, wanted: &'static str) -> Option<ExecGuard<'_>> {
         let mut held = self.held();
         if held.owner.is_some() {
@@ -70,7 +70,7 @@ impl ExecLock {
         Some(ExecGuard { lock: self })
     }
 
-    /// Owner's entry point and depth, for inspection.
+    /// The owner's entry point and the nesting depth, for inspection.
     pub(crate) fn state(&self) -> Option<(&'static str, usize)> {
         let held = self.held();
         held.owner.map(|(_, what)| (what, held.depth))
@@ -78,14 +78,14 @@ impl ExecLock {
 }
 
 impl ExecGuard<'_> {
-    /// An entry from inside, by the holder itself.
+    /// Adds a nested entry by the owner of the lock.
     pub(crate) fn enter_nested(&self) -> NestedGuard<'_> {
         self.lock.held().depth += 1;
         NestedGuard { lock: self.lock }
     }
 }
 
-/// A nested entry; leaving it lessens the depth.
+/// A guard for a nested entry; dropping it decrements the depth.
 pub(crate) struct NestedGuard<'a> {
     lock: &'a ExecLock,
 }

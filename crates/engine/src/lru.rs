@@ -1,4 +1,4 @@
-//! A bounded cache that forgets what was not used for longest.
+//! A bounded cache that evicts the least recently used entries.
 
 use rustc_hash::{FxHashMap, FxHasher};
 use std::hash::{Hash, Hasher};
@@ -10,8 +10,8 @@ struct Entry<K, V> {
     used: u64,
 }
 
-/// A cache from keys to values, looked up by hash and a comparison so that no key is built for a hit. It is bounded by the
-/// number of entries and by the bytes that they are said to hold.
+/// A cache looked up by a hash and a comparison, so that a hit needs no owned key. It is bounded by the
+/// number of entries and by the bytes that the caller declared for them.
 pub struct LruCache<K, V> {
     buckets: FxHashMap<u64, Vec<Entry<K, V>>>,
     len: usize,
@@ -19,13 +19,13 @@ pub struct LruCache<K, V> {
     clock: u64,
     capacity: usize,
     max_bytes: usize,
-    /// Lookups that found something.
+    /// The number of lookups that found an entry.
     pub hits: u64,
-    /// Lookups that did not.
+    /// The number of lookups that found none.
     pub misses: u64,
 }
 
-/// The hash that the caches use.
+/// Hashes a value with the hash function of the caches.
 pub fn hash_of(x: &impl Hash) -> u64 {
     let mut h = FxHasher::default();
     x.hash(&mut h);
@@ -33,18 +33,18 @@ pub fn hash_of(x: &impl Hash) -> u64 {
 }
 
 impl<K, V: Clone> LruCache<K, V> {
-    /// A cache of at most `capacity` entries.
+    /// Creates a cache of at most `capacity` entries.
     pub fn new(capacity: usize) -> LruCache<K, V> {
         LruCache::with_byte_limit(capacity, usize::MAX)
     }
 
-    /// A cache of at most `capacity` entries that hold at most `bytes`. The newest entry is always kept.
+    /// Creates a cache of at most `capacity` entries and `bytes` bytes. The newest entry is always kept.
     pub fn with_byte_limit(capacity: usize, bytes: usize) -> LruCache<K, V> {
         let buckets = FxHashMap::default();
         LruCache { buckets, len: 0, bytes: 0, clock: 0, capacity, max_bytes: bytes, hits: 0, misses: 0 }
     }
 
-    /// The value of a key.
+    /// Returns the value of a key.
     pub fn get(&mut self, hash: u64, is: impl Fn(&K) -> bool) -> Option<V> {
         self.clock += 1;
         let found = self.buckets.get_mut(&hash).and_then(|b| b.iter_mut().find(|e| is(&e.key)));
@@ -66,7 +66,7 @@ impl<K, V: Clone> LruCache<K, V> {
         self.insert_sized(hash, key, value, 0);
     }
 
-    /// Adds an entry that holds some bytes.
+    /// Adds an entry with its size in bytes.
     pub fn insert_sized(&mut self, hash: u64, key: K, value: V, bytes: usize) {
         self.clock += 1;
         self.evict(bytes);
@@ -75,42 +75,42 @@ impl<K, V: Clone> LruCache<K, V> {
         self.buckets.entry(hash).or_default().push(Entry { key, value, bytes, used: self.clock });
     }
 
-    /// How many entries there are.
+    /// The number of entries.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there are none.
+    /// Whether the cache is empty.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// What the entries are said to hold.
+    /// The sum of the entries' declared sizes.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Forgets everything; the counts of lookups stay.
+    /// Removes all entries; the hit and miss counts stay.
     pub fn clear(&mut self) {
         self.buckets.clear();
         (self.len, self.bytes) = (0, 0);
     }
 
-    /// Other bounds.
+    /// Changes the limits.
     pub fn set_limits(&mut self, capacity: usize, bytes: usize) {
         (self.capacity, self.max_bytes) = (capacity, bytes);
         self.evict(0);
     }
 
-    /// Keys, values and bytes, the least recently used first.
+    /// The keys, values and sizes, the least recently used first.
     pub fn entries(&self) -> Vec<(&K, &V, usize)> {
         let mut all: Vec<&Entry<K, V>> = self.buckets.values().flatten().collect();
         all.sort_by_key(|e| e.used);
         all.into_iter().map(|e| (&e.key, &e.value, e.bytes)).collect()
     }
 
-    /// Makes room for one entry more. What goes is an eighth at least, so that a full cache does not look for the oldest
-    /// at every insertion.
+    /// Makes room for an entry of `more` bytes. Evicts at least an eighth of the entries, so that a full cache does not sort by
+    /// age at every insertion.
     fn evict(&mut self, more: usize) {
         let fits =
             |len: usize, bytes: usize| len < self.capacity.max(1) && bytes.saturating_add(more) <= self.max_bytes;

@@ -28,12 +28,12 @@ impl ValueRef {
         &self.node.types()[self.out as usize]
     }
 
-    /// The value, if it was computed.
+    /// The value, if it has been computed.
     pub(crate) fn value(&self) -> Option<StoredValue> {
         self.node.slot().values.get(self.out as usize).cloned()
     }
 
-    /// Which result of which node: the identity of a value.
+    /// The identity of the value: its node and the index of the result.
     pub(crate) fn id(&self) -> (u64, u32, u32) {
         (self.node.instance, self.node.position, self.out)
     }
@@ -41,19 +41,19 @@ impl ValueRef {
 
 pub(crate) type Args = SmallVec<[ValueRef; 2]>;
 
-/// What a node does.
+/// The kind of a node.
 pub(crate) enum NodeKind {
     /// An op on the node's arguments.
     Op(Arc<OpSignature>),
     /// A compiled region.
     Call(Arc<CompiledGraph>),
-    /// A value that was given.
+    /// A value that was given by the caller.
     Data(Ty),
-    /// The value that an ordered load found (§3.6). Its argument, if any, is where gradients go.
+    /// The value read by an ordered load (§3.6). The argument, if any, receives the gradient.
     Load { token: EffectToken, loc: LocId, ty: Ty },
-    /// The argument itself: a leaf's own name for its value, or a value whose gradients are cut off.
+    /// The argument itself: the alias that stands for a leaf, or a value that is cut off from gradients.
     Alias(Ty),
-    /// The argument on the node's device.
+    /// The argument, copied to the node's device.
     Transfer(Ty),
 }
 
@@ -64,31 +64,31 @@ pub(crate) struct SavedVersion {
     pub(crate) version: u64,
 }
 
-/// What changes about a node.
+/// The mutable part of a node.
 #[derive(Default)]
 pub(crate) struct NodeState {
-    /// Operands; given up when they are not needed any more.
+    /// The operands; dropped when they are not needed any more.
     pub(crate) args: Args,
-    /// Results, once computed.
+    /// The results, once computed.
     pub(crate) values: Values,
-    /// What is wanted of the node beyond its results; few nodes have any.
+    /// Data for backward; most nodes have none.
     pub(crate) backward_info: Option<Box<BackwardInfo>>,
-    /// Backward has run through and gave up what it kept.
+    /// Whether backward has used the node and released its saved values.
     pub(crate) freed: bool,
-    /// The last plan that found the node.
+    /// The number of the last plan that visited the node.
     pub(crate) last_plan: u64,
 }
 
-/// What is wanted of a node beyond its results.
+/// The data that a node keeps for backward and for in-place updates.
 #[derive(Default)]
 pub(crate) struct BackwardInfo {
-    /// What backward needs unchanged.
+    /// The bases that backward needs unchanged.
     pub(crate) saved: SmallVec<[SavedVersion; 2]>,
-    /// Backward needs the result unchanged, though the op by itself would not.
+    /// Whether backward needs the result unchanged although the op's own rule does not.
     pub(crate) result: bool,
-    /// Results whose gradient somebody wants to see.
+    /// The results whose gradient is retained.
     pub(crate) retained: Vec<(u32, Weak<Leaf>)>,
-    /// The loc whose next value the result is.
+    /// The loc that the result will be stored into.
     pub(crate) replaces: Option<LocId>,
 }
 
@@ -104,20 +104,20 @@ impl NodeState {
 
 /// A recorded op.
 pub(crate) struct Node {
-    /// Its emission, and the place in it.
+    /// The number of the emission, and the position in it.
     pub(crate) instance: u64,
     pub(crate) position: u32,
     pub(crate) work: NodeKind,
     pub(crate) at: Loc,
-    /// The leaf that this value stands for.
+    /// The leaf that this alias stands for.
     pub(crate) leaf: Option<Weak<Leaf>>,
-    /// Gradients flow through it.
+    /// Whether gradients flow through the node.
     pub(crate) tracked: bool,
-    /// Its value is not its argument's any more (that was changed without recording), but its gradient is.
+    /// Whether the value was changed without recording: it differs from the argument, but its gradient flows to the argument.
     pub(crate) straight_through: bool,
-    /// Where it runs.
+    /// The device that the node runs on.
     pub(crate) device: u8,
-    /// What it belongs to, for profiles.
+    /// The phase and module, for profiles.
     pub(crate) label: OpLabel,
     pub(crate) slot: Mutex<NodeState>,
 }
@@ -139,7 +139,7 @@ impl Node {
         }
     }
 
-    /// A node whose value is there.
+    /// Creates a node with a computed value.
     pub(crate) fn data(key: EventKey, value: StoredValue, at: Loc) -> Node {
         let node = Node::new(key, NodeKind::Data(value.ty.clone()), Args::new(), at);
         node.slot().values.push(value);
@@ -150,7 +150,7 @@ impl Node {
         EventKey { instance: self.instance, position: self.position, origin: Origin::IrNode }
     }
 
-    /// Types of the results.
+    /// The types of the results.
     #[inline]
     pub(crate) fn types(&self) -> &[Ty] {
         match &self.work {
@@ -182,7 +182,7 @@ impl Node {
         !self.slot().values.is_empty()
     }
 
-    /// A name for messages.
+    /// The op's name for error messages.
     pub(crate) fn name(&self) -> &str {
         match &self.work {
             NodeKind::Op(sig) => compiler::program::library_name(&sig.op),
@@ -194,7 +194,7 @@ impl Node {
         }
     }
 
-    /// Notes that a base holds a result, which backward may need unchanged (§9.3). A view of a result is that result.
+    /// Records that a base holds a result that backward may need unchanged (§9.3). A view of a result counts as that result.
     pub(crate) fn publish(&self, out: u32, saved: SavedVersion) {
         if !self.tracked {
             return;
@@ -215,7 +215,7 @@ impl Node {
         }
     }
 
-    /// Sets the results. Gives the operands up unless backward may need them.
+    /// Sets the results. Releases and returns the operands, unless backward may need them.
     pub(crate) fn finish(&self, values: Values) -> Args {
         let mut slot = self.slot();
         slot.values = values;
@@ -223,23 +223,23 @@ impl Node {
     }
 }
 
-/// Nodes that nobody refers to any more, to be filled again: a program records and drops them by the thousand, and an
-/// allocator would give their pages back to the system every time.
+/// Allocations of dropped nodes, for reuse: a program records and drops thousands of nodes per step, and an allocator would
+/// return their pages to the system every time.
 #[derive(Default)]
 pub(crate) struct NodePool(Vec<Arc<Node>>);
 
 impl NodePool {
-    /// The most that are kept.
+    /// The maximum number of allocations kept.
     const LIMIT: usize = 4096;
 
-    /// An allocation for a node.
+    /// Moves a node into a reused or new allocation.
     pub(crate) fn fill(&mut self, node: Node) -> Arc<Node> {
         let Some(mut spare) = self.0.pop() else { return Arc::new(node) };
         *Arc::get_mut(&mut spare).expect("a spare node has no other owner") = node;
         spare
     }
 
-    /// Drops a value, keeping the memory of its node, and of those that only it referred to.
+    /// Drops a value and keeps the allocations of its node and of the nodes that only it referred to.
     pub(crate) fn drop(&mut self, value: ValueRef) {
         let mut stack = Args::new();
         stack.push(value);
@@ -252,21 +252,21 @@ impl NodePool {
                 stack.extend(slot.args);
             }
             node.leaf = None;
-            // Other work may hold graphs and data.
+            // Other kinds of nodes may own graphs and data.
             if self.0.len() < NodePool::LIMIT && matches!(&node.work, NodeKind::Op(sig) if sig.is_shared()) {
                 self.0.push(r.node);
             }
         }
     }
 
-    /// Takes over as many as there is room for.
+    /// Takes allocations from another pool, up to the limit.
     pub(crate) fn add(&mut self, other: &mut NodePool) {
         let room = NodePool::LIMIT - self.0.len();
         self.0.extend(other.0.drain(..).take(room));
     }
 }
 
-/// Long chains of nodes are dropped in a loop: recursion would overflow the stack.
+/// Drops long chains of nodes in a loop: recursion would overflow the stack.
 impl Drop for Node {
     fn drop(&mut self) {
         let mut stack = mem::take(&mut self.slot.get_mut().unwrap_or_else(|e| e.into_inner()).args);

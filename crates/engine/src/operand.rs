@@ -1,22 +1,22 @@
-//! What may be combined with a tensor: numbers of any type, and tensors.
+//! Operands of a tensor op: numbers of any type, and tensors.
 
 use crate::record::{Recorder, number_like, record};
 use crate::tensor::Tensor;
 use ir::{DType, DTypeKind, Loc, Scalar, Values};
 
-/// A number in the program text.
+/// A number literal in the program text.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Number {
     /// A float.
     Float(f64),
     /// An integer.
     Int(i64),
-    /// An integer above all of `i64`.
+    /// An integer larger than `i64::MAX`.
     Unsigned(u64),
 }
 
 impl Number {
-    /// The dtype that it is promoted to next to a tensor of dtype `like`: that, or one that can hold it.
+    /// The dtype that the number gets next to a tensor of dtype `like`: `like` if it can represent the number, else a wider one.
     pub fn promote_with(self, like: DType) -> DType {
         match self {
             Number::Float(_) if !like.is_float() => DType::F32,
@@ -26,7 +26,7 @@ impl Number {
         }
     }
 
-    /// As a scalar; `None` if it is an integer that the dtype has no place for.
+    /// Converts to a scalar; `None` for an integer that the dtype can't represent.
     pub fn to_scalar(self, dtype: DType) -> Option<Scalar> {
         match self {
             Number::Float(x) => Some(Scalar::from_f64(dtype, x)),
@@ -58,10 +58,10 @@ impl std::fmt::Display for Number {
     }
 }
 
-/// A number or a tensor, where either may stand.
+/// An owned operand: a number or a tensor.
 #[derive(Clone, Debug)]
 pub enum Operand {
-    /// A number of the program text.
+    /// A number literal.
     Number(Number),
     /// A tensor.
     Tensor(Tensor),
@@ -76,7 +76,7 @@ impl Operand {
         }
     }
 
-    /// As a tensor to combine with another: a number takes its dtype, or one that can hold it.
+    /// Converts to a tensor to combine with `other`: a number gets its dtype, or a wider one that can represent the number.
     #[track_caller]
     pub fn to_tensor_like(&self, like: &Tensor) -> Tensor {
         match self {
@@ -93,21 +93,21 @@ impl Operand {
     }
 }
 
-/// An [`Operand`] that is looked at.
+/// A borrowed [`Operand`].
 pub enum OperandRef<'a> {
-    /// A number of the program text.
+    /// A number literal.
     Number(Number),
     /// A tensor.
     Tensor(&'a Tensor),
 }
 
-/// What may stand at the right of an operator: tensors, numbers of any type, and references to them.
+/// A right operand of an operator: a tensor, a number of any type, or a reference to one.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be combined with a tensor by an operator",
     note = "operands must be tensors, references to tensors, or numbers"
 )]
 pub trait TensorOrScalar {
-    /// What it is.
+    /// Borrows the operand.
     fn term(&self) -> OperandRef<'_>;
 }
 

@@ -1,4 +1,4 @@
-//! Plans: what must run so that something exists, in a deterministic order (§3.4).
+//! Plans: the nodes and events that must run to compute some roots, in a deterministic order (§3.4).
 
 use crate::event::{Effect, EffectToken, Event, EventKey, StoreKind};
 use crate::node::{Node, NodeKind, ValueRef};
@@ -7,7 +7,7 @@ use crate::state_cell::LocId;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::sync::Arc;
 
-/// One thing to run.
+/// A node or an event to run.
 pub(crate) enum PlanItem {
     Node(Arc<Node>),
     Event(Box<Event>),
@@ -22,22 +22,22 @@ impl PlanItem {
     }
 }
 
-/// Everything to run, in `PlanLinearOrder`. It holds all it touches (§14).
+/// All nodes and events to run, in `PlanLinearOrder`. The plan holds references to everything it uses (§14).
 pub(crate) struct ExecutionPlan {
     pub(crate) items: Vec<PlanItem>,
-    /// Materialising stores that a later store makes needless (§3.6).
+    /// Materialising stores that a later store makes unnecessary (§3.6).
     pub(crate) elided: FxHashSet<EffectToken>,
 }
 
-/// What a plan is for.
+/// The values and tokens that a plan computes.
 #[derive(Default)]
 pub(crate) struct PlanRoots {
     pub(crate) values: Vec<ValueRef>,
     pub(crate) tokens: Vec<EffectToken>,
 }
 
-/// The transitive closure of the roots over data and tokens, in the order of `EventKey`s. Everything refers to what was
-/// recorded before it, so this order respects all edges.
+/// The transitive closure of the roots over data and tokens, in the order of `EventKey`s. Nodes and events refer only to
+/// earlier ones, so this order respects all dependencies.
 pub(crate) fn plan(state: &mut EngineState, roots: &PlanRoots) -> ExecutionPlan {
     state.plans += 1;
     let mut items = Vec::new();
@@ -83,8 +83,8 @@ pub(crate) fn plan(state: &mut EngineState, roots: &PlanRoots) -> ExecutionPlan 
     ExecutionPlan { items, elided }
 }
 
-/// A materialising store that is followed by a semantic store to the same loc before any load is left out; its token
-/// stays in the order.
+/// Finds the materialising stores that are followed by a semantic store to the same loc before any load. They are omitted;
+/// their tokens stay in the order.
 fn find_elided_stores(items: &[PlanItem]) -> FxHashSet<EffectToken> {
     let mut last: FxHashMap<LocId, EffectToken> = FxHashMap::default();
     let mut elided = FxHashSet::default();

@@ -1,10 +1,10 @@
-//! Buffers for use again (§14).
+//! A pool of reusable buffers (§14).
 //!
-//! A released buffer first waits in `pending`: the device may still read it. It can be acquired again only after `flush`,
+//! A released buffer first goes to `pending`, because the device may still read it. It can be acquired again only after `flush`,
 //! which the executor calls between segments whose work is complete.
 //!
-//! How many bytes wait to be used again follows the program: never more than it lately had in use at once. A step that
-//! repeats finds all its buffers; what one large computation needed goes back to the system soon after.
+//! The limit of cached free bytes follows the program: at most its recent peak of bytes in use. A loop of equal steps
+//! finds all its buffers in the pool; the memory of one large computation is returned to the system soon after it.
 
 use crate::storage::Storage;
 use compiler::{Backend, DeviceBuffer, Error, Result};
@@ -12,50 +12,50 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-/// What a pool holds.
+/// Statistics of a pool.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PoolStats {
-    /// Bytes that values use now.
+    /// The number of bytes in use.
     pub live_bytes: usize,
-    /// The most that values ever used at once.
+    /// The peak number of bytes in use.
     pub peak_bytes: usize,
-    /// Buffers that wait for the fence.
+    /// The number of released buffers that wait for the next flush.
     pub pending: usize,
-    /// Bytes ready to be used again.
+    /// The number of free bytes that can be reused.
     pub free_bytes: usize,
-    /// Buffers taken from the device.
+    /// The number of buffers allocated from the device.
     pub allocations: u64,
-    /// Buffers used again.
+    /// The number of buffers reused from the pool.
     pub reuses: u64,
 }
 
-/// How often buffers of one size were asked for.
+/// Allocation counts of one buffer size.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SizeStats {
-    /// Bytes of a buffer.
+    /// The size of a buffer in bytes.
     pub bytes: usize,
-    /// Buffers taken from the device.
+    /// The number of buffers allocated from the device.
     pub allocations: u64,
-    /// Buffers used again.
+    /// The number of buffers reused from the pool.
     pub reuses: u64,
-    /// Buffers in use.
+    /// The number of buffers in use.
     pub live: usize,
-    /// Buffers ready to be used again.
+    /// The number of free buffers.
     pub free: usize,
 }
 
-/// Bounds on what a pool holds.
+/// The limits of a pool.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct PoolLimits {
-    /// Bytes ready to be used again; without a number, what the program lately used at once.
+    /// The limit of free bytes; `None` stands for the program's recent peak of bytes in use.
     pub(crate) free: Option<usize>,
-    /// Bytes in use.
+    /// The limit of bytes in use.
     pub(crate) live: Option<usize>,
 }
 
-/// Buffers handed out in what "lately" means, unless the step ends before.
+/// The number of acquired buffers per window of the recent peak; the end of a step also ends a window.
 const PEAK_WINDOW: u64 = 8192;
-/// Bytes that are always kept: what small programs hold does not matter.
+/// The number of free bytes that are always kept, because small programs need no limit.
 const MIN_CACHED_BYTES: usize = 1 << 20;
 
 #[derive(Default)]
@@ -64,7 +64,7 @@ struct FreeLists {
     pending: Vec<Arc<dyn DeviceBuffer>>,
     sizes: BTreeMap<usize, SizeStats>,
     stats: PoolStats,
-    /// The most in use at once, in this window and in the one before.
+    /// The peak of bytes in use in this window and in the previous one.
     peaks: [usize; 2],
     buffers_issued: u64,
 }
@@ -75,12 +75,12 @@ impl FreeLists {
         self.buffers_issued = 0;
     }
 
-    /// Whether a buffer of a size, or a little larger, is free.
+    /// Whether the pool has a free buffer of this size, or slightly larger.
     fn has(&self, class: usize) -> bool {
         self.free.range(class..=2 * class).any(|(_, shelf)| !shelf.is_empty())
     }
 
-    /// A free buffer of a size, or a little larger.
+    /// Takes a free buffer of this size, or slightly larger.
     fn find(&mut self, class: usize) -> Option<Arc<dyn DeviceBuffer>> {
         let (_, shelf) = self.free.range_mut(class..=2 * class).find(|(_, shelf)| !shelf.is_empty())?;
         let buffer = shelf.pop()?;
@@ -90,7 +90,7 @@ impl FreeLists {
         Some(buffer)
     }
 
-    /// Everything submitted is complete: released buffers may be used again. Gives those that are too many.
+    /// Makes released buffers reusable after all submitted work is complete. Returns the buffers above the limit.
     fn reclaim_pending(&mut self, bounds: PoolLimits) -> Vec<Arc<dyn DeviceBuffer>> {
         self.stats.pending = 0;
         for b in self.pending.drain(..) {
@@ -100,7 +100,7 @@ impl FreeLists {
         self.trim(bounds.free.unwrap_or_else(|| self.peaks[0].max(self.peaks[1]).max(MIN_CACHED_BYTES)))
     }
 
-    /// Takes free buffers out, large ones first, until no more bytes are left.
+    /// Removes free buffers, large ones first, until at most `bytes` are left.
     fn trim(&mut self, bytes: usize) -> Vec<Arc<dyn DeviceBuffer>> {
         let mut out = Vec::new();
         while self.stats.free_bytes > bytes {
@@ -117,7 +117,7 @@ impl FreeLists {
     }
 }
 
-/// The buffers of one device.
+/// The buffer pool of one device.
 pub(crate) struct Pool {
     pub(crate) backend: Arc<dyn Backend>,
     pub(crate) device: usize,
@@ -126,7 +126,7 @@ pub(crate) struct Pool {
     bounds: PoolLimits,
 }
 
-/// Sizes are rounded up to an eighth of a power of two, so that almost equal sizes share buffers.
+/// Rounds a size up to a multiple of an eighth of a power of two, so that almost equal sizes share buffers.
 fn size_class(bytes: usize) -> Option<usize> {
     let step = (bytes.max(512).checked_next_power_of_two()? / 8).max(64);
     bytes.max(1).checked_next_multiple_of(step)
@@ -141,7 +141,7 @@ impl Pool {
         self.shelves.lock().unwrap_or_else(|e| e.into_inner())
     }
 
-    /// Memory for a value.
+    /// Acquires memory for a value.
     pub(crate) fn acquire(self: &Arc<Pool>, bytes: usize) -> Result<Arc<Storage>> {
         let none = || Error::OutOfMemory { bytes, hint: "; use smaller shapes or a smaller batch" };
         let class = size_class(bytes).ok_or_else(none)?;
@@ -152,7 +152,7 @@ impl Pool {
             if live.saturating_add(class) > limit {
                 return Err(Error::MemoryLimit { bytes: class, live, limit });
             }
-            // What waits to be used again counts as soon as there would be too much of both.
+            // Free buffers are returned to the device if live and free bytes together exceed the limit.
             if !s.has(class) {
                 stale = s.trim(limit - live - class);
             }
@@ -182,13 +182,13 @@ impl Pool {
         Ok(Arc::new(Storage::new(id, buffer, self.clone())))
     }
 
-    /// Memory of someone else as that of a value; it isn't counted as the pool's.
+    /// Wraps external memory as storage; it does not count as the pool's.
     pub(crate) fn adopt(self: &Arc<Pool>, buffer: Arc<dyn DeviceBuffer>) -> Arc<Storage> {
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         Arc::new(Storage::external(id, buffer, self.clone()))
     }
 
-    /// Memory from the device; if it has none left, after giving back what waits to be used again.
+    /// Allocates memory from the device. If the device has none left, returns the free buffers to it and tries again.
     fn allocate(&self, class: usize) -> Result<Arc<dyn DeviceBuffer>> {
         match self.backend.alloc(class) {
             Err(Error::OutOfMemory { .. }) => {
@@ -203,7 +203,7 @@ impl Pool {
         }
     }
 
-    /// Takes a buffer back; it waits for the next `flush`.
+    /// Releases a buffer; it becomes reusable at the next `flush`.
     pub(crate) fn release(&self, buffer: Arc<dyn DeviceBuffer>) {
         let mut s = self.shelves();
         s.stats.live_bytes -= buffer.bytes();
@@ -214,18 +214,18 @@ impl Pool {
         s.pending.push(buffer);
     }
 
-    /// Everything submitted so far is complete: released buffers may be used again.
+    /// Makes released buffers reusable; the caller guarantees that all submitted work is complete.
     pub(crate) fn flush(&self) {
         let stale = self.shelves().reclaim_pending(self.bounds);
         drop(stale);
     }
 
-    /// A step has ended.
+    /// Ends a step and with it the window of the recent peak.
     pub(crate) fn end_step(&self) {
         self.shelves().next_window();
     }
 
-    /// Gives everything that is not in use back to the device.
+    /// Returns all free buffers to the device.
     pub(crate) fn release_all(&self) {
         let mut s = self.shelves();
         let mut stale = s.reclaim_pending(self.bounds);
@@ -237,7 +237,7 @@ impl Pool {
         self.shelves().stats
     }
 
-    /// How often each size was asked for, from small to large.
+    /// The allocation counts of each size, in ascending order of size.
     pub(crate) fn sizes(&self) -> Vec<SizeStats> {
         let s = self.shelves();
         let free = |bytes: &usize| s.free.get(bytes).map_or(0, Vec::len);

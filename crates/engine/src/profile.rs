@@ -1,7 +1,7 @@
-//! Where time and memory go: by phase, by module, by op.
+//! The profiler: time and memory by phase, by module and by op.
 //!
-//! A node remembers the phase and the module it was recorded in; running it while a profile is taken notes how long it took.
-//! Backward's nodes belong to the module of the op they are the derivative of.
+//! A node stores the phase and the module that it was recorded in; while a profile is taken, its execution time is measured.
+//! The nodes of backward belong to the module of the op that they differentiate.
 
 use crate::context;
 use crate::debug::LiveTensor;
@@ -20,15 +20,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
 
-/// What part of training an op belongs to.
+/// The part of training that an op belongs to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Phase {
-    /// Everything that is nothing else.
+    /// Everything else.
     #[default]
     Forward,
     /// Ops that `backward` recorded.
     Backward,
-    /// Ops of an optimiser's step.
+    /// Ops of an optimizer's step.
     Optimizer,
 }
 
@@ -42,7 +42,7 @@ impl fmt::Display for Phase {
     }
 }
 
-/// A phase and a module, which is a number of the table of names.
+/// A phase and a module; the module is an index into the table of names.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct OpLabel {
     pub(crate) phase: Phase,
@@ -60,7 +60,7 @@ impl OpLabel {
     }
 }
 
-/// Runs `f`; ops recorded inside belong to a module of this name, inside the one at hand.
+/// Runs `f`; ops recorded inside belong to a module of this name, nested in the current one.
 pub fn module<R>(name: &str, f: impl FnOnce() -> R) -> R {
     let outer = context::label();
     let number = {
@@ -77,46 +77,46 @@ pub fn module<R>(name: &str, f: impl FnOnce() -> R) -> R {
     context::with_label(OpLabel { module: number as u32, ..outer }, f)
 }
 
-/// Runs `f`; ops recorded inside belong to a phase.
+/// Runs `f`; ops recorded inside belong to the given phase.
 pub fn phase<R>(phase: Phase, f: impl FnOnce() -> R) -> R {
     context::with_label(OpLabel { phase, ..context::label() }, f)
 }
 
-/// One op that ran.
+/// One executed op of a profile.
 #[derive(Clone, Debug)]
 pub struct OpRecord {
-    /// Its name.
+    /// The name of the op.
     pub op: String,
-    /// The line that recorded it.
+    /// The source line that recorded the op.
     pub at: String,
-    /// Its phase.
+    /// The phase of the op.
     pub phase: Phase,
-    /// Its module.
+    /// The module of the op.
     pub module: String,
-    /// Since the profile began.
+    /// The start time, relative to the start of the profile.
     pub start: Duration,
-    /// How long it took.
+    /// The duration.
     pub time: Duration,
-    /// Bytes read and written.
+    /// The number of bytes read and written.
     pub bytes: usize,
-    /// Steps of a compiled region.
+    /// The steps of a compiled region, with their times.
     pub steps: Vec<Timing>,
-    /// Nodes of a compiled region's graph; 1 for an op.
+    /// The number of nodes of a compiled region's graph; 1 for an op.
     pub nodes: usize,
-    /// The type of its first result.
+    /// The type of the first result.
     pub ty: String,
-    /// One element at a time: it could be fused with its neighbours inside of a region.
+    /// Whether the op is elementwise, so that a region could fuse it with its neighbours.
     pub fusible: bool,
 }
 
-/// Ops that ran by themselves though they might have been part of others.
+/// Ops that ran as a separate kernel although they could have been fused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unfused {
     /// The op or kernel, with its shape.
     pub op: String,
-    /// Why it stands alone.
+    /// The reason that it was not fused.
     pub reason: String,
-    /// How often.
+    /// The number of runs.
     pub count: usize,
 }
 
@@ -125,11 +125,11 @@ struct Recording {
     records: Vec<OpRecord>,
     pools: Vec<PoolStats>,
     leaks: usize,
-    /// Regions that ran, and how often.
+    /// The regions that ran, with the number of runs.
     regions: Vec<(Arc<CompiledGraph>, usize)>,
 }
 
-/// The engine's side.
+/// The profiler state of an engine.
 #[derive(Default)]
 pub(crate) struct Profiling {
     on: AtomicBool,
@@ -147,7 +147,7 @@ impl Profiling {
 }
 
 impl EngineShared {
-    /// Notes that a node ran from `start` until now.
+    /// Records that a node ran from `start` until now.
     pub(crate) fn note(&self, node: &Node, start: Instant, bytes: usize, steps: Vec<Timing>) {
         let time = start.elapsed();
         if let Some(r) = &mut *self.profiling.recording() {
@@ -181,7 +181,7 @@ impl EngineShared {
         }
     }
 
-    /// What ran alone in a recording: elementwise ops outside of regions, and kernels of regions that the compiler did not fuse.
+    /// The unfused ops of a recording: elementwise ops outside regions, and kernels that the compiler did not fuse in a region.
     fn unfused(&self, r: &Recording) -> Vec<Unfused> {
         let mut rows: BTreeMap<(String, String), usize> = BTreeMap::new();
         for x in r.records.iter().filter(|x| x.fusible) {
@@ -194,7 +194,7 @@ impl EngineShared {
             };
             for note in told.steps {
                 for reason in note.unfused {
-                    // The values' numbers tell programs apart, not reasons.
+                    // The numbers of values differ between programs, so they are not part of the reason.
                     let why = reason.split_once(": ").map_or(reason.as_str(), |(_, why)| why).to_string();
                     *rows.entry((note.description.clone(), why)).or_default() += calls;
                 }
@@ -206,7 +206,7 @@ impl EngineShared {
         rows
     }
 
-    /// Runs a region's program, with the time of its steps if a profile is taken.
+    /// Runs a region's program; measures its steps if a profile is taken.
     pub(crate) fn launch_noted(
         &self,
         variant: &CompiledGraph,
@@ -230,7 +230,7 @@ impl EngineShared {
 }
 
 impl Engine {
-    /// Takes a profile of what `f` runs. Work that `f` leaves pending is not in it: end with a read or `mark_step`.
+    /// Profiles the execution of `f`. Work that `f` leaves pending is not measured: end with a read or `mark_step`.
     pub fn profile<R>(&self, f: impl FnOnce() -> R) -> (R, Profile) {
         let p = &self.shared.profiling;
         let pools = || self.shared.devices.iter().map(|d| d.pool.stats()).collect::<Vec<_>>();
@@ -258,33 +258,33 @@ impl Engine {
     }
 }
 
-/// What ran, how long it took, and what it left.
+/// A profile: the executed ops, their times, and the memory before and after.
 #[derive(Clone, Debug, Default)]
 pub struct Profile {
-    /// From begin to end.
+    /// The total wall time.
     pub wall_time: Duration,
-    /// Ops in the order in which they ran.
+    /// The ops in execution order.
     pub records: Vec<OpRecord>,
-    /// The pools before.
+    /// The pool statistics before.
     pub before: Vec<PoolStats>,
-    /// The pools after.
+    /// The pool statistics after.
     pub after: Vec<PoolStats>,
-    /// Tensors that were held before.
+    /// The number of live tensors before.
     pub live_before: usize,
-    /// What is held after.
+    /// The live tensors after.
     pub live_after: Vec<LiveTensor>,
-    /// What could have been fused and was not, the most frequent first.
+    /// The ops that could have been fused and were not, the most frequent first.
     pub unfused: Vec<Unfused>,
 }
 
-/// Sums of one row.
+/// The sums of one row of a table.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct ProfileSums {
-    /// Ops.
+    /// The number of ops.
     pub count: usize,
-    /// Time.
+    /// The total time.
     pub time: Duration,
-    /// Bytes read and written.
+    /// The number of bytes read and written.
     pub bytes: usize,
 }
 
@@ -302,7 +302,7 @@ impl Profile {
         rows
     }
 
-    /// Sums by phase, the longest first.
+    /// Sums by phase, the longest time first.
     pub fn phases(&self) -> Vec<(String, ProfileSums)> {
         self.sums(|r| r.phase.to_string())
     }
@@ -317,7 +317,7 @@ impl Profile {
         self.sums(|r| r.op.clone())
     }
 
-    /// Steps of compiled regions, by name, the longest first.
+    /// The steps of compiled regions by name, the longest time first.
     pub fn steps(&self) -> Vec<(String, Duration)> {
         let mut rows: BTreeMap<&str, Duration> = BTreeMap::new();
         for t in self.records.iter().flat_map(|r| &r.steps) {
@@ -328,14 +328,14 @@ impl Profile {
         rows
     }
 
-    /// The share of ops that needed no step of their own: 0 outside of compiled regions.
+    /// The fraction of ops that were fused into another op's kernel: 0 outside compiled regions.
     pub fn fusion_rate(&self) -> f64 {
         let nodes: usize = self.records.iter().map(|r| r.nodes).sum();
         let steps: usize = self.records.iter().map(|r| if r.steps.is_empty() { 1 } else { r.steps.len() }).sum();
         if nodes == 0 { 0.0 } else { 1.0 - (steps.min(nodes)) as f64 / nodes as f64 }
     }
 
-    /// The share of buffers that were used again rather than allocated.
+    /// The fraction of buffers that were reused rather than allocated.
     pub fn pool_reuse(&self) -> f64 {
         let (mut again, mut fresh) = (0, 0);
         for (a, b) in self.before.iter().zip(&self.after) {
@@ -345,7 +345,7 @@ impl Profile {
         if again + fresh == 0 { 1.0 } else { again as f64 / (again + fresh) as f64 }
     }
 
-    /// The events of a trace file that browsers open (`chrome://tracing`, Perfetto): a row for each phase.
+    /// The events of a trace file for `chrome://tracing` or Perfetto, with one row for each phase.
     pub fn trace(&self) -> String {
         let mut text = String::from("{\"traceEvents\": [");
         for (i, r) in self.records.iter().enumerate() {
@@ -378,7 +378,7 @@ impl Profile {
     }
 }
 
-/// A JSON string.
+/// Quotes a string for JSON.
 fn quoted(text: &str) -> String {
     let mut out = String::from("\"");
     for c in text.chars() {
@@ -394,7 +394,7 @@ fn quoted(text: &str) -> String {
     out
 }
 
-/// Rows shown of each table.
+/// The maximum number of rows shown for each table.
 const ROWS: usize = 12;
 
 impl fmt::Display for Profile {

@@ -1,4 +1,4 @@
-//! Recording: one path for every op, into the engine's lazy graph or into the trace at hand.
+//! Recording of ops: every op goes into the engine's lazy graph or into the active trace.
 
 use crate::context;
 use crate::engine::Engine;
@@ -17,45 +17,45 @@ use ir::{Binary, Builder, DType, Graph, GraphBuilder, Literal, Loc, Op, Scalar, 
 use smallvec::SmallVec;
 use std::sync::{Arc, Mutex};
 
-/// A builder that also takes numbers written by the user.
+/// A graph builder with methods for recording on tensors.
 pub(crate) trait Recorder: GraphBuilder {
-    /// A rank-0 number of the program text. In a compiled region it becomes an input (so that a new value needs no new
-    /// program), elsewhere a constant.
+    /// A rank-0 constant from the program text. In a compiled region it becomes an input, so that another value needs no
+    /// recompilation; elsewhere it is a constant.
     fn scalar_constant(&mut self, s: Scalar) -> ir::Result<Value> {
         self.constant(Literal::scalar(s))
     }
 
-    /// Says that backward through `y` needs these values unchanged, and `y` too if `result`: for functions that PyTorch has
-    /// as one op and that are several here (§9.3).
+    /// Declares that backward through `y` needs these values unchanged, and `y` too if `result`: for functions that are one
+    /// op in PyTorch and several ops here (§9.3).
     fn save_for_backward(&mut self, _y: Value, _values: &[Value], _result: bool) {}
 
-    /// What `f` makes of a value, as one op where ops run one by one: what is between need not exist.
+    /// Records `f` applied to a value; op-by-op execution runs it as one op, so the intermediate values need no memory.
     fn record_fused(
         &mut self,
         x: Value,
         f: &dyn Fn(&mut dyn GraphBuilder, Value) -> ir::Result<Value>,
     ) -> ir::Result<Value>;
 
-    /// Whether two values have one type.
+    /// Whether two values have the same type.
     fn same_type(&self, x: Value, y: Value) -> bool {
         self.ty(x) == self.ty(y)
     }
 }
 
-/// Handles between two cleanups of the finalizer queue by recording alone.
+/// The number of recorded handles between two cleanups of the finalizer queue.
 const DRAIN_EVERY: u64 = 1024;
 
-/// Tensors that one recording gives.
+/// The result tensors of one recording.
 pub(crate) type Tensors = SmallVec<[Tensor; 1]>;
 
-/// Records into the engine's lazy graph.
+/// A builder that records into the engine's lazy graph.
 pub(crate) struct LazyBuild<'a> {
     pub(crate) state: &'a mut EngineState,
     pub(crate) at: Loc,
     pub(crate) grad: bool,
-    /// Where what has no operands is made.
+    /// The device for ops without operands.
     home: Option<u8>,
-    /// Values, with the base that each is or views, for mutation guards.
+    /// The values, each with the base that it is read from or is a view of, for the checks of in-place changes.
     values: SmallVec<[(ValueRef, Option<BaseId>); 8]>,
 }
 
@@ -65,21 +65,21 @@ impl<'a> LazyBuild<'a> {
         LazyBuild { state, at, grad, home: context::home_device(), values: SmallVec::new() }
     }
 
-    /// Makes a recorded value usable.
+    /// Adds a recorded value to the builder.
     #[inline]
     pub(crate) fn import_value(&mut self, r: ValueRef, base: Option<BaseId>) -> Value {
         self.values.push((r, base));
         Value(self.values.len() as u32 - 1)
     }
 
-    /// A tensor's value as of now.
+    /// Reads the current value of a tensor.
     pub(crate) fn load(&mut self, t: &TensorHandle) -> Result<Value> {
         let lazy = t.lazy().expect("only tensors of the engine come here");
         let r = self.state.base_load(lazy.base, t.reads_leaf(), t.detached, &self.at)?;
         let v = self.import_value(r, Some(lazy.base));
         let Some(view) = &lazy.view else { return Ok(v) };
         let v = view.get(self, v)?;
-        // A view is a new value at every use; a kept gradient is that of all its uses.
+        // A view is recorded again at every use; a retained gradient must include all its uses.
         if let Some(leaf) = t.retained.get() {
             let r = self.get(v).clone();
             r.node.slot().kept().retained.push((r.out, Arc::downgrade(leaf)));
@@ -92,12 +92,12 @@ impl<'a> LazyBuild<'a> {
         &self.values[v.0 as usize].0
     }
 
-    /// The base that a value is read from, as a whole or through a view.
+    /// The base that a value is read from, directly or through a view.
     pub(crate) fn base(&self, v: Value) -> Option<BaseId> {
         self.values[v.0 as usize].1
     }
 
-    /// The operands that PyTorch would keep, with their versions now (§9.3).
+    /// The operands that PyTorch would save, with their current versions (§9.3).
     fn saved(&self, sig: &OpSignature, args: &[Value]) -> SmallVec<[SavedVersion; 2]> {
         let all: SmallVec<[usize; 4]>;
         let kept = match sig.saved_for_backward.when {
@@ -167,7 +167,7 @@ impl GraphBuilder for LazyBuild<'_> {
         self.push(&op, args)
     }
 
-    // Most of what is recorded: these ops are there already, and an op is large.
+    // Fast path: unary and binary ops are interned already, and most recorded ops are of these kinds.
     fn unary(&mut self, op: Unary, x: Value) -> ir::Result<Value> {
         Ok(self.push(intern::unary(op), &[x])?[0])
     }
@@ -180,7 +180,7 @@ impl GraphBuilder for LazyBuild<'_> {
         (**self.get(v).ty()).clone()
     }
 
-    /// Ops keep the places where they were written.
+    /// Inlined ops keep their source lines.
     fn inline(&mut self, graph: &Graph, args: &[Value]) -> ir::Result<Vec<Value>> {
         let call = self.at.clone();
         let outs = graph.inline_with(args, |node, operands| {
@@ -198,7 +198,7 @@ impl Recorder for LazyBuild<'_> {
         x: Value,
         f: &dyn Fn(&mut dyn GraphBuilder, Value) -> ir::Result<Value>,
     ) -> ir::Result<Value> {
-        // Backward goes through the ops themselves.
+        // Backward differentiates the single ops.
         if self.grad && self.get(x).node.tracked {
             return f(self, x);
         }
@@ -228,13 +228,13 @@ impl Recorder for LazyBuild<'_> {
     }
 }
 
-/// Where a recording goes.
+/// The destination of a recording.
 pub(crate) enum RecordTarget<'a> {
     Trace(Arc<crate::trace::Trace>),
     Lazy(&'a Engine),
 }
 
-/// Decides where an op on these tensors is recorded: the innermost trace, else the tensors' engine.
+/// Selects the destination of an op on these tensors: the innermost trace, else the tensors' engine.
 pub(crate) fn recording_target<'a>(
     args: &[&'a Tensor],
     engine: Option<&'a Engine>,
@@ -267,7 +267,7 @@ pub(crate) fn recording_target<'a>(
     Ok(RecordTarget::Lazy(first))
 }
 
-/// Records with `n` results. A failure gives `n` invalid tensors with one error among them.
+/// Records an op with `n` results. After an error it returns `n` invalid tensors that share the error.
 pub(crate) fn record(
     at: &Loc,
     n: usize,
@@ -311,7 +311,7 @@ fn try_record(
                 tensors.push(make(engine, &mut state, r));
             };
             match outs.as_slice() {
-                // Mostly the result is what was recorded last.
+                // In most cases the result is the tensor recorded last.
                 [v] => push(recorded.swap_remove(v.0 as usize)),
                 _ => outs.iter().for_each(|v| push(recorded[v.0 as usize].clone())),
             }
@@ -322,7 +322,7 @@ fn try_record(
     }
 }
 
-/// A program that records and drops without ever reading must not grow; while somebody executes, the queue waits.
+/// Drains the finalizer queue unless an execution is running, so that memory does not grow in a program that never reads a value.
 #[inline]
 fn drain_periodically(engine: &Engine, made: &Tensor) {
     if made.0.id.is_multiple_of(DRAIN_EVERY) && engine.shared.exec.state().is_none() {
@@ -330,8 +330,8 @@ fn drain_periodically(engine: &Engine, made: &Tensor) {
     }
 }
 
-/// Records an elementwise op on whole tensors of one type that are pure values without history. Most ops are such, and a
-/// builder would cost as much as all the rest; `None` if these need one.
+/// Records an elementwise op on whole tensors of one type that are pure values without gradient history: the most frequent case,
+/// for which a builder would double the cost. `None` if the operands need the builder.
 pub(crate) fn record_elementwise<const N: usize>(at: &Loc, op: &Arc<Op>, args: [&Tensor; N]) -> Option<Tensor> {
     let whole = |t: &Tensor| match &t.0.kind {
         TensorKind::Lazy(l) if l.view.is_none() && t.0.reads_leaf().is_none() => t.check_alive(at).is_ok(),
@@ -408,7 +408,7 @@ pub(crate) fn broadcast_shapes(a: &[usize], b: &[usize]) -> Option<ir::Shape> {
         .collect()
 }
 
-/// A number as a value next to one of dtype `like`: that dtype, or one that can hold it.
+/// A number as a value next to one of dtype `like`: it gets that dtype, or a wider one that can represent the number.
 pub(crate) fn number_like(b: &mut dyn Recorder, like: DType, n: Number) -> ir::Result<Value> {
     let dtype = n.promote_with(like);
     let s = n.to_scalar(dtype).ok_or_else(|| {

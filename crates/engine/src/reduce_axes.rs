@@ -1,29 +1,29 @@
-//! Axes as they are written.
+//! The axis arguments of reductions.
 
 use crate::dims::Size;
 
-/// Axes: all (`()`), one (`-1`) or several (`[0, 2]`), counted from the end if negative; kept with size 1 if asked.
+/// Axes of a reduction: all (`()`), one (`-1`) or several (`[0, 2]`), counted from the end if negative, and whether to keep them.
 #[derive(Clone, Debug)]
 pub struct ReduceAxes {
-    /// The axes; none means all.
+    /// The axes; `None` means all.
     pub axes: Option<Vec<isize>>,
-    /// They stay, with size 1.
+    /// Whether the reduced axes stay in the result, with size 1.
     pub keep: bool,
 }
 
-/// Axes of a reduction, for `along(1).keep()`.
+/// Creates the axes of a reduction, as in `axes(1).keep()`.
 pub fn axes(axes: impl Into<ReduceAxes>) -> ReduceAxes {
     axes.into()
 }
 
 impl ReduceAxes {
-    /// The axes stay, with size 1.
+    /// Keeps the reduced axes with size 1.
     pub fn keep(mut self) -> ReduceAxes {
         self.keep = true;
         self
     }
 
-    /// The one axis, `None` for all; the list where there are several.
+    /// The single axis, `None` for all axes; `Err` with the list if there are several.
     pub fn single(&self) -> Result<Option<isize>, &[isize]> {
         match self.axes.as_deref() {
             None => Ok(None),

@@ -24,23 +24,23 @@ use std::collections::BTreeSet;
 use std::marker::PhantomData;
 use std::sync::{Arc, Mutex};
 
-/// A compiled graph.
+/// A compiled graph and its program.
 pub(crate) struct CompiledGraph {
     pub(crate) graph: Arc<Graph>,
     pub(crate) exe: Arc<dyn Executable>,
     pub(crate) types: SmallVec<[Ty; 1]>,
-    /// Where it runs.
+    /// The device that the program runs on.
     pub(crate) device: usize,
 }
 
-/// What programs of compiled graphs are found by.
+/// The cache key of a compiled graph.
 pub(crate) struct CompiledGraphKey {
     graph: Arc<Graph>,
     donate: InPlacePairs,
     how: CompileMode,
 }
 
-/// How a graph is compiled.
+/// The compile options of a graph.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct CompileMode {
     pub(crate) fuse_composites: bool,
@@ -48,43 +48,43 @@ pub(crate) struct CompileMode {
 }
 
 impl CompileMode {
-    /// As usual, for a device.
+    /// The default mode on a device.
     pub(crate) fn on(device: usize) -> CompileMode {
         CompileMode { fuse_composites: true, device }
     }
 }
 
-/// A program of the engine's cache (§8.2), for people and tools.
+/// A cached program of a compiled region (§8.2), for display and tools.
 #[derive(Clone, Debug, PartialEq)]
 pub struct VariantKey {
-    /// A hash of the normalised graph, what it may overwrite, the options and the device.
+    /// A hash of the normalised graph, the donated inputs, the options and the device.
     pub hash: u64,
-    /// Types of the inputs: arguments, state, numbers.
+    /// Types of the inputs: arguments, state, numbers of the program text.
     pub inputs: Vec<Type>,
     /// Types of the outputs: results, state, gradients.
     pub outputs: Vec<Type>,
-    /// Inputs that outputs may take the place of.
+    /// Pairs of a donated input and the output that may reuse its memory.
     pub donated: Vec<(usize, usize)>,
-    /// The device.
+    /// The device of the program.
     pub device: usize,
-    /// Ops of the graph.
+    /// The number of ops in the graph.
     pub ops: usize,
-    /// Steps of the program.
+    /// The number of steps in the program.
     pub steps: usize,
-    /// Bytes that a run needs besides inputs and outputs.
+    /// The number of bytes that a run needs besides inputs and outputs.
     pub arena: usize,
 }
 
-/// Choices about a compiled region.
+/// Options of a compiled region.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CompileOptions {
-    /// Its name in profiles.
+    /// The name shown in profiles.
     pub name: Option<String>,
-    /// Matrix products take and give this dtype, as inside of [`crate::autocast`].
+    /// The dtype of matrix products, as inside [`crate::autocast`].
     pub autocast: Option<DType>,
-    /// The device may run whole composites (attention, norms, ..) by kernels of its own.
+    /// Whether the device may run whole composites (attention, norms, ..) with its own fused kernels.
     pub fuse_composites: bool,
-    /// New state may be written over the old one; without it, both exist for a moment.
+    /// Whether new state may overwrite the old state; otherwise both exist until the call completes.
     pub in_place: bool,
 }
 
@@ -94,10 +94,10 @@ impl Default for CompileOptions {
     }
 }
 
-/// A function whose calls are staged, compiled as one program, and recorded lazily.
+/// A function whose calls are staged, compiled to one program each, and recorded lazily.
 ///
-/// Every call runs the function on placeholders, so host control flow may differ from call to call; a program is compiled
-/// only for a Graph that was not seen before. Numbers in the function's text are inputs of the program.
+/// Every call runs the function on placeholders, so host control flow may differ between calls. A program is compiled
+/// only for a Graph that is not in the cache. Number literals in the function are inputs of the program.
 pub struct Compiled<A, R, F> {
     engine: Engine,
     f: F,
@@ -108,18 +108,18 @@ pub struct Compiled<A, R, F> {
 }
 
 impl Engine {
-    /// Makes a compiled region of a function of tensors. Tensors that it captures are state: in-place ops on them, and
-    /// gradients, are stored when the call's results are computed.
+    /// Compiles a function of tensors to a region. Captured tensors are state: in-place writes to them, and
+    /// gradients, are stored when the results of the call are computed.
     pub fn compile<A: Tree, R: Tree, F: Fn(A) -> R>(&self, f: F) -> Compiled<A, R, F> {
         self.compile_with(CompileOptions::default(), f)
     }
 
-    /// `compile` with choices.
+    /// `compile` with options.
     pub fn compile_with<A: Tree, R: Tree, F: Fn(A) -> R>(&self, options: CompileOptions, f: F) -> Compiled<A, R, F> {
         Compiled { engine: self.clone(), f, options, used: Mutex::default(), types: PhantomData }
     }
 
-    /// The programs of compiled graphs that the engine keeps, the least recently used first.
+    /// The cached programs of compiled graphs, the least recently used first.
     pub fn variant_keys(&self) -> Vec<VariantKey> {
         let all = self.shared.variants.lock().unwrap_or_else(|e| e.into_inner());
         let key = |(id, v, _): (&CompiledGraphKey, &Arc<CompiledGraph>, usize)| VariantKey {
@@ -143,13 +143,13 @@ impl CompiledGraphKey {
 }
 
 impl EngineShared {
-    /// Variants kept, found again, compiled.
+    /// The numbers of cached programs, of cache hits and of compilations.
     pub(crate) fn variants(&self) -> (usize, u64, u64) {
         let v = self.variants.lock().unwrap_or_else(|e| e.into_inner());
         (v.len(), v.hits, v.misses)
     }
 
-    /// The program of a graph. `donate` are inputs that results will take the place of: state that a region changes.
+    /// Returns the program of a graph; compiles it if it is not cached. `donate` lists inputs (changed state) to replace.
     pub(crate) fn variant(
         &self,
         graph: Graph,
@@ -167,7 +167,7 @@ impl EngineShared {
         Ok(variant)
     }
 
-    /// Compiles a graph; `donate` are pairs of an input and the output that may be written over it.
+    /// Compiles a graph; `donate` lists pairs of an input and the output that may overwrite it.
     pub(crate) fn compile(&self, graph: Graph, donate: Vec<(usize, usize)>, how: CompileMode) -> Result<CompiledGraph> {
         let backend = &self.devices[how.device].pool.backend;
         let program = compiler::compile(
@@ -180,11 +180,11 @@ impl EngineShared {
     }
 }
 
-/// What a staged call gives.
+/// One result of a staged call.
 enum StagedOutput {
     /// A value of the program.
     Value(usize),
-    /// A tensor from outside, or a view of one.
+    /// A tensor from outside the region, or a view of one.
     Outside(Tensor),
 }
 
@@ -203,14 +203,14 @@ impl<A: Tree, R: Tree, F: Fn(A) -> R> Compiled<A, R, F> {
         }
     }
 
-    /// Hashes of the programs that its calls have used: see [`Engine::variant_keys`].
+    /// Hashes of the programs that its calls have used; see [`Engine::variant_keys`].
     pub fn keys(&self) -> Vec<u64> {
         self.used.lock().unwrap_or_else(|e| e.into_inner()).iter().copied().collect()
     }
 
     fn stage_call(&self, args: A, at: &Loc) -> Result<R> {
         let at = at.clone();
-        // A region inside a trace is part of that trace.
+        // A region inside a trace becomes a part of that trace.
         if context::trace().is_some() {
             let result = (self.f)(args);
             for t in result.leaves() {
@@ -227,7 +227,7 @@ impl<A: Tree, R: Tree, F: Fn(A) -> R> Compiled<A, R, F> {
             for t in args.leaves() {
                 t.check_at(&at)?;
             }
-            // Arguments are bases like everything else from outside, so two that alias are one cell (§8.3).
+            // Arguments are treated as captured bases, so two arguments that alias share one cell (§8.3).
             let result = (self.f)(args);
             let mut s = trace.state();
             let mut outputs = Vec::new();
@@ -255,7 +255,7 @@ impl<A: Tree, R: Tree, F: Fn(A) -> R> Compiled<A, R, F> {
     ) -> Result<StagedOutput> {
         let cell = trace.cell_of(s, t)?;
         if let Some(root) = &s.cells[cell].outer_base {
-            // The region returns what it was given: the result is another handle on the same base.
+            // The region returns a captured tensor or an argument: the result is another handle on the same base.
             let view = t.0.view().cloned();
             let leaf = t.0.leaf.get().cloned();
             return Ok(StagedOutput::Outside(match (&t.0.kind, leaf) {
@@ -336,7 +336,7 @@ impl<A: Tree, R: Tree, F: Fn(A) -> R> Compiled<A, R, F> {
         state.schedule = Some(CallKeys { instance, graph: hash, position: 0 });
         let mut b = LazyBuild::new(&mut state, at.clone());
         let mut args = Args::new();
-        // An optimiser has the same numbers for each parameter: each is written to the device once.
+        // Equal numbers, such as an optimizer's options for each parameter, are copied to the device once.
         let mut numbers: FxHashMap<&Literal, Value> = FxHashMap::default();
         for (input, _) in inputs.iter().zip(&used).filter(|(_, u)| **u) {
             let v = match input {
@@ -359,7 +359,7 @@ impl<A: Tree, R: Tree, F: Fn(A) -> R> Compiled<A, R, F> {
             }
             args.push(b.get(v).clone());
         }
-        // Where backward goes on: what the region was given, also where only its type mattered.
+        // The captured tensors through which backward continues outside, also those that the program reads only for their type.
         let mut beyond = Vec::new();
         for root in &ends {
             match b.load(&root.0) {
@@ -371,7 +371,7 @@ impl<A: Tree, R: Tree, F: Fn(A) -> R> Compiled<A, R, F> {
             }
         }
         state.record_draws(&draws, at);
-        // A region that ran backward has used its history up.
+        // If the region ran backward, the gradient history of its captures is used up.
         let tracked = context::is_grad_enabled()
             && !ran_backward
             && args.iter().any(|a| a.node.tracked)

@@ -1,7 +1,7 @@
-//! Randomness (§11): keyed, with a nonce for each draw.
+//! Random numbers (§11): counter-based, with a nonce for each draw.
 //!
-//! `samples = Threefry(seed ⊕ op nonce, (draw nonce, index))`. A draw takes its nonce when it is recorded, which is its
-//! place in program order; the generator's loc counts committed draws. A recomputation finds the nonces in the recorded
+//! `samples = Threefry(seed ⊕ op nonce, (draw nonce, index))`. A draw reserves its nonce when it is recorded, so nonces follow
+//! program order; the generator's loc counts committed draws. A recomputation reads the nonces from the recorded
 //! graph, so it never advances the generator again (§11.7).
 
 use crate::context;
@@ -20,12 +20,12 @@ use std::cell::RefCell;
 use std::sync::Arc;
 
 thread_local! {
-    /// A key that functions being recorded draw by, and how many draws there were.
+    /// The key for draws in functions that are being recorded, and the number of draws so far.
     static KEY: RefCell<Option<(Tensor, u64)>> = const { RefCell::new(None) };
 }
 
-/// Runs `f`, a part of a function that is being recorded, whose draws follow from a key (`u32[2]`): the same key, the same numbers.
-/// Without one, a recorded function can't draw, since it would give the same numbers at every call.
+/// Runs `f`, a part of a function that is being recorded, with a random key (`u32[2]`): equal keys give equal random numbers.
+/// Without a key, a draw in a recorded function is an error, since every call would give the same numbers.
 pub fn with_rng_key<R>(key: &Tensor, f: impl FnOnce() -> R) -> R {
     struct Restore(Option<(Tensor, u64)>);
     impl Drop for Restore {
@@ -37,7 +37,7 @@ pub fn with_rng_key<R>(key: &Tensor, f: impl FnOnce() -> R) -> R {
     f()
 }
 
-/// The key that is drawn by, and the number of the next draw, if a function is being recorded that has one.
+/// The current key and the number of the next draw, if a function is being recorded and has a key.
 fn next_keyed_draw() -> Option<(Tensor, u64)> {
     let trace = context::trace()?;
     if !matches!(trace.mode, TraceMode::Function) {
@@ -50,7 +50,7 @@ fn next_keyed_draw() -> Option<(Tensor, u64)> {
     })
 }
 
-/// A draw: bits of a shape, for an op, with tensors to make something of together with them.
+/// A random draw: the op, the shape of its random bits, and the tensors that the op combines with them.
 struct RandomDraw<'a> {
     op: OpNonce,
     shape: &'a [usize],
@@ -58,12 +58,12 @@ struct RandomDraw<'a> {
     at: &'a Loc,
 }
 
-/// What is made of bits and of tensors.
+/// A function that computes the samples from random bits and tensors.
 trait DrawFn: FnOnce(&mut dyn Recorder, Value, &[Value]) -> ir::Result<Value> {}
 impl<F: FnOnce(&mut dyn Recorder, Value, &[Value]) -> ir::Result<Value>> DrawFn for F {}
 
 impl RandomDraw<'_> {
-    /// What `f` makes of bits by a key.
+    /// Records a draw with a key; `f` computes the samples from the bits.
     fn draw_with_key(&self, (key, number): (Tensor, u64), f: impl DrawFn) -> Tensor {
         let all: Vec<&Tensor> = [&key].into_iter().chain(self.args.iter().copied()).collect();
         let g = |b: &mut dyn Recorder, v: &[Value]| {
@@ -74,7 +74,7 @@ impl RandomDraw<'_> {
     }
 }
 
-/// Uniform bits by a key: each draw has a stream of its own.
+/// Uniform random bits from a key; each draw has an independent stream.
 fn keyed_bits(b: &mut dyn Recorder, key: Value, draw: u64, op: OpNonce, shape: &[usize]) -> ir::Result<Value> {
     let n: usize = shape.iter().product();
     let word = |b: &mut dyn Recorder, i: usize| -> ir::Result<Value> {
@@ -89,7 +89,7 @@ fn keyed_bits(b: &mut dyn Recorder, key: Value, draw: u64, op: OpNonce, shape: &
     b.reshape(out, shape)
 }
 
-/// The generator's basis and how many draws were scheduled.
+/// The generator: its seed, and the number of draws scheduled.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct RngState {
     seed: u64,
@@ -97,7 +97,7 @@ pub(crate) struct RngState {
     loc: Option<LocId>,
 }
 
-/// The stable nonce of each kind of op.
+/// A fixed nonce for each kind of random op.
 #[derive(Clone, Copy)]
 enum OpNonce {
     Uniform = 1,
@@ -108,13 +108,13 @@ enum OpNonce {
 }
 
 impl EngineState {
-    /// The next draw's nonce.
+    /// Reserves the nonce of the next draw.
     fn reserve(&mut self) -> u64 {
         self.rng.next += 1;
         self.rng.next - 1
     }
 
-    /// Records that draws happen here in program order.
+    /// Records draw events, in program order.
     pub(crate) fn record_draws(&mut self, nonces: &[u64], at: &Loc) {
         for &nonce in nonces {
             let loc = match self.rng.loc {
@@ -127,7 +127,7 @@ impl EngineState {
     }
 }
 
-/// Threefry without its second word, which nobody needs here.
+/// Threefry without its second output word, which is not used here.
 fn threefry_first_word(n: usize) -> ir::Result<Call> {
     let mut b = Builder::new();
     let args: Vec<Value> = (0..4).map(|_| b.input(DType::U32, &[n])).collect();
@@ -135,7 +135,7 @@ fn threefry_first_word(n: usize) -> ir::Result<Call> {
     Ok(Call { body: Arc::new(b.finish(&[out])) })
 }
 
-/// Uniform bits.
+/// Uniform random bits from the engine's seed and a draw nonce.
 fn bits(b: &mut dyn Recorder, seed: u64, nonce: u64, op: OpNonce, shape: &[usize]) -> ir::Result<Value> {
     let n: usize = shape.iter().product();
     let word = |b: &mut dyn Recorder, x: u64| {
@@ -150,7 +150,7 @@ fn bits(b: &mut dyn Recorder, seed: u64, nonce: u64, op: OpNonce, shape: &[usize
     b.reshape(out, shape)
 }
 
-/// f32 in `0..1` from bits: 23 of them as a mantissa.
+/// Converts 23 random bits to f32 in `0..1`, as the mantissa.
 fn uniform(b: &mut dyn Recorder, bits: Value) -> ir::Result<Value> {
     let shape = b.ty(bits).shape;
     let ty = Type::new(DType::U32, &shape);
@@ -163,7 +163,7 @@ fn uniform(b: &mut dyn Recorder, bits: Value) -> ir::Result<Value> {
 }
 
 impl Engine {
-    /// Begins the random sequence anew.
+    /// Sets the seed and restarts the random sequence.
     pub fn manual_seed(&self, seed: u64) {
         let mut state = self.shared.state();
         state.rng.seed = seed;
@@ -187,7 +187,7 @@ impl Engine {
                      arguments";
                 return Tensor::with_error(Error::call("a random op", reason, at), Some(self));
             }
-            // The region's call records its draws when it is emitted.
+            // The region records its draws when its call is emitted.
             Some(TraceMode::Region(_)) => trace.iter().for_each(|t| t.state().draws.push(nonce)),
             Some(TraceMode::Checkpoint(_)) | None => self.shared.state().record_draws(&[nonce], at),
         }
@@ -202,7 +202,7 @@ impl Engine {
         out.swap_remove(0)
     }
 
-    /// Uniform f32 in `0..1`.
+    /// Uniform f32 samples in `0..1`.
     #[track_caller]
     pub fn rand(&self, shape: &[usize]) -> Tensor {
         self.draw(RandomDraw { op: OpNonce::Uniform, shape, args: &[], at: &Loc::caller() }, |b, bits, _| {
@@ -210,12 +210,12 @@ impl Engine {
         })
     }
 
-    /// Normal f32 with mean 0 and deviation 1.
+    /// Normal f32 samples with mean 0 and standard deviation 1.
     #[track_caller]
     pub fn randn(&self, shape: &[usize]) -> Tensor {
         self.draw(RandomDraw { op: OpNonce::Normal, shape, args: &[], at: &Loc::caller() }, |b, bits, _| {
             let u = uniform(b, bits)?;
-            // −1 itself would give −∞.
+            // A value of −1 would give −∞.
             let low = -1.0f32.next_up() as f64;
             let u = b.scale(u, 2.0)?;
             let u = b.offset(u, low)?;
@@ -226,7 +226,7 @@ impl Engine {
         })
     }
 
-    /// i64 in `low..high`.
+    /// Uniform i64 samples in `low..high`.
     #[track_caller]
     pub fn randint(&self, low: i64, high: i64, shape: &[usize]) -> Tensor {
         let at = context::resolve_loc(&Loc::caller());
@@ -243,7 +243,7 @@ impl Engine {
         })
     }
 
-    /// True with probability `p`.
+    /// Bool samples that are true with probability `p`.
     #[track_caller]
     pub fn bernoulli(&self, p: f64, shape: &[usize]) -> Tensor {
         self.draw(RandomDraw { op: OpNonce::Bernoulli, shape, args: &[], at: &Loc::caller() }, |b, bits, _| {
@@ -278,7 +278,7 @@ impl Tensor {
         }
     }
 
-    /// The engine that randomness comes from: the tensor's, or the region's.
+    /// The engine whose generator is used: the tensor's, or the region's.
     fn any_engine(&self, at: &Loc) -> Result<Engine> {
         if let Some(e) = self.engine() {
             return Ok(e.clone());

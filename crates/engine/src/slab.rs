@@ -1,10 +1,10 @@
-//! A table whose slots are used again under new keys.
+//! A table that reuses its slots under new keys.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::marker::PhantomData;
 
-/// A key of a `Slab`: a slot and how often it was used before, so that an old key never finds a new entry.
+/// A key of a `Slab`: a slot and its generation, so that an old key never finds a new entry.
 pub struct SlabKey<T> {
     slot: u32,
     generation: u32,
@@ -54,7 +54,7 @@ struct SlabSlot<T> {
     entry: Option<T>,
 }
 
-/// A table.
+/// A table of entries with stable keys.
 pub(crate) struct Slab<T> {
     slots: Vec<SlabSlot<T>>,
     free: Vec<u32>,
@@ -97,7 +97,7 @@ impl<T> Slab<T> {
         Some(entry)
     }
 
-    /// Entries in the order of their slots.
+    /// The entries in slot order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (SlabKey<T>, &T)> {
         self.slots.iter().enumerate().filter_map(|(i, p)| {
             let key = SlabKey { slot: i as u32, generation: p.generation, of: PhantomData };
@@ -105,7 +105,7 @@ impl<T> Slab<T> {
         })
     }
 
-    /// Entries in the order of their slots.
+    /// The entries in slot order, mutable.
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (SlabKey<T>, &mut T)> {
         self.slots.iter_mut().enumerate().filter_map(|(i, p)| {
             let key = SlabKey { slot: i as u32, generation: p.generation, of: PhantomData };

@@ -1,4 +1,4 @@
-//! The engine's tables and the semantics of reading and writing bases (§3).
+//! The engine's tables, and the semantics of loads and stores of bases (§3).
 
 use crate::autograd::Leaf;
 use crate::error::{Error, Result};
@@ -14,14 +14,14 @@ use ir::Loc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// Keys for the emissions of one compiled call: its subevents in their schedule's order (§8.6.0).
+/// Event keys for one compiled call: its events, in schedule order (§8.6.0).
 pub(crate) struct CallKeys {
     pub(crate) instance: u64,
     pub(crate) graph: u64,
     pub(crate) position: u32,
 }
 
-/// Everything behind the state lock.
+/// The engine state that the state lock protects.
 #[derive(Default)]
 pub(crate) struct EngineState {
     pub(crate) bases: BaseTable,
@@ -40,20 +40,20 @@ pub(crate) struct EngineState {
     pub(crate) ops: OpInterner,
     pub(crate) signatures: SignatureInterner,
     pub(crate) spare: NodePool,
-    /// Plans made so far.
+    /// The number of plans so far.
     pub(crate) plans: u64,
     instances: u64,
 }
 
 impl EngineState {
-    /// A new emission number.
+    /// Returns a new emission number.
     #[inline]
     pub(crate) fn next_instance(&mut self) -> u64 {
         self.instances += 1;
         self.instances
     }
 
-    /// The key of a node that is recorded now.
+    /// Returns the key for the next recorded node.
     pub(crate) fn node_key(&mut self) -> EventKey {
         self.key(Origin::IrNode)
     }
@@ -74,10 +74,10 @@ impl EngineState {
         self.key(Origin::Synthetic { graph, tag: effect.tag() })
     }
 
-    /// Records an effect: the join rule (§3.3), a fresh token, and both `tok_global` and the loc's token advance (§3.2).
+    /// Records an effect: applies the join rule (§3.3), creates a token, and sets `tok_global` and the loc's token to it (§3.2).
     pub(crate) fn emit(&mut self, effect: Effect, also_after: Option<EffectToken>, at: &Loc) -> EffectToken {
         let token = self.events.next_token();
-        // Nothing runs any more (§6.7), and what waits for nothing would hold its loc for ever.
+        // On a poisoned engine nothing runs any more (§6.7), and a pending event would hold its loc for ever.
         if self.poisoned.is_some() {
             return token;
         }
@@ -97,7 +97,7 @@ impl EngineState {
         token
     }
 
-    /// A new loc without a value.
+    /// Creates a loc without a value.
     pub(crate) fn new_loc(&mut self, ty: Ty, role: LocRole) -> LocId {
         self.alloc_counter += 1;
         self.locs.insert(LocEntry {
@@ -116,7 +116,7 @@ impl EngineState {
         })
     }
 
-    /// A new base with a pure value and one handle.
+    /// Creates a base with a pure value and one handle.
     #[inline]
     pub(crate) fn new_base(&mut self, value: ValueRef) -> BaseId {
         self.bases.insert(BaseEntry { pins: 1, ..BaseEntry::ssa(value) })
@@ -130,7 +130,7 @@ impl EngineState {
         self.bases.get_mut(id).expect("a handle keeps its base")
     }
 
-    /// Refuses locs that are no more.
+    /// Returns an error for a freed loc.
     pub(crate) fn check_loc(&self, id: LocId, at: &Loc) -> Result<()> {
         match self.locs.get(id).map(|l| &l.tombstone) {
             Some(None) => Ok(()),
@@ -142,7 +142,7 @@ impl EngineState {
         }
     }
 
-    /// `ensure_initialized` (§3.7): the token after which a pending loc has its seed.
+    /// `ensure_initialized` (§3.7): the token of the store that initialises a pending loc with its seed.
     fn ensure_initialized(&mut self, id: BaseId, at: &Loc) -> Result<Option<EffectToken>> {
         let BaseBinding::PendingLoc { loc, seed, init_tok } = &self.base(id).binding else {
             return Ok(None);
@@ -158,8 +158,8 @@ impl EngineState {
         Ok(Some(token))
     }
 
-    /// `base_load` (§3.7): the base's value as of now in program order. `leaf` is the handle's own leaf; a detached handle
-    /// gets a value without history.
+    /// `base_load` (§3.7): the base's current value in program order. `leaf` is the handle's own leaf; a detached handle
+    /// gets a value without gradient history.
     pub(crate) fn base_load(
         &mut self,
         id: BaseId,
@@ -195,7 +195,7 @@ impl EngineState {
         Ok(ValueRef { node, out: 0 })
     }
 
-    /// Where gradients of what a base holds go, if they go anywhere.
+    /// The value that gradients of the base's current value flow to, if any.
     pub(crate) fn history(&self, id: BaseId) -> Option<ValueRef> {
         match &self.base(id).binding {
             BaseBinding::Ssa(r) => Some(r.clone()).filter(|r| r.node.tracked),
@@ -203,7 +203,7 @@ impl EngineState {
         }
     }
 
-    /// Whether gradients flow through what a base holds.
+    /// Whether gradients flow through the base's current value.
     pub(crate) fn is_tracked(&self, id: BaseId) -> bool {
         match &self.base(id).binding {
             BaseBinding::Ssa(r) => r.node.tracked,
@@ -211,7 +211,7 @@ impl EngineState {
         }
     }
 
-    /// Another name for a value: a leaf's, or one that gradients don't pass.
+    /// Records an alias of a value: the alias of a leaf, or one that is cut off from gradients.
     pub(crate) fn alias(&mut self, value: ValueRef, leaf: Option<&Arc<Leaf>>, at: &Loc) -> ValueRef {
         let ty = value.ty().clone();
         let (done, device) = (value.value(), value.node.device);
@@ -238,7 +238,7 @@ impl EngineState {
         Ok(())
     }
 
-    /// The store of a mutation without its commit.
+    /// The store of a mutation, without its commit.
     pub(crate) fn base_write(
         &mut self,
         id: BaseId,
@@ -250,7 +250,7 @@ impl EngineState {
         if let Some(loc) = self.base(id).loc() {
             self.check_loc(loc, at)?;
         }
-        // Externalise on mutation (§4.3). The seed is the value before the rebinding, so it never loads the new loc.
+        // Externalise on mutation (§4.3). The seed is the value before the rebinding, so it never loads from the new loc.
         let mut before = None;
         if let BaseBinding::Ssa(seed) = &self.base(id).binding {
             let seed = seed.clone();
@@ -263,7 +263,7 @@ impl EngineState {
         let init = self.ensure_initialized(id, at)?;
         let base = self.base_mut(id);
         base.mutated_since_step = true;
-        // A change that is not recorded leaves the history as it was, as in PyTorch.
+        // A mutation that is not recorded for backward keeps the gradient history, as in PyTorch.
         if value.node.tracked || !unrecorded {
             base.history = value.node.tracked.then(|| value.clone());
             base.straight_through = false;
@@ -272,7 +272,7 @@ impl EngineState {
             base.straight_through = true;
         }
         let loc = base.loc().expect("it is in a loc");
-        // What ran before a load or store that still waits must leave the loc's value to it.
+        // A node may overwrite the loc's buffer with its result only if no pending load or store was recorded after the node.
         let last = self.locs.get(loc).and_then(|l| l.token).and_then(|t| self.events.pending(t));
         let latest = last.is_none_or(|e| e.key < value.node.key());
         if latest && !value.node.tracked && matches!(value.node.work, NodeKind::Op(_)) {
@@ -290,7 +290,7 @@ impl EngineState {
         self.emit(Effect::BaseCommit { base, mut_id }, None, at);
     }
 
-    /// One handle less (§1.4); the base goes with its last handle. Gives what is to be dropped outside the lock.
+    /// Removes one handle (§1.4); the base is removed with its last handle. The caller must drop the result outside the lock.
     pub(crate) fn unpin(&mut self, id: BaseId) -> Option<BaseEntry> {
         let base = self.bases.get_mut(id)?;
         base.pins = base.pins.saturating_sub(1);
@@ -310,7 +310,7 @@ impl EngineState {
         }
     }
 
-    /// One pending event less.
+    /// Decrements the count of pending events.
     pub(crate) fn finish_pending(&mut self, loc: LocId) {
         if let Some(entry) = self.locs.get_mut(loc) {
             entry.pending -= 1;
@@ -318,14 +318,14 @@ impl EngineState {
         self.sweep_loc(loc);
     }
 
-    /// Frees a loc that nobody can reach: no base, nothing pending (§6.4, §14).
+    /// Frees a loc if no base and no pending event refers to it (§6.4, §14).
     pub(crate) fn sweep_loc(&mut self, loc: LocId) {
         if self.locs.get(loc).is_some_and(|l| l.orphan && l.pending == 0) {
             self.locs.remove(loc);
         }
     }
 
-    /// The first error that nobody has read.
+    /// The first error that was not read.
     pub(crate) fn first_unread(&mut self) -> Option<Error> {
         let found = self.invalid.iter().find(|i| !i.read.swap(true, Ordering::Relaxed)).map(|i| i.error.clone());
         self.invalid.retain(|i| !i.read.load(Ordering::Relaxed));

@@ -1,19 +1,19 @@
-//! Locs: cells of external state (§2.4).
+//! Locs: cells of mutable state outside the pure graph (§2.4).
 
 use crate::event::EffectToken;
 use crate::intern::Ty;
 use crate::slab::{Slab, SlabKey};
 use crate::storage::StoredValue;
 
-/// Identity of a loc.
+/// The identity of a loc.
 pub type LocId = SlabKey<LocEntry>;
 
-/// What a loc is for.
+/// The kind of state in a loc.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LocRole {
-    /// A tensor that was mutated.
+    /// The value of a tensor that was mutated.
     TensorState,
-    /// A gradient.
+    /// The gradient of a leaf or of a retained tensor.
     GradState,
     /// The random generator's counters.
     RngState,
@@ -21,57 +21,57 @@ pub enum LocRole {
     EngineState,
     /// A value kept for backward.
     SavedState,
-    /// Ordered scratch that nobody outside sees.
+    /// A temporary cell with ordered access that is not visible outside.
     InternalScratch,
 }
 
 impl LocRole {
-    /// Whether the state outlives the step: all but scratch.
+    /// Whether the state outlives the step: all kinds except scratch.
     pub fn is_persistent(self) -> bool {
         self != LocRole::InternalScratch
     }
 }
 
-/// Why a loc is no more.
+/// The reason that a loc was freed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Tombstone {
-    /// `zero_grad` took the gradient away.
+    /// `zero_grad` cleared the gradient.
     GradInvalidated,
-    /// The user freed it.
+    /// The user freed the loc.
     UserFreed,
-    /// The engine freed it.
+    /// The engine freed the loc.
     Internal,
-    /// It stands for an absent state slot (§8.8).
+    /// The loc stands for an empty state slot (§8.8).
     NullStateSlot {
-        /// The compiled function.
+        /// The number of the compiled function.
         compiled_fn: u64,
-        /// The slot.
+        /// The index of the slot.
         state_slot: usize,
     },
 }
 
-/// One loc.
+/// One loc: a state cell.
 pub struct LocEntry {
-    /// What it holds.
+    /// The type of its value.
     pub(crate) ty: Ty,
     pub(crate) role: LocRole,
-    /// Committed stores, in token order.
+    /// The number of committed stores, in token order.
     pub(crate) version: u64,
-    /// Scheduled semantic stores; never rolled back.
+    /// The number of scheduled semantic stores; never rolled back.
     pub(crate) logical_version: u64,
     pub(crate) has_value: bool,
     pub(crate) created_epoch: u64,
     pub(crate) created_alloc: u64,
-    /// The value, held strongly.
+    /// The value; the reference keeps its storage alive.
     pub(crate) storage: Option<StoredValue>,
     pub(crate) tombstone: Option<Tombstone>,
-    /// The last ordered access.
+    /// The token of the last ordered access.
     pub(crate) token: Option<EffectToken>,
-    /// Events that have not run and refer to this loc.
+    /// The number of events that have not run and refer to this loc.
     pub(crate) pending: usize,
-    /// No base refers to it any more; it goes when nothing is pending.
+    /// Whether no base refers to the loc any more; it is freed when no event is pending.
     pub(crate) orphan: bool,
 }
 
-/// The loc table.
+/// The table of locs.
 pub(crate) type LocTable = Slab<LocEntry>;

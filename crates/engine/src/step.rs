@@ -6,19 +6,19 @@ use crate::plan::PlanRoots;
 use crate::storage_base::BaseBinding;
 
 impl Engine {
-    /// Runs everything that is pending, tidies the tables, and begins a new step. Gives the first error that a tensor
-    /// carried and nobody read.
+    /// Runs everything that is pending, cleans up the tables, and begins a new step. Returns the first error of an invalid tensor
+    /// that was not read.
     pub fn mark_step(&self) -> Result<()> {
         let shared = &self.shared;
         let entered = shared.enter("mark_step")?;
-        // Step 0: all pending effects.
+        // Step 0: run all pending effects.
         let tokens = shared.state().tok_global.into_iter().collect();
         shared.force(&entered.guard, &PlanRoots { values: Vec::new(), tokens })?;
         {
             let mut state = shared.state();
             let state = &mut *state;
             for (_, base) in state.bases.iter_mut() {
-                // Step 2: a pending loc that has a value is a loc.
+                // Step 2: a pending loc that has a value becomes a loc.
                 if let BaseBinding::PendingLoc { loc, .. } = &base.binding
                     && state.locs.get(*loc).is_some_and(|l| l.has_value)
                 {
@@ -32,7 +32,7 @@ impl Engine {
         shared.drain_finalize_queue();
         shared.flush_pools();
         shared.devices.iter().for_each(|d| d.pool.end_step());
-        // Step 5: tokens begin anew.
+        // Step 5: restart the token chain.
         let mut state = shared.state();
         state.tok_global = None;
         for (_, loc) in state.locs.iter_mut() {

@@ -1,4 +1,4 @@
-//! Realised values: a buffer, and views that have not been applied.
+//! Computed values: a buffer, and views that have not been applied yet.
 
 use crate::intern::Ty;
 use crate::pool::Pool;
@@ -8,14 +8,14 @@ use smallvec::SmallVec;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Memory of a value. It goes back to its pool when the last reference is dropped.
+/// The memory of a value. It returns to its pool when the last reference is dropped.
 pub(crate) struct Storage {
     pub(crate) id: u64,
     buffer: Option<Arc<dyn DeviceBuffer>>,
     pool: Arc<Pool>,
-    /// Counts committed stores that changed the buffer in place (§5.3).
+    /// The number of committed stores that changed the buffer in place (§5.3).
     version: AtomicU64,
-    /// Memory of someone else: never written, never used again for other values.
+    /// Whether the memory is external: never written, and never reused for other values.
     external: bool,
 }
 
@@ -24,12 +24,12 @@ impl Storage {
         Storage { id, buffer: Some(buffer), pool, version: AtomicU64::new(0), external: false }
     }
 
-    /// Memory of someone else, on the device of a pool.
+    /// Wraps external memory on the device of a pool.
     pub(crate) fn external(id: u64, buffer: Arc<dyn DeviceBuffer>, pool: Arc<Pool>) -> Storage {
         Storage { id, buffer: Some(buffer), pool, version: AtomicU64::new(0), external: true }
     }
 
-    /// Whether it may be written over once nobody else refers to it.
+    /// Whether the memory may be overwritten when nothing else refers to it.
     pub(crate) fn is_owned(&self) -> bool {
         !self.external
     }
@@ -42,7 +42,7 @@ impl Storage {
         &self.pool
     }
 
-    /// A committed store has changed the buffer in place.
+    /// Increments the version after a committed store changed the buffer in place.
     pub(crate) fn increment_version(&self) {
         self.version.fetch_add(1, Ordering::Relaxed);
     }
@@ -60,13 +60,13 @@ impl Drop for Storage {
     }
 }
 
-/// Views over a dense buffer, innermost first.
+/// View ops over a dense buffer, innermost first.
 pub(crate) type Views = Vec<Arc<Op>>;
 
-/// Results of a node: mostly one.
+/// The results of a node; most nodes have one.
 pub(crate) type Values = SmallVec<[StoredValue; 1]>;
 
-/// A value: dense memory of type `ty`, seen through views.
+/// A value: dense memory of type `ty`, read through views.
 #[derive(Clone)]
 pub(crate) struct StoredValue {
     pub(crate) storage: Arc<Storage>,
@@ -79,9 +79,9 @@ impl StoredValue {
         StoredValue { storage, ty, views: Views::new() }
     }
 
-    /// One view more, which gives a value of type `ty`.
+    /// Appends a view that gives a value of type `ty`.
     pub(crate) fn viewed(mut self, op: &Arc<Op>, ty: &Ty) -> StoredValue {
-        // A dense value under another shape is a dense value of another type.
+        // A reshape of a dense value only changes the type.
         if self.views.is_empty() && matches!(**op, Op::Reshape(_)) {
             self.ty = ty.clone();
         } else {

@@ -1,4 +1,4 @@
-//! Bases: what tensors that alias share (§2.2).
+//! Bases: the storage that aliasing tensors share (§2.2).
 
 use crate::event::EffectToken;
 use crate::intern::Ty;
@@ -6,43 +6,43 @@ use crate::node::ValueRef;
 use crate::slab::{Slab, SlabKey};
 use crate::state_cell::LocId;
 
-/// Identity of an alias class.
+/// The identity of a base, which is the identity of an alias class.
 pub type BaseId = SlabKey<BaseEntry>;
 
-/// Where a base's truth lives.
+/// The location of a base's current value.
 pub(crate) enum BaseBinding {
-    /// In a pure value.
+    /// A pure value.
     Ssa(ValueRef),
-    /// In a loc that may not be initialised yet; `seed` initialises it.
+    /// A loc that may not be initialised yet; `seed` initialises it.
     PendingLoc { loc: LocId, seed: ValueRef, init_tok: Option<EffectToken> },
-    /// In a loc.
+    /// A loc with a value.
     Loc(LocId),
 }
 
-/// One base.
+/// A base: the shared storage of aliasing tensors.
 pub struct BaseEntry {
     pub(crate) binding: BaseBinding,
-    /// Changes when the binding's identity changes.
+    /// Incremented when the binding changes to another value or loc.
     pub(crate) binding_version: u64,
-    /// Counts scheduled updates while the base is a pure value.
+    /// The number of updates scheduled while the base holds a pure value.
     pub(crate) logical_version: u64,
-    /// Counts committed in-place mutations, once each, through `base_commit`.
+    /// The number of committed in-place mutations, one for each `base_commit`.
     pub(crate) commit_version: u64,
-    /// Commits that are scheduled: `commit_version` once everything recorded so far has run.
+    /// The number of scheduled commits: `commit_version` once everything recorded so far has run.
     pub(crate) scheduled_commits: u64,
-    /// Type of the whole base, dense.
+    /// The type of the whole base, dense.
     pub(crate) ty: Ty,
-    /// Live handles.
+    /// The number of live handles.
     pub(crate) pins: usize,
-    /// Where it lives.
+    /// The device of the base.
     pub(crate) device: u8,
-    /// Where the user's program made it.
+    /// The source line that created it.
     pub(crate) created_at: ir::Loc,
-    /// Compaction's bookkeeping.
+    /// Whether the base was mutated since the last step; used by compaction.
     pub(crate) mutated_since_step: bool,
-    /// Where gradients of the current value go, if it is in a loc.
+    /// The value that gradients of the current value flow to, if the base is bound to a loc.
     pub(crate) history: Option<ValueRef>,
-    /// The value was changed without recording since `history`.
+    /// Whether the value was changed without recording since `history` was set.
     pub(crate) straight_through: bool,
 }
 
@@ -78,5 +78,5 @@ impl BaseEntry {
     }
 }
 
-/// The base table.
+/// The table of bases.
 pub(crate) type BaseTable = Slab<BaseEntry>;

@@ -1,17 +1,17 @@
-//! Slices: the Graph that leads from some values to others, for differentiation.
+//! Subgraphs: the Graph that computes some values from others, for differentiation.
 
 use ir::{Graph, Op, Value};
 use rustc_hash::FxHashMap;
 
-/// A part of a graph.
+/// The part of a graph between some inputs and outputs.
 pub(crate) struct Subgraph {
-    /// Inputs are the `wrt` values, then `captured`; outputs as asked for.
+    /// Its inputs are the `wrt` values, then `captured`; its outputs are the requested values.
     pub(crate) graph: Graph,
-    /// Values of the whole graph that the part takes as they are.
+    /// Values of the whole graph that the subgraph takes as inputs without differentiating them.
     pub(crate) captured: Vec<Value>,
 }
 
-/// The part of `graph` between `wrt` and `outs`. What does not depend on `wrt`, or lies behind a `stop_gradient`, is captured.
+/// The part of `graph` that computes `outs` from `wrt`. Values without a differentiable dependence on `wrt` are captured.
 pub(crate) fn subgraph_between(graph: &Graph, wrt: &[Value], outs: &[Value]) -> ir::Result<Subgraph> {
     let mut depends = vec![false; graph.num_values()];
     let cut: FxHashMap<Value, usize> = wrt.iter().enumerate().map(|(i, v)| (*v, i)).collect();

@@ -1,7 +1,7 @@
-//! Traces: what a function does, recorded into an `ir::Graph`.
+//! Traces: the ops of a function, recorded into an `ir::Graph`.
 //!
-//! While a trace is the innermost one of its thread, every op is recorded into it. Tensors from outside become inputs when
-//! they are first used. A tensor of a trace names a *cell*; an in-place op gives the cell another value, so the Graph
+//! While a trace is the innermost one of its thread, every op is recorded into it. Tensors from outside become inputs at
+//! their first use. A tensor of a trace refers to a *cell*; an in-place op assigns a new value to the cell, so the Graph
 //! stays pure (§8.10).
 //!
 //! ```ignore
@@ -23,38 +23,38 @@ use rustc_hash::FxHashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-/// What a trace is for.
+/// The kind of function that a trace records.
 pub(crate) enum TraceMode {
-    /// A pure function: what it captures can't be changed in place.
+    /// A pure function: its captured tensors can't be changed in place.
     Function,
-    /// A compiled region of an engine: what it captures is state that it may change (§8).
+    /// A compiled region of an engine: its captured tensors are state that it may change (§8).
     Region(Engine),
-    /// A checkpointed body: pure, and its random draws count (§10).
+    /// A checkpointed function: pure, but it may draw random numbers (§10).
     Checkpoint(Engine),
 }
 
-/// Where an input of the traced Graph comes from.
+/// The source of an input of the traced Graph.
 #[derive(Clone)]
 pub(crate) enum TraceInput {
     Arg,
-    /// A tensor from outside.
+    /// A captured tensor from outside.
     Capture(Tensor),
-    /// A number of the program text.
+    /// A number literal of the program text.
     Number(Literal),
 }
 
-/// A mutable name for a value.
+/// A mutable variable of a trace, which holds a value of the Graph.
 pub(crate) struct TraceCell {
     pub(crate) value: Value,
-    /// In-place ops so far.
+    /// The number of in-place ops so far.
     pub(crate) mutations: u64,
-    /// The base outside that the cell stands for.
+    /// A tensor on the captured base that the cell stands for.
     pub(crate) outer_base: Option<Tensor>,
-    /// The leaf that the value is, with the value that gradients are taken for.
+    /// The leaf that the cell's value belongs to; gradients are taken with respect to its value.
     pub(crate) leaf: Option<Arc<Leaf>>,
-    /// Captured by a function, so not writable.
+    /// Whether in-place ops are refused, because the value is not the function's own.
     captured: bool,
-    /// The value that it began with.
+    /// The initial value.
     pub(crate) first: Value,
 }
 
@@ -65,27 +65,27 @@ pub(crate) struct TraceState {
     pub(crate) inputs: Vec<TraceInput>,
     pub(crate) grads: Vec<(Arc<Leaf>, Option<Tensor>)>,
     pub(crate) ran_backward: bool,
-    /// Gradients of tensors from outside that have a history there: the cell and the gradient.
+    /// Gradients of captured tensors that have a gradient history outside: the cell and the gradient.
     pub(crate) outer_gradients: Vec<(usize, Tensor)>,
-    /// Leaves that such a history leads to; their gradients are complete when the call is recorded.
+    /// The leaves of such histories; their gradients are complete only after the call is recorded.
     pub(crate) reached: Vec<Arc<Leaf>>,
-    /// Nonces of random draws.
+    /// The nonces of random draws.
     pub(crate) draws: Vec<u64>,
-    /// In-place ops that failed: what comes after them saw a value that the program did not mean.
+    /// In-place ops that failed; the values after them are not the values that the program describes.
     failed: Vec<Arc<Invalid>>,
-    /// The engine of the tensors that were captured.
+    /// The engine of the captured tensors.
     engine: Option<Engine>,
     outer: FxHashMap<CaptureKey, usize>,
     bases: FxHashMap<BaseId, usize>,
 }
 
-/// What a captured tensor is found by.
+/// The lookup key of a captured tensor.
 #[derive(PartialEq, Eq, Hash)]
 enum CaptureKey {
-    /// A handle: two on one base may differ in where gradients go.
+    /// A handle: two handles on one base may differ in the destination of gradients.
     Handle(u64),
-    /// A view of a cell of an outer trace: it is seen there, once, and not in every round of a loop. Detached names for it
-    /// are read from the same input.
+    /// A view of a cell of an outer trace: it is captured once, and not in every iteration of a loop. Its detached aliases
+    /// read the same input.
     Cell(u64, usize, Vec<Arc<Op>>),
 }
 
@@ -100,7 +100,7 @@ const TWO_ENGINES: &str = "it uses tensors of two engines; read one and create i
 
 static TRACES: AtomicU64 = AtomicU64::new(0);
 
-/// Records into a trace.
+/// A builder that records into a trace.
 struct TraceBuild<'a> {
     state: &'a mut TraceState,
     lift: bool,
@@ -115,7 +115,7 @@ impl GraphBuilder for TraceBuild<'_> {
         self.state.b.ty(v)
     }
 
-    /// Ops keep the places where they were written.
+    /// Inlined ops keep their source lines.
     fn inline(&mut self, graph: &Graph, args: &[Value]) -> ir::Result<Vec<Value>> {
         let call = self.state.b.loc.clone();
         let outs = graph.inline_with(args, |node, operands| {
@@ -163,31 +163,31 @@ impl Trace {
         self.state.lock().unwrap_or_else(|e| e.into_inner())
     }
 
-    /// A tensor for a cell.
+    /// Creates a tensor that refers to a cell.
     pub(crate) fn tensor(self: &Arc<Trace>, cell: usize, ty: Type) -> Tensor {
         let traced = Traced { trace: self.clone(), cell, view: None };
         Tensor::from_handle(TensorHandle::new(u64::MAX, ty, TensorKind::Traced(traced)))
     }
 
-    /// A new cell with a value.
+    /// Creates a cell with a value and a tensor that refers to it.
     pub(crate) fn new_tensor(self: &Arc<Trace>, s: &mut TraceState, value: Value) -> Tensor {
         let ty = s.b.ty(value);
         let cell = s.cell(value, None);
         self.tensor(cell, ty)
     }
 
-    /// A new placeholder.
+    /// Adds an input for an argument.
     pub(crate) fn placeholder(self: &Arc<Trace>, ty: Type) -> Tensor {
         let mut s = self.state();
         s.inputs.push(TraceInput::Arg);
         let v = s.b.graph.input(ty.clone());
         let cell = s.cell(v, None);
-        // The arguments of a function are values of its own; a checkpointed body's are those of the program around it (§10).
+        // The arguments of a function are its own values; a checkpointed function's belong to the surrounding program (§10).
         s.cells[cell].captured = matches!(self.mode, TraceMode::Checkpoint(_));
         self.tensor(cell, ty)
     }
 
-    /// The cell that a tensor names here, which may be a new one for a tensor from outside.
+    /// The cell that a tensor refers to in this trace; a tensor from outside gets a new cell at its first use.
     pub(crate) fn cell_of(&self, s: &mut TraceState, t: &Tensor) -> Result<usize> {
         match (&t.0.kind, &self.mode) {
             (TensorKind::Traced(tr), _) if std::ptr::eq(&*tr.trace, self) => Ok(tr.cell),
@@ -237,17 +237,17 @@ impl Trace {
         }
     }
 
-    /// A tensor's value here and now.
+    /// The current value of a tensor in this trace.
     pub(crate) fn read(&self, s: &mut TraceState, t: &Tensor) -> Result<Value> {
         let cell = self.cell_of(s, t)?;
         let mut v = s.cells[cell].value;
-        // A cell is a whole base, but for what a function captures, which it captures with its view.
+        // A cell holds a whole base, except for captures of a function: they are captured as views.
         let ours = matches!(&t.0.kind, TensorKind::Traced(tr) if std::ptr::eq(&*tr.trace, self));
         let whole = s.cells[cell].outer_base.is_some() || ours;
         if let (true, Some(view)) = (whole, t.0.view()) {
             v = view.get(&mut s.b, v)?;
         }
-        // A detached tensor that was made a leaf is where backward in a region ends.
+        // Backward in a region stops at a detached tensor that was made a leaf.
         if t.0.detached && !(self.is_region() && t.0.leaf.get().is_some()) {
             v = s.b.one(StopGradient.into(), &[v])?;
         }
@@ -288,12 +288,12 @@ impl Trace {
         Error::InPlace { op, reason, at: at.clone() }
     }
 
-    /// Remembers an in-place op that failed.
+    /// Records that an in-place op failed.
     pub(crate) fn fail(&self, failed: Arc<Invalid>) {
         self.state().failed.push(failed);
     }
 
-    /// Whether an in-place op may change a cell.
+    /// Returns an error if an in-place op may not change a cell.
     pub(crate) fn check_writable(&self, cell: usize, op: &'static str, at: &Loc) -> Result<()> {
         if self.state().cells.get(cell).is_some_and(|c| c.captured) {
             return Err(self.captured(op, at));
@@ -301,7 +301,7 @@ impl Trace {
         Ok(())
     }
 
-    /// An in-place op: the cell gets another value.
+    /// Records an in-place op: assigns a new value to the cell.
     pub(crate) fn mutate(
         self: &Arc<Trace>,
         at: &Loc,
@@ -330,7 +330,7 @@ impl Trace {
         if unrecorded && s.b.ty(new).dtype.is_float() {
             new = s.b.one(StopGradient.into(), &[new])?;
             if s.has_history(cell) {
-                // The value is another, the gradient goes where it went: x + 0, where 0 is `before − before`.
+                // The value changes but the gradient flows as before: x + 0, where 0 is `before − before`.
                 let still = s.b.one(StopGradient.into(), &[before])?;
                 let nothing = s.b.sub(before, still)?;
                 new = s.b.add(new, nothing)?;
@@ -355,7 +355,7 @@ impl TraceState {
         self.cells.len() - 1
     }
 
-    /// A tensor from outside that can't be written to.
+    /// Captures a tensor from outside as a read-only input.
     fn captured(&mut self, key: CaptureKey, t: Tensor) -> usize {
         let cell = self.capture(t);
         self.cells[cell].captured = true;
@@ -363,8 +363,8 @@ impl TraceState {
         cell
     }
 
-    /// Whether gradients may be asked for that go through a value: of a function's inputs, of what a region captures of
-    /// tensors that require them.
+    /// Whether gradients may be requested through a value: it depends on a function's input, or on a captured tensor of a region
+    /// that requires gradients.
     fn takes_gradients(&self, v: Value) -> bool {
         let region = self.cells.iter().any(|c| c.outer_base.is_some());
         let wanted = |i: usize| match &self.inputs[i] {
@@ -388,7 +388,7 @@ impl TraceState {
         false
     }
 
-    /// Another name for what a region's cell stands for: one that its leaf is known by.
+    /// Replaces the captured tensor of a region's cell by one that carries the leaf.
     fn recapture(&mut self, cell: usize, root: Option<Tensor>) {
         let Some((root, old)) = root.zip(self.cells[cell].outer_base.clone()) else { return };
         for input in &mut self.inputs {
@@ -399,7 +399,7 @@ impl TraceState {
         self.cells[cell].outer_base = Some(root);
     }
 
-    /// Whether gradients may flow through a cell's value, so that a change which is not recorded has to let them pass.
+    /// Whether gradients may flow through a cell's value, so that an in-place op not recorded for backward must propagate them.
     fn has_history(&self, cell: usize) -> bool {
         let c = &self.cells[cell];
         if c.leaf.is_some() || c.outer_base.as_ref().is_some_and(|t| !t.requires_grad()) {
@@ -409,7 +409,7 @@ impl TraceState {
         !matches!(made.map(|n| &n.op), Some(Op::StopGradient(_) | Op::Const(_)))
     }
 
-    /// An in-place op that failed without anybody looking at it.
+    /// Returns the error of an in-place op that failed, if the error was not read.
     pub(crate) fn failure(&self) -> Result<()> {
         first_unread_error(&self.failed)
     }
@@ -422,7 +422,7 @@ impl TraceState {
     }
 }
 
-/// The first error that nobody has looked at.
+/// Returns the first error that was not read.
 fn first_unread_error(failed: &[Arc<Invalid>]) -> Result<()> {
     match failed.iter().find(|i| !i.read.swap(true, Ordering::Relaxed)) {
         Some(i) => Err(i.error.clone()),
@@ -430,8 +430,8 @@ fn first_unread_error(failed: &[Arc<Invalid>]) -> Result<()> {
     }
 }
 
-/// Runs a function on real tensors, to be recorded by what it does to them. Gives an error if one of its in-place ops
-/// failed and it did not look: what it computed then is not what it says.
+/// Runs a function on real tensors, for recording by observing its effects on them. Returns an error if an in-place op
+/// failed and the error was not read, because the results are then wrong.
 pub fn run_eagerly<R>(f: impl FnOnce() -> R) -> (R, Result<()>) {
     let (result, failed) = context::watch_write_failures(f);
     let done = first_unread_error(&failed);
@@ -442,11 +442,11 @@ pub fn run_eagerly<R>(f: impl FnOnce() -> R) -> (R, Result<()>) {
 pub struct TracedFn {
     /// Inputs are the arguments, then the captured tensors; outputs are the results.
     pub graph: Graph,
-    /// Tensors from outside that the function uses.
+    /// The tensors from outside that the function uses.
     pub captures: Vec<Tensor>,
 }
 
-/// Records what `f` does with arguments of these types. A result that is invalid is an error; a host read inside is one too.
+/// Records the ops of `f` on arguments of these types. An invalid result is an error; so is a host read inside.
 #[track_caller]
 pub fn trace(types: &[Type], f: impl FnOnce(&[Tensor]) -> Vec<Tensor>) -> Result<TracedFn> {
     let at = Loc::caller();
@@ -455,7 +455,7 @@ pub fn trace(types: &[Type], f: impl FnOnce(&[Tensor]) -> Vec<Tensor>) -> Result
     record_into(&trace, &at, || f(&args))
 }
 
-/// Records what `f` does into a trace, and ends the trace.
+/// Records the ops of `f` into a trace, and ends the trace.
 pub(crate) fn record_into(trace: &Arc<Trace>, at: &Loc, f: impl FnOnce() -> Vec<Tensor>) -> Result<TracedFn> {
     let outs = context::with_trace(trace.clone(), || {
         let outs = f();
@@ -467,7 +467,7 @@ pub(crate) fn record_into(trace: &Arc<Trace>, at: &Loc, f: impl FnOnce() -> Vec<
     let mut s = trace.state();
     let mut graph = std::mem::take(&mut s.b.graph);
     graph.set_outputs(outs);
-    // Placeholders are made before the function runs, so captures follow them.
+    // Arguments are added before the function runs, so the captures follow them.
     let captures = s.inputs.iter().filter_map(|i| match i {
         TraceInput::Capture(t) => Some(t.clone()),
         _ => None,
@@ -475,14 +475,14 @@ pub(crate) fn record_into(trace: &Arc<Trace>, at: &Loc, f: impl FnOnce() -> Vec<
     Ok(TracedFn { graph, captures: captures.collect() })
 }
 
-/// Runs `f` outside of the traces of this thread: what it makes belongs to the engine and outlives a region. For state
-/// that is made when it is first needed.
+/// Runs `f` outside the traces of this thread: tensors that it creates belong to the engine and outlive a region. For state
+/// that is created at its first use.
 pub fn without_trace<R>(f: impl FnOnce() -> R) -> R {
     context::without_traces(f)
 }
 
-/// The Graph that leads from `wrt` to `outs`, as it was recorded: lazily, or in the trace at hand. Only what requires
-/// gradients is part of it, so make `wrt` leaves before computing `outs`; all else is captured.
+/// The recorded Graph that computes `outs` from `wrt`, from the lazy graph or the active trace. Only values that require
+/// gradients are part of it, so make `wrt` leaves before computing `outs`; other values are captured.
 #[track_caller]
 pub fn recorded_graph(outs: &[&Tensor], wrt: &[&Tensor]) -> Result<TracedFn> {
     let at = Loc::caller();
@@ -506,7 +506,7 @@ pub fn recorded_graph(outs: &[&Tensor], wrt: &[&Tensor]) -> Result<TracedFn> {
     for (i, t) in wrt.iter().enumerate() {
         let v = b.load(&t.0)?;
         from.insert(b.get(v).id(), i);
-        // A leaf in a loc has a new value node at every read.
+        // A leaf in a loc gets a new node at every read.
         if let Some(leaf) = t.0.leaf.get() {
             leaves.push((leaf.clone(), i));
         }
@@ -521,7 +521,7 @@ pub fn recorded_graph(outs: &[&Tensor], wrt: &[&Tensor]) -> Result<TracedFn> {
     Ok(TracedFn { graph, captures })
 }
 
-/// Records a graph's ops on tensors: into the trace at hand, else lazily. Gives as many tensors as the graph has outputs.
+/// Records a graph's ops on tensors, into the active trace or else lazily. Returns one tensor for each output of the graph.
 #[track_caller]
 pub fn inline(graph: &Graph, args: &[&Tensor]) -> Vec<Tensor> {
     let n = graph.outputs().len();

@@ -1,6 +1,6 @@
-//! Devices (§13): lazy transfers, and what happens to ops whose operands live on several.
+//! Devices (§13): lazy transfers, and the placement of ops whose operands are on several devices.
 //!
-//! An op runs where its first operand of rank 1 or more lives (where all are scalars, where the first one lives); other
+//! An op runs on the device of its first operand of rank 1 or more (of its first operand if all are scalars); other
 //! operands are copied there through the host.
 
 use crate::engine::EngineShared;
@@ -13,7 +13,7 @@ use ir::Loc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// Constants and what is made of them alone: at home wherever they are needed.
+/// The device of constants and of values computed from constants only: they are available on every device.
 pub(crate) const ANY_DEVICE: u8 = u8::MAX;
 
 /// The device of an op on these operands.
@@ -24,12 +24,12 @@ pub(crate) fn device_of(args: &[ValueRef]) -> u8 {
     wide.or(somewhere.next()).map_or(ANY_DEVICE, |a| a.node.device)
 }
 
-/// Where something runs that may run anywhere.
+/// The device number that a node runs on; `ANY_DEVICE` becomes the first device.
 pub(crate) fn resolve_device(device: u8) -> usize {
     if device == ANY_DEVICE { 0 } else { device as usize }
 }
 
-/// The one device that tensors of a compiled call live on: it runs there. Scalars and what may live anywhere follow.
+/// The common device of the arguments of a compiled call, which runs there. Scalars and constants are copied to it.
 pub(crate) fn common_device<'a>(tensors: impl Iterator<Item = &'a Tensor>, at: &Loc) -> Result<usize> {
     let mut found: Option<(usize, &Tensor)> = None;
     let mut scalar = None;
@@ -57,7 +57,7 @@ pub(crate) fn common_device<'a>(tensors: impl Iterator<Item = &'a Tensor>, at: &
 }
 
 impl EngineShared {
-    /// The value on a device.
+    /// Copies a value to a device.
     pub(crate) fn copy_to_device(&self, value: &StoredValue, device: usize) -> compiler::Result<StoredValue> {
         if value.storage.pool().device == device {
             return Ok(value.clone());
@@ -73,13 +73,13 @@ impl EngineShared {
 }
 
 impl Tensor {
-    /// The same tensor on another device, when it is needed there; itself if it lives there already.
+    /// The same tensor on another device, copied when it is needed; returns the tensor itself if it is there already.
     #[track_caller]
     pub fn to(&self, device: usize) -> Tensor {
         let at = Loc::caller();
         let engine = match recording_target(&[self], None, &at) {
             Ok(RecordTarget::Lazy(engine)) => engine,
-            // A trace runs on one device, wherever its call will run.
+            // A trace has no devices: its ops run on the device of the call.
             Ok(RecordTarget::Trace(_)) => return self.clone(),
             Err(_) if self.invalid().is_some() => return self.clone(),
             Err(e) => return Tensor::with_error(e, self.engine()),
@@ -108,14 +108,14 @@ impl Tensor {
         Tensor::fresh(engine, &mut state, ValueRef { node: Arc::new(node), out: 0 })
     }
 
-    /// Where the tensor lives, unless that may be anywhere.
+    /// The tensor's device; `None` if it is available on every device.
     pub(crate) fn fixed_device(&self) -> Option<usize> {
         let lazy = self.0.lazy()?;
         let device = lazy.engine.shared.state().bases.get(lazy.base)?.device;
         (device != ANY_DEVICE).then_some(device as usize)
     }
 
-    /// The number of the device that the tensor lives on.
+    /// The device number of the tensor.
     pub fn device(&self) -> usize {
         match &self.0.kind {
             TensorKind::Lazy(l) => l.engine.shared.state().bases.get(l.base).map_or(0, |b| resolve_device(b.device)),

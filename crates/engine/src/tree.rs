@@ -1,35 +1,35 @@
-//! Trees: values that hold tensors.
+//! Trees (pytrees): structures that contain tensors.
 
 use crate::tensor::Tensor;
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{Hash, Hasher};
 
-/// A value made of tensors: a tensor, or a structure of trees.
+/// A tensor, or a structure of trees, as JAX's pytrees.
 ///
-/// `rebuild` makes a value of the same structure from other tensors, given in the order in which `visit` shows them.
+/// `rebuild` creates a value of the same structure from other tensors, given in the order of `visit`.
 pub trait Tree: Sized {
-    /// Shows every tensor in a fixed order.
+    /// Calls `f` with every tensor, in a fixed order.
     fn visit(&self, f: &mut dyn FnMut(&Tensor));
 
-    /// The same structure with other tensors.
+    /// Creates the same structure with other tensors.
     fn rebuild(&self, next: &mut dyn FnMut() -> Tensor) -> Self;
 
-    /// How many tensors each item at the top holds: a tuple has one item for each of its fields, anything else is one.
+    /// The number of tensors in each top-level item: a tuple has one item for each field, every other value is one item.
     fn items(&self) -> Vec<usize> {
         vec![self.leaves().len()]
     }
 
-    /// What tells two trees apart besides their tensors: sizes, keys, static values. Programs are cached by it.
+    /// Hashes the parts that are not tensors: sizes, keys, static values. Compiled programs are cached by this hash.
     fn structure(&self, _into: &mut dyn Hasher) {}
 
-    /// All tensors in order.
+    /// All tensors, in order.
     fn leaves(&self) -> Vec<Tensor> {
         let mut all = Vec::new();
         self.visit(&mut |t| all.push(t.clone()));
         all
     }
 
-    /// The same structure with every tensor replaced.
+    /// Replaces every tensor by the result of `f`.
     fn map(&self, f: impl FnMut(&Tensor) -> Tensor) -> Self {
         let mut new: std::vec::IntoIter<Tensor> = self.leaves().iter().map(f).collect::<Vec<_>>().into_iter();
         self.rebuild(&mut || new.next().expect("as many tensors as leaves"))
@@ -111,7 +111,7 @@ impl<K: Ord + Clone + Hash, T: Tree> Tree for BTreeMap<K, T> {
     }
 }
 
-/// In the order of the keys, so that the order of tensors never depends on hashing.
+/// Visits in the order of the keys, so that the order of tensors never depends on hashing.
 impl<K: Ord + Clone + Hash, T: Tree> Tree for HashMap<K, T> {
     fn visit(&self, f: &mut dyn FnMut(&Tensor)) {
         sorted(self).into_iter().for_each(|(_, t)| t.visit(f));
@@ -189,7 +189,7 @@ tuples!(A B C D E F);
 tuples!(A B C D E F G);
 tuples!(A B C D E F G H);
 
-// Values that are no tensors: a function compiled for one value is compiled anew for another.
+// Values that contain no tensors are static: a function is compiled again for another value.
 macro_rules! plain {
     ($($t:ty => |$x:ident| $key:expr),* $(,)?) => { $(
         impl Tree for $t {

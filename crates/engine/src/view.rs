@@ -1,4 +1,4 @@
-//! Views over a dense base (§2.3, §4): a chain of view ops, and the strides that say what is representable.
+//! Views of a dense base (§2.3, §4): a chain of view ops, and the strides of the result.
 
 use crate::view_chain::{self, ViewChain};
 use ir::ops::{Pad, Slice};
@@ -10,37 +10,37 @@ use std::sync::Arc;
 /// Strides in elements.
 pub(crate) type Strides = SmallVec<[isize; 6]>;
 
-/// What a view tensor sees of its base.
+/// The view of a base that a tensor refers to.
 #[derive(Clone)]
 pub(crate) struct View {
-    /// From the base to the view.
+    /// The ops from the base to the view.
     chain: ViewChain,
     pub(crate) ty: Type,
     pub(crate) offset: usize,
     pub(crate) strides: Strides,
 }
 
-/// View metadata in bytes, as §2.3 has it.
+/// View metadata in bytes, as defined in §2.3.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ViewMeta {
-    /// Where the view begins.
+    /// The offset of the first element.
     pub offset_bytes: usize,
-    /// Its shape.
+    /// The shape of the view.
     pub shape: Shape,
-    /// Bytes between neighbours on each axis.
+    /// The distance in bytes between neighbours on each axis.
     pub strides_bytes: Vec<isize>,
-    /// Whether it is row-major without gaps.
+    /// Whether the view is row-major without gaps.
     pub is_contiguous: bool,
 }
 
 impl View {
-    /// The whole base.
+    /// The view of the whole base.
     pub(crate) fn identity(ty: &Type) -> View {
         let strides = row_major(&ty.shape).iter().map(|&s| s as isize).collect();
         View { chain: None, ty: ty.clone(), offset: 0, strides }
     }
 
-    /// One view op more; `None` if strides can't express the result. The op must fit.
+    /// Appends a view op; `None` if strides can't represent the result. The op must be valid for the view.
     pub(crate) fn compose(&self, op: &Arc<Op>, ty: Type) -> Option<View> {
         let mut view = View { chain: None, ty, offset: self.offset, strides: Strides::new() };
         match &**op {
@@ -66,22 +66,22 @@ impl View {
         Some(view)
     }
 
-    /// The ops that lead from the base to the view.
+    /// The ops from the base to the view.
     pub(crate) fn ops(&self) -> Vec<Arc<Op>> {
         view_chain::ops(&self.chain)
     }
 
-    /// Whether two indices mean the same element.
+    /// Whether two indices refer to the same element.
     pub(crate) fn overlaps(&self) -> bool {
         self.ty.numel() > 0 && self.ty.shape.iter().zip(&self.strides).any(|(&n, &s)| n > 1 && s == 0)
     }
 
-    /// Whether the view is made from a tensor that was expanded.
+    /// Whether one of the view's ops expands axes.
     pub(crate) fn is_expanded(&self) -> bool {
         self.ops().iter().any(|op| matches!(**op, Op::Broadcast(_)))
     }
 
-    /// The elements of the view in its base.
+    /// Reads the view's elements from its base.
     pub(crate) fn get(&self, b: &mut dyn GraphBuilder, base: Value) -> Result<Value> {
         let mut v = base;
         for op in self.ops() {
@@ -90,8 +90,8 @@ impl View {
         Ok(v)
     }
 
-    /// `base` with the elements of the view replaced (§4.4), written with ops that have derivatives. Where indices mean the
-    /// same element, `new` must be the same there.
+    /// `base` with the elements of the view replaced (§4.4), built from ops that have derivatives. Where several indices refer to
+    /// the same element, `new` must have equal values there.
     pub(crate) fn put(&self, b: &mut dyn GraphBuilder, base: Value, new: Value) -> Result<Value> {
         if self.ty.numel() == 0 {
             return Ok(base);
@@ -102,11 +102,11 @@ impl View {
         }
     }
 
-    /// `put` by strides alone. A repeated axis is not written along, so the expanded tensor is not computed.
+    /// `put` with strides alone. An expanded axis is written once, so the expanded tensor is not computed.
     fn put_strided(&self, b: &mut dyn GraphBuilder, base: Value, new: Value) -> Result<Value> {
         let ty = b.ty(base);
         let differs = |&a: &usize| self.ty.shape[a] > 1 && self.strides[a] != 0;
-        // From the outermost axis in memory to the innermost one.
+        // Axes from the outermost to the innermost in memory.
         let mut axes: Vec<usize> = (0..self.ty.rank()).filter(differs).collect();
         axes.sort_by_key(|&a| std::cmp::Reverse(self.strides[a]));
         let zeros: Shape = self.strides.iter().map(|_| 0).collect();
@@ -122,15 +122,15 @@ impl View {
         b.select(mask, wide, base)
     }
 
-    /// Elements along `axes` at their places in a base of zeros. A view of a dense base is nested: an axis begins where the
-    /// elements of the axes inside it end, or later.
+    /// Places elements along `axes` in a base of zeros. The strides of a view of a dense base are nested: the stride of an axis
+    /// is at least the extent of the axes inside it.
     fn scatter_axes(&self, b: &mut dyn GraphBuilder, v: Value, axes: &[usize], base: &[usize]) -> Result<Value> {
         let zero = b.zeros(&Type::scalar(b.ty(v).dtype))?;
         let mut shape: Shape = axes.iter().map(|&a| self.ty.shape[a]).collect();
         shape.push(1);
         let mut v = b.reshape(v, &shape)?;
         for &a in axes.iter().rev() {
-            // What is cut here is zeros that an axis inside has added behind its last element.
+            // Only zeros are cut off, which the padding of an inner axis added after its last element.
             let inner = shape.pop().expect("each axis and the elements inside of it");
             let mut high = vec![0; shape.len()];
             high.push(self.strides[a] as i64 - inner as i64);
@@ -158,8 +158,8 @@ impl View {
     }
 }
 
-/// Strides of the same elements under another shape, if there are any: axes that lie densely inside each other form
-/// groups, and a new axis must not straddle two groups.
+/// The strides of the same elements under another shape, if there are any: axes that are contiguous with each other form
+/// groups, and a new axis must not span two groups.
 fn restride(shape: &[usize], strides: &[isize], new: &[usize]) -> Option<Strides> {
     if shape.contains(&0) {
         return Some(row_major(new).iter().map(|&s| s as isize).collect());
@@ -189,7 +189,7 @@ fn restride(shape: &[usize], strides: &[isize], new: &[usize]) -> Option<Strides
     new[..left].iter().all(|&n| n == 1).then_some(out)
 }
 
-/// `base` with the elements that a chain of slices, permutations and reshapes leads to replaced.
+/// `base` with the elements replaced that a chain of slices, permutations and reshapes selects.
 pub(crate) fn put(b: &mut dyn GraphBuilder, base: Value, ops: &[Arc<Op>], new: Value) -> Result<Value> {
     let Some((op, rest)) = ops.split_first() else {
         return Ok(new);

@@ -1,24 +1,24 @@
-//! Chains of view ops, kept short: views of views are as cheap as views.
+//! Simplified chains of view ops: a view of a view is as cheap as a view.
 //!
-//! Neighbours of a kind become one op, ops that change nothing are left out, and slices go before permutations, where they
-//! meet other slices. Chains share their beginnings, so one op more costs one link.
+//! Adjacent ops of one kind are merged, ops without effect are removed, and slices are moved before permutations, where
+//! they merge with other slices. Chains share their prefixes, so appending an op allocates one link.
 
 use ir::ops::{Permute, Reshape, Slice};
 use ir::{Op, Shape};
 use std::sync::Arc;
 
-/// The last op of a chain, and what comes before it.
+/// The last op of a chain, with the chain before it.
 pub(crate) struct ViewLink {
     op: Arc<Op>,
-    /// The shape that the op is applied to.
+    /// The input shape of the op.
     from: Shape,
     parent: ViewChain,
 }
 
-/// From a base to a view; `None` is the base itself.
+/// The ops from a base to a view; `None` is the base itself.
 pub(crate) type ViewChain = Option<Arc<ViewLink>>;
 
-/// One op more, applied to a view of this shape.
+/// Appends an op to the chain of a view with shape `from`.
 pub(crate) fn append(chain: &ViewChain, op: &Arc<Op>, from: &Shape) -> ViewChain {
     if is_identity(op, from) {
         return chain.clone();
@@ -84,14 +84,14 @@ fn slice_of_slice(a: &Slice, b: &Slice) -> Slice {
             0 => s.start[i],
             n => s.start[i] + (n - 1) * s.stride[i] + 1,
         };
-        // An empty slice may begin behind the end of what it is a slice of.
+        // An empty slice may start after the end of its input.
         s.start[i] = s.start[i].min(a.limit[i]);
         s.limit[i] = s.limit[i].clamp(s.start[i], a.limit[i]);
     }
     s
 }
 
-/// Long chains are dropped in a loop: recursion would overflow the stack.
+/// Drops long chains in a loop: recursion would overflow the stack.
 impl Drop for ViewLink {
     fn drop(&mut self) {
         let mut next = self.parent.take();

@@ -1,6 +1,6 @@
-//! 64-bit types as 32-bit ones, for devices that have no others: what JAX does unless `jax_enable_x64` is set.
+//! Replaces 64-bit types by 32-bit types, for devices without 64-bit types: the default of JAX unless `jax_enable_x64` is set.
 //!
-//! While it is on, whatever is recorded or made is narrow, so that nothing wide comes up; tensors that are wide already stay so.
+//! While it is on, every recorded op and every new tensor is 32-bit. Existing 64-bit tensors stay 64-bit.
 
 use ir::ops::{ArgReduce, Cast, Const, Conv, Dot, Iota, Quantize, RaggedDot};
 use ir::{DType, Literal, Op, Type};
@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 static NARROW: AtomicBool = AtomicBool::new(false);
 
-/// Makes 64-bit types 32-bit ones in everything that is recorded from now on.
+/// Replaces 64-bit types by 32-bit types in everything that is recorded from now on.
 pub fn disable_x64(on: bool) {
     NARROW.store(on, Ordering::Relaxed);
 }
@@ -22,13 +22,13 @@ fn narrowed_dtype(d: DType) -> DType {
     }
 }
 
-/// An op as it is recorded.
+/// The op to record: 64-bit types are replaced if the mode is on.
 #[inline]
 pub(crate) fn narrow_op(op: Op) -> Op {
     if NARROW.load(Ordering::Relaxed) { rewrite_op(op) } else { op }
 }
 
-/// A literal as it is taken, if it changes.
+/// The literal with 32-bit elements; `None` if it does not change.
 pub(crate) fn literal(l: &Literal) -> Option<Literal> {
     NARROW.load(Ordering::Relaxed).then(|| narrow_literal(l)).flatten()
 }
@@ -67,7 +67,7 @@ mod tests {
         check(iota(DType::I64).into(), iota(DType::I32).into());
         check(Const(Literal::new(&[2], &[1.5f64, -2.0])).into(), Const(Literal::new(&[2], &[1.5f32, -2.0])).into());
         check(Const(Literal::new(&[1], &[7i64])).into(), Const(Literal::new(&[1], &[7i32])).into());
-        // Nothing changes until it is asked for.
+        // Types are unchanged while the mode is off.
         assert_eq!(narrow_op(Cast(DType::F64).into()), Cast(DType::F64).into());
     }
 }

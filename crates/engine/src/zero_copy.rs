@@ -1,7 +1,7 @@
-//! Memory shared with others: a tensor's, lent to another library; and another library's, adopted as a tensor.
+//! Zero-copy exchange: a tensor's memory is exported to another library, or another library's memory is imported as a tensor.
 //!
-//! Both ways follow from the first law of the README: a buffer never changes while somebody else refers to it. What is lent is
-//! referred to by who holds it; what is adopted is never written, and never used again for other values.
+//! Both directions rely on law 1 of the README: a buffer never changes while something else refers to it. The importer of
+//! exported memory holds a reference to it; imported memory is never written and never reused for other values.
 
 use crate::context;
 use crate::engine::Engine;
@@ -13,17 +13,17 @@ use compiler::DeviceBuffer;
 use ir::{Literal, Loc, Type};
 use std::sync::Arc;
 
-/// The memory of a tensor's elements, dense in row-major order. As long as it lives, nothing changes them.
+/// The memory of a tensor's elements, dense in row-major order. Nothing changes the elements while it exists.
 #[derive(Clone)]
 pub struct SharedMemory(StoredValue);
 
 impl SharedMemory {
-    /// What lies there.
+    /// The dtype and shape of the elements.
     pub fn ty(&self) -> &Type {
         &self.0.ty
     }
 
-    /// Where it lies. It may be longer than the elements; it must not be written.
+    /// The buffer of the elements. It may be longer than the elements, and must not be written.
     pub fn buffer(&self) -> &Arc<dyn DeviceBuffer> {
         self.0.storage.buffer()
     }
@@ -36,7 +36,7 @@ impl std::fmt::Debug for SharedMemory {
 }
 
 impl Tensor {
-    /// Computes what is needed, and lends the memory where the elements lie; no copy is made of a tensor without views.
+    /// Computes the tensor and exports its memory; a tensor without views is not copied.
     #[track_caller]
     pub fn export_memory(&self) -> Result<SharedMemory> {
         self.materialize("lend", &Loc::caller()).map(SharedMemory)
@@ -44,8 +44,8 @@ impl Tensor {
 }
 
 impl Engine {
-    /// A tensor of elements that lie in memory of someone else, on the device where tensors are made now. The memory is read
-    /// when what is recorded with the tensor runs, so nobody may change it while the tensor or what depends on it lives.
+    /// Creates a tensor on external memory, on the current default device. The memory is read
+    /// when ops recorded with the tensor run, so it must not change while the tensor or a value computed from it exists.
     /// Inside a trace the elements are copied.
     #[track_caller]
     pub fn import_memory(&self, ty: &Type, buffer: Arc<dyn DeviceBuffer>) -> Tensor {

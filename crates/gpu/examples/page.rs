@@ -5,9 +5,8 @@
 
 use std::cell::RefCell;
 use std::sync::Arc;
-use tensorloom_gpu::wgpu::{Wgpu, page};
+use tensorloom_gpu::wgpu::{Wgpu, browser};
 use testing::backend::{BackendSuite, run_suite};
-use testing::backend::{Suite, suite};
 
 #[link(wasm_import_module = "loom")]
 unsafe extern "C" {
@@ -39,19 +38,19 @@ pub extern "C" fn bytes(n: u32) -> *mut u8 {
 /// See `web::gpu`.
 #[unsafe(no_mangle)]
 pub extern "C" fn gpu_place(signal: u32, bytes: u32) -> *mut u8 {
-    page::place(signal, bytes as usize)
+    browser::place(signal, bytes as usize)
 }
 
 /// See `web::gpu`.
 #[unsafe(no_mangle)]
 pub extern "C" fn gpu_done(signal: u32, well: u32) {
-    page::done(signal, if well == 1 { Ok(()) } else { Err(told()) });
+    browser::done(signal, if well == 1 { Ok(()) } else { Err(told()) });
 }
 
 /// See `web::gpu`.
 #[unsafe(no_mangle)]
 pub extern "C" fn gpu_fault(lost: u32) {
-    page::fault(lost == 1, &told());
+    browser::fault(lost == 1, &told());
 }
 
 /// Runs the table of ops (each `every`-th row), random graphs and the backend contract; returns the number of failures.
@@ -66,7 +65,7 @@ pub extern "C" fn run(seed: u32, graphs: u32, every: u32) -> u32 {
             return 1;
         }
     };
-    let report = suite(&device, &Suite { seed: seed as u64, graphs: graphs as u64, every: every as usize });
+    let report = run_suite(&device, &BackendSuite { seed: seed as u64, graphs: graphs as u64, every: every as usize });
     let (submits, dispatches) = device.work();
     say(&format!(
         "{}: {report}\n{} kernels, {submits} submissions, {dispatches} dispatches, {} bytes in use",

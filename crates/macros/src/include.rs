@@ -1,8 +1,8 @@
 //! `include_module!("my.module")` compiles a file of the model language to Rust when the crate that includes it is compiled.
 //!
-//! The file is parsed and checked at compile time. Each diagnostic becomes an error of rustc, whose text gives the position in
-//! the `.module` file (stable Rust can't point into another file) and the rendered diagnostic. The generated code names `::tensorloom`, so the
-//! crate that uses it depends on `tensorloom` with the feature `include`.
+//! The file is parsed and checked at compile time. Each diagnostic becomes a rustc error whose text gives the position in the
+//! `.module` file (stable Rust can't point into another file) and the rendered diagnostic. The generated code names
+//! `::tensorloom`, so a crate that uses the macro depends on `tensorloom` with the feature `include`.
 
 mod codegen;
 
@@ -32,7 +32,7 @@ fn compile_errors(found: &[String]) -> TokenStream {
     text.parse().unwrap_or_default()
 }
 
-/// Loads modules from the folder of the included file; records which files were read.
+/// Loads modules from the folder of the included file, and records which files were read.
 struct ModuleDirLoader {
     root: PathBuf,
     read: RefCell<Vec<(String, PathBuf, String)>>,

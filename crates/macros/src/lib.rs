@@ -1,9 +1,8 @@
-//! `#[derive(Tree)]`: a struct of trees is a tree. `#[derive(Module)]`: a struct of modules is a module. `include_module!`, with the
-//! feature `include`: a file of the model language becomes Rust. The crate `tensorloom` exports them all.
+//! Derive macros: `#[derive(Tree)]` for a struct of trees, `#[derive(Module)]` for a struct of modules. With the feature
+//! `include`, `include_module!` compiles a file of the model language to Rust. The crate `tensorloom` exports all of them.
 //!
-//! Fields marked `#[tree(skip)]` are not part of the tree: they are cloned when it is rebuilt. Fields marked
-//! `#[tree(fixed)]` are cloned too, and a function compiled for one value of them is compiled anew for another; they are
-//! `Hash`.
+//! Fields marked `#[tree(skip)]` are not part of the tree: they are cloned when it is rebuilt. Fields marked `#[tree(fixed)]` are
+//! cloned too, and a compiled function is compiled again when their value changes, so they must implement `Hash`.
 
 #[cfg(feature = "include")]
 mod include;
@@ -12,7 +11,7 @@ use proc_macro::TokenStream;
 use quote::{format_ident, quote};
 use syn::{Data, DeriveInput, Error, Field, Fields, Index, Member, parse_macro_input};
 
-/// What becomes of a field.
+/// How the derive macros treat a field.
 #[derive(Clone, Copy, PartialEq)]
 enum FieldRole {
     Tree,
@@ -20,26 +19,26 @@ enum FieldRole {
     Fixed,
 }
 
-/// Makes a struct a `tensorloom::Tree` whose leaves are those of its fields, in order.
+/// Implements `tensorloom::Tree` for a struct. The leaves are those of the fields, in order.
 #[proc_macro_derive(Tree, attributes(tree))]
 pub fn derive_tree(input: TokenStream) -> TokenStream {
     let input = parse_macro_input!(input as DeriveInput);
     expand(input).unwrap_or_else(|e| e.to_compile_error()).into()
 }
 
-/// Makes a struct a `tensorloom::nn::Module` whose parameters are those of its fields, named by their fields. Fields marked
-/// `#[module(skip)]` are left out.
+/// Implements `tensorloom::nn::Module` for a struct. The parameters are those of the fields, and their names start with the field
+/// name. Fields marked `#[module(skip)]` are left out.
 #[proc_macro_derive(Module, attributes(module))]
 pub fn derive_module(input: TokenStream) -> TokenStream {
     let input = parse_macro_input!(input as DeriveInput);
     expand_module(input).unwrap_or_else(|e| e.to_compile_error()).into()
 }
 
-/// Includes a `.module` file, named from the folder of the crate's `Cargo.toml`.
+/// Includes a `.module` file. The path is relative to the folder of the crate's `Cargo.toml`.
 ///
-/// The file is parsed and checked when the crate is compiled. Each finding is an error of rustc with the place in the `.module` file.
-/// For every model or module whose parameters have plain types there is a struct with those parameters as fields, and a function
-/// `lower` with one argument per input.
+/// The file is parsed and checked when the crate is compiled. Each diagnostic is a rustc error with the position in the `.module`
+/// file. For every model or module whose parameters have plain types, the macro generates a struct with those parameters as
+/// fields and a method `lower` with one argument per input.
 ///
 /// ```ignore
 /// tensorloom::include_module!("src/net.module");

@@ -1,6 +1,6 @@
-//! The memory of a transformer, by the formulas of §14.1 and as planned, for buckets of sequence lengths.
+//! The memory of a transformer by the formulas of §14.1 and by the memory plan, for several sequence lengths.
 //!
-//! `cargo run --release -p tensorloom-vsla --example memory`. Nothing runs: plans say what they will need.
+//! Run it with `cargo run --release -p tensorloom-vsla --example memory`. It executes no program; plans give the sizes.
 
 #[path = "ragged/encoder.rs"]
 #[allow(dead_code, unreachable_pub, reason = "shared with another example, the benchmark and tests")]
@@ -11,7 +11,7 @@ use std::sync::Arc;
 use tensorloom_vsla::autograd::{self, BackwardOptions};
 use tensorloom_vsla::{Backend, Plan};
 
-/// GPT-2's smallest layers, without its vocabulary.
+/// The layer sizes of the smallest GPT-2, without its vocabulary.
 const SIZES: Sizes = Sizes { width: 768, heads: 12, hidden: 3072, layers: 12 };
 const BATCH: usize = 4;
 
@@ -29,7 +29,7 @@ fn main() -> tensorloom_vsla::Result<()> {
         let program = Arc::new(encoder(&SIZES, &lengths)?);
         let plan = Plan::new(&program, &backend)?;
         let [params, activations, workspace, ..] = plan.arena_sizes();
-        // The rough bound of §14.1.2: every intermediate of every layer at once, with dense scores.
+        // The upper bound of §14.1.2: all intermediate values of every layer at once, with dense attention scores.
         let tokens = BATCH * s;
         let layer = tokens * (7 * SIZES.width + SIZES.hidden) + 2 * BATCH * SIZES.heads * s * s;
         let mut backward = Vec::new();

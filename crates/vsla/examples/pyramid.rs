@@ -2,8 +2,9 @@
 //!
 //! `cargo run --release -p tensorloom-vsla --example pyramid -- pyramid.png`
 //!
-//! Each level is the one before it, smoothed by a convolution and halved; what smoothing took away is its detail. Levels
-//! have lengths 4096, 2048, … 32: no one pads them, and adding all of them back up gives the signal.
+//! Each level is the previous one smoothed by a convolution and downsampled by 2. The detail of a level is what smoothing
+//! removed. The levels have lengths 4096, 2048, … 32 without padding, and adding the details to the upsampled coarser levels
+//! restores the signal.
 
 use std::fs::File;
 use std::io::BufWriter;
@@ -12,7 +13,7 @@ use tensorloom_vsla::{Result, Tensor};
 const LENGTH: usize = 4096;
 const LEVELS: usize = 8;
 
-/// A rising tone, two bursts, a step and a little noise.
+/// Returns a chirp, two bursts, a step and a little noise.
 fn signal() -> Vec<f64> {
     let mut state = 7u64;
     let mut noise = || {
@@ -32,12 +33,12 @@ fn signal() -> Vec<f64> {
         .collect()
 }
 
-/// Burt and Adelson's filter: binomial weights.
+/// Returns Burt and Adelson's filter with binomial weights.
 fn smoothing() -> Tensor {
     Tensor::vector(&[1.0, 4.0, 6.0, 4.0, 1.0].map(|w: f64| w / 16.0))
 }
 
-/// Smoothed and halved. The ends are continued by their last element, so that no edge is invented.
+/// Smooths and downsamples by 2. The signal is extended by its first and last element, so that the ends get no artificial edge.
 fn coarser(x: &Tensor) -> Result<Tensor> {
     let n = x.shape()[0];
     let continued: Vec<usize> = [0, 0].into_iter().chain(0..n).chain([n - 1; 2]).collect();
@@ -45,7 +46,7 @@ fn coarser(x: &Tensor) -> Result<Tensor> {
     smooth.gather(&(0..n.div_ceil(2)).map(|i| 2 * i + 4).collect::<Vec<_>>())
 }
 
-/// A coarse level seen at the length of the finer one: halfway between two elements their mean.
+/// Upsamples a coarse level to the length of the finer one by linear interpolation.
 fn finer(x: &Tensor, length: usize) -> Result<Tensor> {
     let last = x.shape()[0] - 1;
     let left = x.gather(&(0..length).map(|i| (i / 2).min(last)).collect::<Vec<_>>())?;
@@ -64,13 +65,13 @@ fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
         details.push(pair[0].sub(&finer(&pair[1], pair[0].shape()[0])?)?);
     }
 
-    // The pyramid is the signal: details added to what lies above them.
+    // Adding the details to the coarser levels must restore the signal.
     let mut back = levels[LEVELS - 1].clone();
     for d in details.iter().rev() {
         back = finer(&back, d.shape()[0])?.add(d)?;
     }
     let gap = back.sub(&levels[0])?.to_vec::<f64>().into_iter().fold(0.0, |m, x| f64::max(m, x.abs()));
-    // Levels of different lengths stack as they are: each is promoted to the longest.
+    // Levels of different lengths can be stacked directly: each is promoted to the longest.
     let parts: Vec<&Tensor> = levels.iter().collect();
     println!(
         "{} levels stack to {:?}; put together again they differ by {gap:.1e}",
@@ -94,7 +95,7 @@ const WIDTH: usize = 1280;
 const LEFT: usize = 86;
 const RIGHT: usize = 24;
 const TOP: usize = 24;
-/// Height of a level's curve, of its strip of detail, and of the gap below.
+/// Heights in pixels of a level's curve, of its strip of detail, and of the gap below.
 const CURVE: usize = 84;
 const STRIP: usize = 14;
 const GAP: usize = 18;
@@ -108,18 +109,18 @@ struct Picture {
 }
 
 impl Picture {
-    /// Mixes a colour in by its share.
+    /// Blends a colour into a pixel with weight `share`.
     fn mix(&mut self, x: usize, y: usize, colour: [f64; 3], share: f64) {
         let at = (y * WIDTH + x) * 3;
         for (p, c) in self.pixels[at..at + 3].iter_mut().zip(colour) {
-            // Light adds up where values are squared.
+            // Colours are blended in linear light, which is approximately the square of the stored value.
             let old = (*p as f64 / 255.0).powi(2);
             let new = old + (c * c - old) * share.clamp(0.0, 1.0);
             *p = (new.sqrt() * 255.0).round() as u8;
         }
     }
 
-    /// A vertical piece from `a` to `b`, soft at both ends.
+    /// Draws a vertical line from `a` to `b` with antialiased ends.
     fn column(&mut self, x: usize, a: f64, b: f64, colour: [f64; 3], share: f64) {
         let (a, b) = (a.min(b).max(0.0), a.max(b).min(self.height as f64 - 1.0));
         for y in a.floor() as usize..=(b.floor() as usize).min(self.height - 1) {
@@ -128,7 +129,7 @@ impl Picture {
         }
     }
 
-    /// A number in digits of 5 by 7 points, two pixels each, right-aligned at `right`.
+    /// Draws a number in digits of 5 by 7 points, two pixels each, right-aligned at `right`.
     fn number(&mut self, n: usize, right: usize, top: usize) {
         const DIGITS: [[u8; 7]; 10] = [
             [14, 17, 19, 21, 25, 17, 14],
@@ -155,7 +156,7 @@ impl Picture {
     }
 }
 
-/// A colour between stops.
+/// Interpolates between colour stops.
 fn ramp(stops: &[[f64; 3]], t: f64) -> [f64; 3] {
     let t = t.clamp(0.0, 1.0) * (stops.len() - 1) as f64;
     let i = (t as usize).min(stops.len() - 2);
@@ -178,7 +179,8 @@ fn draw(levels: &[Vec<f64>], details: &[Vec<f64>]) -> Picture {
         for x in 0..wide {
             let at = LEFT + x;
             p.column(at, zero - 0.35, zero + 0.35, INK, 0.35);
-            // Elements under this pixel; with fewer elements than pixels, the one that covers it and, at a change, both.
+            // The elements under this pixel. With fewer elements than pixels, this is the element that covers it and, at a
+            // boundary, both neighbours.
             let (first, last) = (x * n / wide, ((x + 1) * n).div_ceil(wide).min(n));
             let (mut a, mut b) = (f64::MAX, f64::MIN);
             for &v in &level[first.saturating_sub(usize::from(n > wide))..last.max(first + 1)] {

@@ -1,9 +1,8 @@
-//! Reverse mode (§9): a backward program from the same transforms that every other face uses.
+//! Reverse mode (§9): builds a backward program with the same transforms as every other front end.
 //!
-//! The derivative is split into a forward graph, which also gives the values that backward needs, and a backward graph
-//! from those and the outputs' cotangents to gradients. Both are compiled and planned: gradients inside backward share
-//! memory by liveness, nothing is set aside for a worst case, and what backward needs unchanged (inputs, parameters,
-//! outputs) isn't copied.
+//! The derivative is split into a forward graph, which also returns the residuals, and a backward graph, which maps the residuals
+//! and the cotangents of the outputs to gradients. Both graphs are compiled and planned. Gradients inside backward share memory
+//! by liveness; no memory is reserved for a worst case; and residuals that are inputs, parameters or outputs aren't copied.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -44,25 +43,25 @@ use ir::{Builder, Def, Graph, GraphBuilder, Value};
 use std::fmt;
 use std::sync::Arc;
 
-/// What to differentiate.
+/// Options of [`build_backward`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BackwardOptions {
-    /// Gradients of the inputs too, after those of the parameters.
+    /// Whether to compute the gradients of the inputs too, after those of the parameters.
     pub inputs: bool,
 }
 
-/// Where an input of the backward graph comes from.
+/// The source of an input of the backward graph.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum InputSource {
     /// The n-th input of the forward graph.
     Input(usize),
-    /// The n-th result of the forward graph: an output of the program, or a value kept after those.
+    /// The n-th result of the forward graph: an output of the program, or a residual. The residuals follow the outputs.
     Result(usize),
     /// The cotangent of the n-th output.
     Cotangent(usize),
 }
 
-/// A backward program: both halves of the derivative, before planning.
+/// A backward program before planning: the forward and the backward graph of the derivative.
 #[derive(Clone, Debug)]
 pub struct BackwardProgram {
     program: Arc<Program>,
@@ -73,27 +72,27 @@ pub struct BackwardProgram {
 }
 
 impl BackwardProgram {
-    /// The forward program.
+    /// Returns the forward program.
     pub fn program(&self) -> &Arc<Program> {
         &self.program
     }
 
-    /// Values whose gradients it gives, in order.
+    /// Returns the values whose gradients are computed, in order.
     pub fn wrt(&self) -> &[ValueId] {
         &self.wrt
     }
 
-    /// From inputs, parameters and seed to outputs, then what is kept.
+    /// Returns the graph that maps inputs, parameters and seed to outputs, then residuals.
     pub fn forward_graph(&self) -> &Graph {
         &self.forward
     }
 
-    /// From what backward reads to the gradients.
+    /// Returns the graph that maps residuals and cotangents to the gradients.
     pub fn backward_graph(&self) -> &Graph {
         &self.backward
     }
 
-    /// Bytes that forward keeps for backward alone.
+    /// Returns the bytes of residuals that are saved for backward only.
     pub fn kept_bytes(&self) -> usize {
         let outs = self.program.outputs().len();
         self.forward.output_types()[outs..].iter().map(ir::Type::bytes).sum()
@@ -102,8 +101,8 @@ impl BackwardProgram {
 
 /// Differentiates a program (§9.1).
 ///
-/// Without checkpoints, forward keeps all that backward needs. With some, it keeps those alone, and backward computes
-/// the rest again from them and from the inputs (§9.2).
+/// Without checkpoints, forward saves all residuals. With checkpoints, it saves only the marked values, and backward recomputes
+/// the others from them and from the inputs (§9.2).
 pub fn build_backward(program: &Arc<Program>, options: &BackwardOptions) -> Result<BackwardProgram> {
     let mut wrt = program.params().to_vec();
     if options.inputs {
@@ -132,7 +131,7 @@ pub fn build_backward(program: &Arc<Program>, options: &BackwardOptions) -> Resu
     let tangents: Vec<usize> = (0..outs).filter(|&i| lin.tangents[i]).collect();
     let (back, gives) = transform::transpose(&lin.linear, &linear, &vec![true; tangents.len()])?;
 
-    // What is kept: each residual once, and none that is an input or an output anyway.
+    // Each residual is saved once, and residuals that are inputs or outputs are not saved again.
     let mut results: Vec<Value> = lin.known.outputs()[..outs].to_vec();
     let mut sources = Vec::with_capacity(lin.residuals + tangents.len());
     let (back, used) = back.without_dead_inputs();
@@ -152,7 +151,7 @@ pub fn build_backward(program: &Arc<Program>, options: &BackwardOptions) -> Resu
     let mut forward = lin.known.clone();
     forward.set_outputs(results);
 
-    // One gradient for each value asked for; one that nothing depends on is zero.
+    // The backward graph returns one gradient for each requested value; it is zero if no output depends on the value.
     let mut b = Builder::new();
     let args: Vec<Value> = back.input_types().into_iter().map(|t| b.graph.input(t)).collect();
     let mut found = b.inline(&back, &args)?.into_iter();
@@ -177,7 +176,7 @@ pub fn build_backward(program: &Arc<Program>, options: &BackwardOptions) -> Resu
     })
 }
 
-/// A planned pair of forward and backward.
+/// The plans of a forward and a backward program that run together.
 #[derive(Clone)]
 pub struct BackwardPlan {
     backward: Arc<BackwardProgram>,
@@ -186,8 +185,8 @@ pub struct BackwardPlan {
     backward_layout: Arc<CompiledLayout>,
 }
 
-/// Plans both halves (§9.3): parameters are shared with the forward program, kept values lie in ACTIVATIONS, gradients
-/// in GRADS.
+/// Plans forward and backward (§9.3). Parameters are shared with the forward program, residuals are in the arena ACTIVATIONS,
+/// gradients in GRADS.
 pub fn plan_backward(backward: &BackwardProgram, backend: &Backend) -> Result<BackwardPlan> {
     let program = &backward.program;
     let name = |v: &ValueId| match program.values()[v.0 as usize].name.as_str() {
@@ -228,49 +227,49 @@ pub fn execute_backward_plan(plan: &BackwardPlan, bindings: &mut AdBindings, str
 }
 
 impl BackwardPlan {
-    /// What is planned.
+    /// Returns the backward program that was planned.
     pub fn program(&self) -> &Arc<BackwardProgram> {
         &self.backward
     }
 
-    /// Bytes of the arenas of forward and of backward, in the order of [`ArenaClass::ALL`].
+    /// Returns the sizes in bytes of the arenas of forward and of backward, in the order of [`ArenaClass::ALL`].
     pub fn arena_sizes(&self) -> [[usize; 5]; 2] {
         [self.forward_layout.sizes, self.backward_layout.sizes]
     }
 
-    /// Where the values of backward lie.
+    /// Returns the offset and lifetime of each value of backward.
     pub fn intervals(&self) -> &[Interval] {
         &self.backward_layout.intervals
     }
 
-    /// Two values that overlap although they live together; a plan has none.
+    /// Returns two values that overlap in memory while both are live. A correct plan has none.
     pub fn overlap(&self) -> Option<(&Interval, &Interval)> {
         self.forward_layout.overlap().or_else(|| self.backward_layout.overlap())
     }
 
-    /// Memory for both halves.
+    /// Allocates memory for forward and backward.
     pub fn bind(&self) -> Result<AdBindings> {
         self.bind_to(None, None)
     }
 
-    /// Memory for both halves, with the parameters of other bindings.
+    /// Allocates memory for forward and backward, and shares the parameters of other bindings.
     pub fn bind_sharing(&self, params: &Bindings) -> Result<AdBindings> {
         self.bind_to(Some(params), None)
     }
 
-    /// Bytes of one block for all that both halves touch, for [`BackwardPlan::bind_in`]: with parameters, or without where
-    /// they are shared.
+    /// Returns the size in bytes of one block for all memory of forward and backward, for [`BackwardPlan::bind_in`]. If `sharing`
+    /// is true, the parameters are shared and not included.
     pub fn memory_bytes(&self, sharing: bool) -> Result<usize> {
         total(&self.arenas(sharing))
     }
 
-    /// Binds in one block of the caller's, which holds all that both halves touch, gradients too.
+    /// Binds forward and backward in one block of the caller's memory, which also holds the gradients.
     pub fn bind_in(&self, memory: Memory, params: Option<&Bindings>) -> Result<AdBindings> {
         self.bind_to(params, Some(memory))
     }
 
-    /// Sizes of the arenas of bindings: those of forward, then cotangents and gradients. What the halves compute inside
-    /// lies in one arena: when backward runs, only what forward has kept is needed of it.
+    /// Returns the sizes of the arenas: those of forward, then cotangents and gradients. Forward and backward share one arena for
+    /// intermediate values, since backward needs none of forward's except the residuals.
     fn arenas(&self, sharing: bool) -> [usize; 6] {
         let [params, external, kept, run] = self.forward_layout.arenas(sharing);
         let sources = self.backward.sources.iter().zip(&self.backward_layout.edge_intervals);
@@ -324,13 +323,13 @@ impl BackwardPlan {
         Err(Error::invalid_arg("these bindings belong to another backward plan; bind them with this one"))
     }
 
-    /// Runs forward: writes outputs and what backward needs.
+    /// Runs forward: writes the outputs and the residuals.
     pub fn forward(&self, bindings: &mut AdBindings, stream: &Stream) -> Result<()> {
         stream.wait_for_submitted()?;
         self.run_forward(bindings)
     }
 
-    /// Runs backward after forward: writes the gradients.
+    /// Runs backward after forward and writes the gradients.
     pub fn backward(&self, bindings: &mut AdBindings, stream: &Stream) -> Result<()> {
         stream.wait_for_submitted()?;
         self.run_backward(bindings)
@@ -346,7 +345,7 @@ impl BackwardPlan {
     pub(crate) fn run_backward(&self, bindings: &mut AdBindings) -> Result<()> {
         self.check(bindings)?;
         let _held = begin_use(&bindings.values.shared)?;
-        // An input may have been linked to the memory of other bindings since these were made.
+        // An input may have been linked to the memory of other bindings after these bindings were created.
         for (input, source) in bindings.inner.inputs.iter_mut().zip(&self.backward.sources) {
             if let InputSource::Input(n) = source
                 && !Arc::ptr_eq(input, &bindings.values.inner.inputs[*n])
@@ -358,7 +357,7 @@ impl BackwardPlan {
     }
 }
 
-/// The memory report of §14.1 for training: arenas, then both schedules.
+/// Prints the memory report of §14.1 for training: the arenas, then both schedules.
 impl fmt::Display for BackwardPlan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "forward and backward plan for {}", self.backend.name())?;
@@ -366,27 +365,27 @@ impl fmt::Display for BackwardPlan {
     }
 }
 
-/// Memory that runs of one backward plan read and write.
+/// Memory that the runs of one backward plan read and write.
 pub struct AdBindings {
     backward: Arc<BackwardProgram>,
     values: Bindings,
     inner: compiler::Bindings,
-    /// Of each output; none where no gradient depends on it.
+    /// The cotangent of each output, or `None` if no gradient depends on the output.
     cotangents: Vec<Option<Arc<dyn DeviceBuffer>>>,
 }
 
 impl AdBindings {
-    /// Inputs, parameters and outputs of the forward program.
+    /// Returns the inputs, parameters and outputs of the forward program.
     pub fn values(&self) -> &Bindings {
         &self.values
     }
 
-    /// Inputs, parameters and outputs of the forward program.
+    /// Returns the inputs, parameters and outputs of the forward program for writing.
     pub fn values_mut(&mut self) -> &mut Bindings {
         &mut self.values
     }
 
-    /// Sets the cotangent of an output: what the loss changes by when it does. Smaller shapes are promoted.
+    /// Sets the cotangent of an output: the derivative of the loss with respect to it. Smaller shapes are promoted.
     pub fn write_cotangent(&mut self, output: ValueId, t: &Tensor) -> Result<()> {
         let program = &self.backward.program;
         let signature = program.signature(self.output(output).map(|i| program.outputs()[i])?);
@@ -419,7 +418,7 @@ impl AdBindings {
         found.ok_or_else(|| Error::invalid_arg(format!("value {} is not an output of this program", v.0)))
     }
 
-    /// The gradient of a parameter or, if asked for, of an input.
+    /// Returns the gradient of a parameter or, if requested in the options, of an input.
     pub fn read_gradient(&self, v: ValueId) -> Result<Tensor> {
         let signature = self.backward.program.value(v)?.signature.clone();
         let mut bytes = vec![0; signature.bytes()];
@@ -427,7 +426,7 @@ impl AdBindings {
         Tensor::from_bytes(signature, &bytes)
     }
 
-    /// Copies a gradient as dense little-endian bytes.
+    /// Copies a gradient to `to` as dense little-endian bytes.
     pub fn read_gradient_bytes(&self, v: ValueId, to: &mut [u8]) -> Result<()> {
         let Some(at) = self.backward.wrt.iter().position(|w| *w == v) else {
             let is_input = self.backward.program.value(v)?.tag == ValueTag::Input;

@@ -1,5 +1,5 @@
-//! Backend handles (§11): the processor, with memory from the system or from a table of functions the caller supplies, and
-//! with runs under the hands of a caller's device.
+//! Backend handles (§11): the CPU, with memory from the system or from the caller's memory functions, and optionally with a
+//! caller's device that starts the segments of a run.
 
 use crate::device::Device;
 use crate::error::{Error, Result};
@@ -9,13 +9,13 @@ use std::ffi::c_void;
 use std::ptr::NonNull;
 use std::sync::{Arc, OnceLock};
 
-/// Memory functions of a caller (§11). Each gets the caller's `ctx` last.
+/// Memory functions of the caller (§11). The last argument of each is the caller's `ctx`.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct MemoryTable {
-    /// Memory of so many bytes at this alignment, or null.
+    /// Allocates `bytes` bytes at the given alignment, or returns null.
     pub alloc: Option<unsafe extern "C" fn(bytes: usize, alignment: usize, ctx: *mut c_void) -> *mut c_void>,
-    /// Gives memory back.
+    /// Frees memory.
     pub free: Option<unsafe extern "C" fn(ptr: *mut c_void, ctx: *mut c_void)>,
     /// Copies from the host.
     pub memcpy_h2d: Option<unsafe extern "C" fn(dst: *mut c_void, src: *const c_void, bytes: usize, ctx: *mut c_void)>,
@@ -25,7 +25,7 @@ pub struct MemoryTable {
     pub memset_zero: Option<unsafe extern "C" fn(dst: *mut c_void, bytes: usize, ctx: *mut c_void)>,
 }
 
-/// A table with its context.
+/// A table of memory functions with its context.
 struct CallerMemory {
     table: MemoryTable,
     ctx: *mut c_void,
@@ -36,7 +36,7 @@ unsafe impl Send for CallerMemory {}
 // SAFETY: as above.
 unsafe impl Sync for CallerMemory {}
 
-/// A block from a table; gives itself back.
+/// A block that was allocated by a table and is freed when it is dropped.
 struct CallerBlock {
     memory: Arc<CallerMemory>,
     ptr: NonNull<u8>,
@@ -66,19 +66,19 @@ pub struct Backend {
 }
 
 impl Backend {
-    /// The processor with so many threads. Results don't depend on their number.
+    /// Returns the CPU with the given number of threads. Results don't depend on the number.
     pub fn cpu(threads: usize) -> Backend {
         let threads = threads.max(1);
         Backend { cpu: Arc::new(Cpu::new(threads)), threads, memory: None, device: None }
     }
 
-    /// The backend of the per-op functions: every core of the machine.
+    /// Returns the backend of the per-op functions, which uses every core of the machine.
     pub fn global() -> &'static Backend {
         static SHARED: OnceLock<Backend> = OnceLock::new();
         SHARED.get_or_init(|| Backend::cpu(std::thread::available_parallelism().map_or(1, |n| n.get())))
     }
 
-    /// The same processor with memory for values from a caller's functions.
+    /// Returns the same CPU backend with memory for values from the caller's functions.
     ///
     /// # Safety
     /// `alloc` gives null or memory aligned as asked that nothing else uses until `free` gets it, all functions do what
@@ -96,7 +96,7 @@ impl Backend {
         Ok(Backend { memory: Some(Arc::new(CallerMemory { table, ctx })), ..self.clone() })
     }
 
-    /// The same processor and memory, with a device that starts the segments of every run.
+    /// Returns the same backend with a device that starts the segments of every run.
     pub fn with_device(&self, device: Arc<dyn Device>) -> Backend {
         Backend { device: Some(device), ..self.clone() }
     }
@@ -105,32 +105,32 @@ impl Backend {
         self.device.as_ref()
     }
 
-    /// Prepares a program that runs in arenas of its bindings; `general` code serves other sizes too.
+    /// Loads a program that runs in the arenas of its bindings. If `general` is true, the code also works for other sizes.
     pub(crate) fn load_in_arenas(&self, program: compiler::Program, general: bool) -> Result<Arc<dyn Executable>> {
         Ok(self.cpu.load_without_arena(program, general)?)
     }
 
-    /// Whether memory comes from a caller's functions, which see every copy.
+    /// Whether memory comes from the caller's functions. If so, every copy uses them.
     pub(crate) fn has_memory(&self) -> bool {
         self.memory.is_some()
     }
 
-    /// Threads that a run uses.
+    /// Returns the number of threads that a run uses.
     pub fn threads(&self) -> usize {
         self.threads
     }
 
-    /// Pieces of machine code that are kept.
+    /// Returns the number of kernels in the cache.
     pub fn kernels(&self) -> usize {
         self.cpu.kernels()
     }
 
-    /// For people.
+    /// Returns a description of the backend for people to read.
     pub fn name(&self) -> String {
         self.cpu.name()
     }
 
-    /// A zeroed arena.
+    /// Allocates a zeroed arena.
     pub(crate) fn arena(&self, bytes: usize) -> Result<HostBuffer> {
         let Some(memory) = &self.memory else {
             return Ok(HostBuffer::new(bytes)?);

@@ -1,4 +1,4 @@
-//! Bindings: the memory of a program's inputs, outputs, parameters and runs.
+//! Bindings: the memory of a program's inputs, outputs, parameters and intermediate values.
 
 use crate::ValueSignature;
 use crate::backend::Backend;
@@ -13,20 +13,20 @@ use compiler::DeviceBuffer;
 use cpu::HostBuffer;
 use std::sync::Arc;
 
-/// Memory that runs of one plan read and write. Filled and read between runs; neither allocates.
+/// Memory that the runs of one plan read and write. It is written and read between runs, and neither allocates.
 pub struct Bindings {
     pub(crate) program: Arc<Program>,
     pub(crate) backend: Backend,
     pub(crate) inner: compiler::Bindings,
-    /// What a run uses besides: activations and workspace.
+    /// The arena of a run: activations and workspace.
     pub(crate) arena: HostBuffer,
-    /// For data of the caller's.
+    /// Buffers that point to the caller's data.
     pub(crate) spares: ExternalBuffers,
-    /// Shared arenas that its memory lies in: its own, and those of inputs taken over from other bindings.
+    /// The shared arenas that contain this memory: its own arena, and those of inputs linked to other bindings.
     pub(crate) shared: Vec<ExclusiveUse>,
 }
 
-/// The memory of an input or output (inputs count first) inside its arena.
+/// Returns the memory of an input or output (inputs are numbered first) in its arena.
 pub(crate) fn edge_buffer(
     layout: &CompiledLayout,
     arena: &Arc<HostBuffer>,
@@ -49,7 +49,7 @@ impl Bindings {
         Bindings::in_arenas(program, layout, backend, share, made)
     }
 
-    /// In the arenas that `Layout::arenas` lists.
+    /// Creates bindings in the arenas that `CompiledLayout::arenas` lists.
     pub(crate) fn in_arenas(
         program: &Arc<Program>,
         layout: &CompiledLayout,
@@ -76,7 +76,7 @@ impl Bindings {
         Ok(Bindings::with_edge_buffers(program, layout, backend, buffers, arena))
     }
 
-    /// With the memory of every edge given.
+    /// Creates bindings with given memory for every input and output.
     pub(crate) fn with_edge_buffers(
         program: &Arc<Program>,
         layout: &CompiledLayout,
@@ -90,7 +90,7 @@ impl Bindings {
         Bindings { program: program.clone(), backend: backend.clone(), inner, arena, spares, shared: Vec::new() }
     }
 
-    /// The program they are for.
+    /// Returns the program of the bindings.
     pub fn program(&self) -> &Arc<Program> {
         &self.program
     }
@@ -158,7 +158,7 @@ impl Bindings {
         })
     }
 
-    /// Writes the memory of an input or parameter.
+    /// Sets an input or parameter by calling a function with its memory.
     fn set(
         &mut self,
         v: ValueId,
@@ -173,7 +173,7 @@ impl Bindings {
         Ok(())
     }
 
-    /// The value of an input, parameter or output.
+    /// Returns the value of an input, parameter or output.
     pub fn read(&self, v: ValueId) -> Result<Tensor> {
         let signature = self.program.value(v)?.signature.clone();
         let mut bytes = vec![0; signature.bytes()];
@@ -181,7 +181,7 @@ impl Bindings {
         Tensor::from_bytes(signature, &bytes)
     }
 
-    /// Copies the value of an input, parameter or output as dense little-endian bytes.
+    /// Copies the value of an input, parameter or output to `to` as dense little-endian bytes.
     pub fn read_bytes(&self, v: ValueId, to: &mut [u8]) -> Result<()> {
         let _held = begin_use(&self.shared)?;
         let buffer = self.value_buffer(v)?;
@@ -208,7 +208,7 @@ impl Bindings {
         }
     }
 
-    /// Every input has a value: its own, or one that is lent to this run.
+    /// Checks that every input has a value: its own, or data of the caller's for this run.
     pub(crate) fn check_inputs(&self) -> Result<()> {
         let Some(i) = self.spares.missing() else { return Ok(()) };
         let v = self.program.inputs()[i].0;
@@ -217,14 +217,14 @@ impl Bindings {
         )))
     }
 
-    /// The memory of a value, for a link to another program.
+    /// Returns the memory of a value, for a link to another program.
     pub fn export(&self, v: ValueId) -> Result<ExportedBuffer> {
         let signature = self.program.value(v)?.signature.clone();
         let buffer = self.value_buffer(v)?.clone();
         Ok(ExportedBuffer { signature, buffer, shared: self.shared.clone() })
     }
 
-    /// Takes the memory of another program's value as an input: nothing is copied (§10.1).
+    /// Uses the memory of another program's value as an input, without a copy (§10.1).
     pub fn import(&mut self, input: ValueId, from: ExportedBuffer) -> Result<()> {
         let Some(i) = self.program.inputs().iter().position(|x| *x == input) else {
             return Err(Error::invalid_arg(format!("value {} is not an input of the destination", input.0)));
@@ -247,7 +247,7 @@ impl Bindings {
     }
 }
 
-/// Memory of a program's value, on its way to another program.
+/// The memory of a program's value, for use as an input of another program.
 pub struct ExportedBuffer {
     signature: ValueSignature,
     buffer: Arc<dyn DeviceBuffer>,
@@ -261,7 +261,7 @@ pub(crate) fn check_len(needed: usize, got: usize) -> Result<()> {
     Err(Error::invalid_arg(format!("{got} bytes were given, but the value has {needed}")))
 }
 
-/// Whether a tensor is a representative that a value of this signature can hold.
+/// Checks that a tensor has the dtype, model and rank of a signature and fits in its shape.
 pub(crate) fn check_signature(wanted: &ValueSignature, t: &Tensor) -> Result<()> {
     let s = t.signature();
     if s.dtype != wanted.dtype {

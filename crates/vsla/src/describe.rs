@@ -1,6 +1,6 @@
-//! Descriptions of programs (§3.1): values and nodes as plain data, in any order, and a builder that writes them.
+//! Descriptions of programs (§3.1): values and nodes as plain data, in any order, and a builder for them.
 //!
-//! A description may be wrong in every way that §3.2 lists; [`Program::build`](crate::Program::build) says how.
+//! A description may contain every error that §3.2 lists; [`Program::build`](crate::Program::build) reports them.
 
 use crate::error::{Error, Result};
 use crate::infer::{ValueSignature, infer};
@@ -13,64 +13,64 @@ use ir::DType;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ValueId(pub u32);
 
-/// What a value is to its program.
+/// The role of a value in its program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(C)]
 pub enum ValueTag {
     /// A weight.
     Param = 0,
-    /// Given for each run.
+    /// An input, set by the caller for each run.
     Input,
-    /// Given back by each run.
+    /// An output, computed by each run.
     Output,
-    /// Inside.
+    /// An intermediate value.
     Temp,
 }
 
-/// A value as described.
+/// The description of a value.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ValueDesc {
-    /// For people and reports.
+    /// The name in reports and messages.
     pub name: String,
-    /// Element type; of computed values it may be left out.
+    /// Element type; optional for computed values.
     pub dtype: Option<DType>,
-    /// Logical shape; of computed values it may be left out.
+    /// Logical shape; optional for computed values.
     pub shape: Option<Vec<usize>>,
-    /// Physical sizes; left out, they are powers of two.
+    /// Physical sizes; by default, the next powers of two.
     pub capacity: Option<Vec<usize>>,
-    /// What the value is.
+    /// The role of the value.
     pub tag: ValueTag,
     /// Semiring of an input or parameter.
     pub model: Model,
-    /// Kept for backward, while values without this mark are computed again (§9.2).
+    /// Whether the value is saved for backward. If any value is, the others are recomputed (§9.2).
     pub checkpoint: bool,
 }
 
-/// A node as described.
+/// The description of a node.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NodeDesc {
-    /// What it computes.
+    /// The op that the node computes.
     pub op: Op,
-    /// Operands.
+    /// IDs of the operands.
     pub inputs: Vec<u32>,
-    /// Results.
+    /// IDs of the results.
     pub outputs: Vec<u32>,
 }
 
 /// A program before validation.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ProgramDescription {
-    /// Values; their ids are their places.
+    /// Values; the ID of a value is its index.
     pub values: Vec<ValueDesc>,
     /// Nodes in any order.
     pub nodes: Vec<NodeDesc>,
-    /// Results of the program, in order.
+    /// IDs of the program's outputs, in order.
     pub outputs: Vec<u32>,
-    /// Choices for the whole program.
+    /// Numerics options of the whole program.
     pub numerics: Numerics,
 }
 
-/// Writes a description op by op. An op that doesn't fit fails where it is written.
+/// Builds a description op by op. An op with invalid operands returns an error when it is added.
 ///
 /// ```
 /// use tensorloom_vsla::{DType, ProgramBuilder};
@@ -92,18 +92,18 @@ pub struct ProgramBuilder {
 }
 
 impl ProgramBuilder {
-    /// An empty program whose inputs are of model A.
+    /// Creates an empty program whose inputs have model A.
     pub fn new() -> ProgramBuilder {
         ProgramBuilder::default()
     }
 
-    /// The model of inputs and parameters declared from here on.
+    /// Sets the model of the inputs and parameters that are declared after this call.
     pub fn model(&mut self, model: Model) -> &mut ProgramBuilder {
         self.model = model;
         self
     }
 
-    /// Choices for the whole program.
+    /// Sets the numerics options of the whole program.
     pub fn numerics(&mut self, numerics: Numerics) -> &mut ProgramBuilder {
         self.description.numerics = numerics;
         self
@@ -131,17 +131,17 @@ impl ProgramBuilder {
         Ok(self.value(name, signature, tag))
     }
 
-    /// Something given for each run.
+    /// Declares an input, which the caller sets for each run.
     pub fn input(&mut self, name: &str, dtype: DType, shape: &[usize]) -> Result<ValueId> {
         self.declare_input(name, dtype, shape, ValueTag::Input)
     }
 
-    /// A weight.
+    /// Declares a parameter (a weight).
     pub fn param(&mut self, name: &str, dtype: DType, shape: &[usize]) -> Result<ValueId> {
         self.declare_input(name, dtype, shape, ValueTag::Param)
     }
 
-    /// Marks a value as a result of the program.
+    /// Marks a value as an output of the program.
     pub fn output(&mut self, v: ValueId) -> Result<()> {
         self.signature(v)?;
         self.description.outputs.push(v.0);
@@ -152,20 +152,20 @@ impl ProgramBuilder {
         Ok(())
     }
 
-    /// Marks a value to be kept for backward; with one such mark, what has none is computed again (§9.2).
+    /// Marks a value to be saved for backward. If any value is marked, unmarked values are recomputed (§9.2).
     pub fn checkpoint(&mut self, v: ValueId) -> Result<()> {
         self.signature(v)?;
         self.description.values[v.0 as usize].checkpoint = true;
         Ok(())
     }
 
-    /// Dtype, shape and model of a value.
+    /// Returns the dtype, shape and model of a value.
     pub fn signature(&self, v: ValueId) -> Result<&ValueSignature> {
         let found = self.signatures.get(v.0 as usize);
         found.ok_or_else(|| Error::invalid_arg(format!("value {} belongs to another program", v.0)))
     }
 
-    /// Writes any op.
+    /// Adds any op.
     pub fn op(&mut self, op: Op, args: &[ValueId]) -> Result<Vec<ValueId>> {
         let types: Vec<ValueSignature> = args.iter().map(|&a| self.signature(a).cloned()).collect::<Result<_>>()?;
         let outs = infer(&op, &types)?;
@@ -179,12 +179,12 @@ impl ProgramBuilder {
         Ok(self.op(op, args)?[0])
     }
 
-    /// Ends: validates and freezes.
+    /// Validates the description and returns the program.
     pub fn build(self) -> Result<Program> {
         Program::build(&self.description)
     }
 
-    /// The description so far.
+    /// Returns the description built so far.
     pub fn description(&self) -> &ProgramDescription {
         &self.description
     }
@@ -224,7 +224,7 @@ writes! {
     rmsnorm(x, gamma; eps: f64) => Op::RmsNorm { eps };
     /// [`Op::Relu`].
     relu(x) => Op::Relu;
-    /// [`Op::Gelu`] by the error function.
+    /// [`Op::Gelu`] in its exact form, with the error function.
     gelu(x) => Op::Gelu(crate::op::GeluForm::Erf);
     /// [`Op::Sigmoid`].
     sigmoid(x) => Op::Sigmoid;
@@ -266,7 +266,7 @@ impl ProgramBuilder {
         self.one(Op::Stack, xs)
     }
 
-    /// [`Op::Window`]: the stream of stacks of `size` neighbours.
+    /// [`Op::Window`]: stacks `size` consecutive tensors, one stack every `stride` tensors.
     pub fn window(&mut self, xs: &[ValueId], size: usize, stride: usize) -> Result<Vec<ValueId>> {
         self.op(Op::Window { size, stride }, xs)
     }

@@ -1,43 +1,43 @@
-//! Devices of callers (§11): they start the segments of runs, record schedules and replay them.
+//! Devices of the caller (§11): they start the segments of runs, record schedules and replay them.
 //!
-//! Segments are compiled for the processor, and it is the processor that runs them; a device decides when, on which of its
-//! threads, and what is measured or logged around them.
+//! Segments are compiled for the CPU, and the CPU runs them. A device decides when a segment runs and on which of the device's
+//! threads, and it can measure or log each segment.
 
 use crate::error::{Error, Result};
 use crate::plan::{CompiledLayout, Segment};
 use cpu::HostBuffer;
 
-/// What a caller's backend does when programs run. Every method has the processor's own way as its default.
+/// The operations of a caller's backend when programs run. The default methods run everything on the CPU directly.
 pub trait Device: Send + Sync {
-    /// Starts a segment: calls [`Run::segment`], with whatever belongs around it.
+    /// Starts a segment. An implementation calls [`DeviceRun::segment`], with its own work before and after.
     fn launch(&self, index: usize, run: &mut DeviceRun<'_>) -> Result<()> {
         run.segment(index)
     }
 
-    /// Called when a stream has nothing left to do.
+    /// Called when a stream has no work left.
     fn synchronize(&self) -> Result<()> {
         Ok(())
     }
 
-    /// Records a schedule. What it gives is handed to [`Device::replay`]; `None` says that this device doesn't record.
+    /// Records a schedule. The returned handle is passed to [`Device::replay`]; `None` means that this device doesn't record.
     fn record(&self, segments: &[Segment]) -> Result<Option<usize>> {
         let _ = segments;
         Ok(None)
     }
 
-    /// Runs a whole schedule that was recorded: every segment once, in order.
+    /// Replays a recorded schedule: runs every segment once, in order.
     fn replay(&self, graph: usize, run: &mut DeviceRun<'_>) -> Result<()> {
         let _ = graph;
         (0..run.segments().len()).try_for_each(|i| run.segment(i))
     }
 
-    /// A recorded schedule that won't be replayed again.
+    /// Releases a recorded schedule, which won't be replayed again.
     fn destroy_graph(&self, graph: usize) {
         let _ = graph;
     }
 }
 
-/// A run in progress, whose segments a device starts.
+/// A run in progress whose segments are started by a device.
 pub struct DeviceRun<'a> {
     layout: &'a CompiledLayout,
     bindings: &'a mut compiler::Bindings,
@@ -54,12 +54,12 @@ impl<'a> DeviceRun<'a> {
         DeviceRun { layout, bindings, arena, next: 0 }
     }
 
-    /// What runs, in order.
+    /// Returns the segments in execution order.
     pub fn segments(&self) -> &[Segment] {
         &self.layout.segments
     }
 
-    /// Runs a segment; they come in order, each once.
+    /// Runs a segment. Each segment must run once, in order.
     pub fn segment(&mut self, index: usize) -> Result<()> {
         let count = self.layout.segments.len();
         if index != self.next || index >= count {
@@ -70,7 +70,7 @@ impl<'a> DeviceRun<'a> {
         Ok(())
     }
 
-    /// Checks that so many segments have run.
+    /// Checks that exactly `count` segments have run.
     pub(crate) fn check_segments_run(&self, count: usize) -> Result<()> {
         if self.next == count {
             return Ok(());

@@ -1,5 +1,5 @@
-//! Ops on tensors (§18): each is a program of one op, planned once for its shapes and kept. Its machine code serves other
-//! shapes too.
+//! Eager ops on tensors (§18). Each op is a program with one node, which is planned once per shape and cached. Its machine code
+//! also works for other shapes.
 
 use crate::backend::Backend;
 use crate::bindings::Bindings;
@@ -14,7 +14,7 @@ use crate::tensor::Tensor;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
-/// One-op programs kept ready.
+/// The maximum number of one-op programs in the cache.
 const MAX_CACHED_PLANS: usize = 256;
 
 struct CachedPlan {
@@ -30,7 +30,7 @@ struct PlanCache {
 
 static CACHE: Mutex<PlanCache> = Mutex::new(PlanCache { ready: BTreeMap::new(), clock: 0 });
 
-/// Runs any op on tensors. `seed` is for random ops.
+/// Runs any op on tensors. `seed` is used by random ops.
 pub fn run(op: &Op, args: &[&Tensor], numerics: Numerics, seed: u64) -> Result<Vec<Tensor>> {
     let signatures: Vec<ValueSignature> = args.iter().map(|t| t.signature().clone()).collect();
     let key = format!("{op:?} {signatures:?} {numerics:?}");
@@ -44,7 +44,7 @@ pub fn run(op: &Op, args: &[&Tensor], numerics: Numerics, seed: u64) -> Result<V
     Ok(outs)
 }
 
-/// Runs a program: operands and results that lie dense are used where they are.
+/// Runs a cached program. Dense operands and results are used without a copy.
 fn run_cached(ready: &mut CachedPlan, args: &[&Tensor], seed: u64) -> Result<Vec<Tensor>> {
     let CachedPlan { plan, bindings } = ready;
     let program = plan.program().clone();
@@ -75,13 +75,13 @@ fn run_cached(ready: &mut CachedPlan, args: &[&Tensor], seed: u64) -> Result<Vec
     Ok(outs)
 }
 
-/// Forgets all programs that are kept, and gives their memory back.
+/// Clears the cache of plans and frees their memory.
 pub fn clear_plan_cache() {
     let gone = std::mem::take(&mut lock().ready);
     drop(gone);
 }
 
-/// How many programs are kept.
+/// Returns the number of cached plans.
 pub fn cached_plans() -> usize {
     lock().ready.len()
 }
@@ -161,7 +161,7 @@ methods! {
     rmsnorm(self, gamma; eps: f64) => Op::RmsNorm { eps };
     /// [`Op::Relu`].
     relu(self) => Op::Relu;
-    /// [`Op::Gelu`] by the error function.
+    /// [`Op::Gelu`] in its exact form, with the error function.
     gelu(self) => Op::Gelu(crate::op::GeluForm::Erf);
     /// [`Op::Sigmoid`].
     sigmoid(self) => Op::Sigmoid;
@@ -187,14 +187,14 @@ methods! {
     slice(self; start: &[usize], limit: &[usize]) => Op::Slice { start: start.to_vec(), limit: limit.to_vec() };
     /// [`Op::Gather`].
     gather(self; indices: &[usize]) => Op::Gather { indices: indices.to_vec() };
-    /// [`Op::Attention`] with this tensor as queries.
+    /// [`Op::Attention`] with this tensor as the queries.
     attention(self, k, v; heads: usize, lengths: &[usize]) => Op::Attention { heads, lengths: lengths.to_vec() };
     /// [`Op::Scatter`].
     scatter(self; indices: &[usize], size: usize) => Op::Scatter { indices: indices.to_vec(), size };
 }
 
 impl Tensor {
-    /// [`Op::Dropout`] with a mask from a seed.
+    /// [`Op::Dropout`] with a mask that is generated from a seed.
     pub fn dropout(&self, rate: f64, seed: u64) -> Result<Tensor> {
         first(run(&Op::Dropout { rate }, &[self], Numerics::default(), seed)?)
     }
@@ -204,7 +204,7 @@ impl Tensor {
         one(Op::Stack, parts)
     }
 
-    /// [`Op::Conv1d`] by a path of the caller's choice.
+    /// [`Op::Conv1d`] by the given algorithm.
     pub fn conv1d_by(&self, other: &Tensor, path: crate::ConvAlgorithm) -> Result<Tensor> {
         let numerics = Numerics { conv: Some(path), ..Numerics::default() };
         first(run(&Op::Conv1d, &[self, other], numerics, 0)?)

@@ -1,4 +1,4 @@
-//! What can go wrong, with the code that the C interface gives for it (§13).
+//! The errors of this crate, and their codes in the C interface (§13).
 
 use ir::DType;
 
@@ -6,28 +6,28 @@ use ir::DType;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(C)]
 pub enum ErrorCode {
-    /// Nothing is wrong.
+    /// No error.
     Ok = 0,
-    /// Memory could not be had.
+    /// Memory could not be allocated.
     OutOfMemory,
-    /// An argument is no good: null, freed, out of range.
+    /// An argument is invalid: null, freed or out of range.
     InvalidArg,
-    /// Shapes that don't fit the op, or each other.
+    /// Shapes don't fit the op or each other.
     InvalidShape,
-    /// A program that breaks a rule of §3.2.
+    /// A program breaks a rule of §3.2.
     InvalidProgram,
-    /// No plan could be made.
+    /// Planning failed.
     PlanningFailed,
     /// The backend failed.
     BackendError,
-    /// Not available here.
+    /// The feature is not available.
     NotImplemented,
-    /// Anything else, a fault of this library.
+    /// Any other failure: a bug in this library.
     Unknown,
 }
 
 impl ErrorCode {
-    /// Every code.
+    /// All codes.
     pub const ALL: [ErrorCode; 9] = [
         ErrorCode::Ok,
         ErrorCode::OutOfMemory,
@@ -44,156 +44,156 @@ impl ErrorCode {
 /// A rule of the validation checklist (§3.2) that a program breaks.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum ProgramFault {
-    /// No topological order exists.
+    /// The graph has a cycle, so no topological order exists.
     #[error("the graph has a cycle through nodes {nodes:?}; a node cannot depend on its own result")]
     Cycle {
-        /// Nodes that wait for each other.
+        /// The nodes of the cycle.
         nodes: Vec<usize>,
     },
-    /// An id that names no value.
+    /// An ID does not name a value.
     #[error("{place} refers to value {id}, but there are {count} values")]
     MissingValue {
-        /// Which node or list.
+        /// The node or list that contains the ID.
         place: String,
-        /// The id.
+        /// The invalid ID.
         id: u32,
-        /// How many values exist.
+        /// The number of values.
         count: usize,
     },
-    /// A value that is computed more than once, or given and computed.
+    /// A value is computed by several nodes, or is both an input and computed.
     #[error("value {id} has more than one source; each value must be given or computed once")]
     MultipleProducers {
-        /// The value.
+        /// The ID of the value.
         id: u32,
     },
-    /// A value that nothing computes.
+    /// A value is neither an input nor computed.
     #[error("value {id} is neither an input nor a parameter, and no node computes it")]
     NoProducer {
-        /// The value.
+        /// The ID of the value.
         id: u32,
     },
-    /// A dtype that variable-shape tensors don't have.
+    /// A value has a dtype that variable-shape tensors don't support.
     #[error("{place} is {dtype}; tensors must be f32, f64, f16 or bf16")]
     DType {
-        /// Which value.
+        /// The value.
         place: String,
         /// Its dtype.
         dtype: DType,
     },
-    /// Operands of different dtypes.
+    /// The operands have different dtypes.
     #[error("{op} needs operands of the same dtype, got {a} and {b}; declare them with the same dtype")]
     MixedDTypes {
         /// The op.
         op: &'static str,
-        /// One dtype.
+        /// The dtype of one operand.
         a: DType,
-        /// Another.
+        /// The dtype of another operand.
         b: DType,
     },
-    /// Operands of both models, or an op of the other model.
+    /// The operands have different models, or the op belongs to another model.
     #[error("{op}: {text}; connected values must have the same model")]
     MixedModels {
         /// The op.
         op: &'static str,
-        /// What is mixed.
+        /// A description of the mismatch.
         text: String,
     },
-    /// A value without axes.
+    /// A value has rank 0.
     #[error("{place} has rank 0; give it the shape [1]")]
     RankZero {
-        /// Which value.
+        /// The value.
         place: String,
     },
-    /// A wrong number of operands or results.
+    /// The number of operands or results is wrong.
     #[error("{op} takes {expected}, got {got}")]
     Arity {
         /// The op.
         op: &'static str,
-        /// What it takes.
+        /// The expected number.
         expected: String,
-        /// What was given.
+        /// The number found.
         got: usize,
     },
-    /// A declared shape or dtype that isn't what the op gives.
+    /// The declared shape or dtype differs from the inferred one.
     #[error("value {id} is declared as {declared}, but {op} returns {inferred}")]
     DeclarationMismatch {
-        /// The value.
+        /// The ID of the value.
         id: u32,
         /// The op.
         op: &'static str,
-        /// The declaration.
+        /// The declared shape or dtype.
         declared: String,
-        /// The truth.
+        /// The inferred shape or dtype.
         inferred: String,
     },
-    /// A capacity below the shape.
+    /// A capacity is smaller than the shape.
     #[error(
         "value {id} has capacity {capacity:?} for shape {shape:?}; the capacity must be at least the shape on every \
          axis"
     )]
     Capacity {
-        /// The value.
+        /// The ID of the value.
         id: u32,
         /// Its capacity.
         capacity: Vec<usize>,
         /// Its shape.
         shape: Vec<usize>,
     },
-    /// A size that overflows.
+    /// A product of sizes overflows.
     #[error("{place} of shape {shape:?} has too many elements")]
     Overflow {
-        /// Which value or op.
+        /// The value or op.
         place: String,
         /// The shape.
         shape: Vec<usize>,
     },
-    /// A program that computes nothing.
+    /// A program has no outputs.
     #[error("a program without outputs computes nothing; mark at least one value as output")]
     NoOutputs,
 }
 
-/// Any failure of this crate.
+/// An error of this crate.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum Error {
-    /// Memory could not be had.
+    /// Memory could not be allocated.
     #[error("out of memory: {bytes} bytes were requested; use smaller shapes or a smaller profile")]
     OutOfMemory {
-        /// How many.
+        /// The number of bytes requested.
         bytes: usize,
     },
-    /// An argument is no good.
+    /// An argument is invalid.
     #[error("{0}")]
     InvalidArg(String),
-    /// Shapes that don't fit.
+    /// Shapes don't fit the op.
     #[error("{op}: {text}")]
     InvalidShape {
         /// The op.
         op: String,
-        /// What doesn't fit and what would.
+        /// The shapes that don't fit, and the shapes that would.
         text: String,
     },
-    /// A program that breaks a rule.
+    /// A program breaks a rule of §3.2.
     #[error(transparent)]
     InvalidProgram(#[from] ProgramFault),
-    /// No plan could be made.
+    /// Planning failed.
     #[error("planning failed: {0}")]
     PlanningFailed(String),
     /// The backend failed.
     #[error("the backend failed: {0}")]
     Backend(String),
-    /// Not available here.
+    /// The feature is not available.
     #[error("{0}")]
     NotImplemented(String),
-    /// A fault of this library.
+    /// A bug in this library.
     #[error("internal error: {0}")]
     Unknown(String),
 }
 
-/// Results of this crate.
+/// A `Result` with this crate's error.
 pub type Result<T> = std::result::Result<T, Error>;
 
 impl Error {
-    /// The code of the C interface.
+    /// Returns the code of the C interface.
     pub fn code(&self) -> ErrorCode {
         match self {
             Error::OutOfMemory { .. } => ErrorCode::OutOfMemory,
@@ -207,18 +207,18 @@ impl Error {
         }
     }
 
-    /// Shapes that don't fit an op.
+    /// Returns the error for shapes that don't fit an op.
     pub(crate) fn shape(op: impl Into<String>, text: impl Into<String>) -> Error {
         Error::InvalidShape { op: op.into(), text: text.into() }
     }
 
-    /// An argument that is no good.
+    /// Returns the error for an invalid argument.
     pub(crate) fn invalid_arg(text: impl Into<String>) -> Error {
         Error::InvalidArg(text.into())
     }
 }
 
-/// A lowering that `ir` refuses was validated before: it is a fault of this crate.
+/// Programs are validated before they are lowered, so an error of `ir` in lowering is a bug in this crate.
 impl From<ir::Error> for Error {
     fn from(e: ir::Error) -> Error {
         Error::Unknown(e.to_string())

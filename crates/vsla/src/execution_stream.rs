@@ -1,4 +1,4 @@
-//! Streams (§7.4): orders of execution.
+//! Streams (§7.4): ordered queues of runs.
 
 use crate::autograd::{self, AdBindings, BackwardPlan};
 use crate::backend::Backend;
@@ -8,8 +8,8 @@ use crate::plan::Plan;
 use crate::queue::{Event, QueueTask, TaskQueue};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// An order of execution. The default runs everything before the call returns; an asynchronous one has a thread of its
-/// own that runs what is submitted in order, beside the host and beside other streams.
+/// An ordered queue of runs. The default stream finishes every run before the call returns. An asynchronous stream has its own
+/// thread, which executes submitted runs in order, concurrently with the host and with other streams.
 ///
 /// ```
 /// use std::sync::{Arc, Mutex};
@@ -36,7 +36,7 @@ pub struct Stream {
     backend: Option<Backend>,
 }
 
-/// What a stream does later.
+/// A task that a stream executes later.
 enum StreamTask {
     Forward(Plan, Arc<Mutex<Bindings>>),
     ForwardBackward(BackwardPlan, Arc<Mutex<AdBindings>>),
@@ -60,18 +60,18 @@ fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Stream {
-    /// A stream whose runs have ended when a call returns.
+    /// Creates a stream that finishes each run before the call returns.
     pub fn new(backend: &Backend) -> Stream {
         Stream { queue: None, backend: Some(backend.clone()) }
     }
 
-    /// A stream with a thread of its own.
+    /// Creates a stream with its own thread.
     pub fn asynchronous(backend: &Backend) -> Result<Stream> {
         Ok(Stream { queue: Some(Arc::new(TaskQueue::new()?)), backend: Some(backend.clone()) })
     }
 
-    /// Runs a plan over shared bindings, later and in order if the stream is asynchronous. A failure is told by
-    /// [`Stream::synchronize`], and what comes after it until then is left out. Allocates nothing.
+    /// Runs a plan on shared bindings; an asynchronous stream runs it later, in order. [`Stream::synchronize`] returns the first
+    /// error, and runs that are submitted after the error and before that call are skipped. Allocates nothing.
     pub fn submit(&self, plan: &Plan, bindings: &Arc<Mutex<Bindings>>) -> Result<()> {
         match &self.queue {
             None => plan.execute(&mut lock(bindings), self),
@@ -87,12 +87,12 @@ impl Stream {
         }
     }
 
-    /// Marks this place in the stream: the event has happened when all before it is done.
+    /// Records an event, which completes when all work submitted before has completed.
     pub fn record(&self, event: &Event) -> Result<()> {
         self.queue.as_ref().map_or(Ok(()), |q| q.signal(event))
     }
 
-    /// What is submitted from now on waits for the last mark of an event.
+    /// Makes work that is submitted after this call wait for the last record of an event.
     pub fn wait(&self, event: &Event) -> Result<()> {
         match &self.queue {
             None => event.synchronize(),
@@ -100,7 +100,7 @@ impl Stream {
         }
     }
 
-    /// Returns when all that was started on the stream has ended; with the first failure, if there was one.
+    /// Waits until all work submitted to the stream has completed. Returns the first error.
     pub fn synchronize(&self) -> Result<()> {
         self.wait_for_submitted()?;
         match self.backend.as_ref().and_then(Backend::device) {
@@ -109,7 +109,7 @@ impl Stream {
         }
     }
 
-    /// Waits for what was submitted before: a run on the caller's thread keeps the order.
+    /// Waits for the work submitted before, so that a run on the caller's thread keeps the order.
     pub(crate) fn wait_for_submitted(&self) -> Result<()> {
         self.queue.as_ref().map_or(Ok(()), |q| q.synchronize())
     }

@@ -1,4 +1,4 @@
-//! Inference (§4): what each op gives for its operands, or why it can't.
+//! Inference (§4): the signatures of an op's results, or the error for invalid operands.
 
 use crate::error::{Error, ProgramFault, Result};
 use crate::op::{Model, Op};
@@ -18,17 +18,17 @@ pub struct ValueSignature {
 }
 
 impl ValueSignature {
-    /// A signature of model A.
+    /// Returns a signature of model A.
     pub fn new(dtype: DType, shape: &[usize]) -> ValueSignature {
         ValueSignature { dtype, shape: shape.to_vec(), model: Model::A }
     }
 
-    /// The type of the dense value in a graph.
+    /// Returns the type of the dense value in a graph.
     pub(crate) fn ty(&self) -> ir::Type {
         ir::Type::new(self.dtype, &self.shape)
     }
 
-    /// Bytes of the dense value.
+    /// Returns the size in bytes of the dense value.
     pub fn bytes(&self) -> usize {
         self.shape.iter().product::<usize>() * self.dtype.size()
     }
@@ -40,7 +40,7 @@ impl fmt::Display for ValueSignature {
     }
 }
 
-/// Signatures of an op's results, or why its operands don't fit.
+/// Returns the signatures of an op's results, or the reason why the operands don't fit.
 pub fn infer(op: &Op, args: &[ValueSignature]) -> Result<Vec<ValueSignature>> {
     arity(op, args.len())?;
     let first = &args[0];
@@ -163,7 +163,7 @@ fn shapes(op: &Op, args: &[ValueSignature]) -> Result<Vec<Vec<usize>>> {
             let axis = shape::axis(op.name(), *axis, x.len())?;
             let mut out = x.clone();
             out.remove(axis);
-            // No value of rank 0 at the boundary (§3.2): the sum of a vector is a vector of one element.
+            // Inputs and outputs have at least rank 1 (§3.2), so the sum of a vector is a vector with one element.
             one(if out.is_empty() { vec![1] } else { out })
         }
         Op::Stack => {

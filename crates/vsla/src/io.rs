@@ -1,7 +1,7 @@
-//! Saving and loading: safetensors files of minimal representatives, with the logical shapes beside them.
+//! Saves and loads safetensors files of minimal representatives, with the logical shapes in the metadata.
 //!
-//! A file holds what any reader of safetensors understands. The metadata adds, for a tensor `x`, `x.shape` (the logical
-//! shape, which the stored minimal representative may fall short of) and `x.model`.
+//! Any safetensors reader can read the files. For a tensor `x`, the metadata has `x.shape`, the logical shape, which may be
+//! larger than the stored minimal representative, and `x.model`.
 
 use crate::error::{Error, Result};
 use crate::infer::ValueSignature;
@@ -11,7 +11,7 @@ use ir::DType;
 use serde_json::{Map, Value, json};
 use std::path::Path;
 
-/// The bytes of a safetensors file.
+/// Returns the bytes of a safetensors file with these tensors.
 pub fn to_safetensors(tensors: &[(&str, &Tensor)]) -> Result<Vec<u8>> {
     let mut meta = Map::new();
     meta.insert("format".into(), json!("vsla"));
@@ -43,7 +43,7 @@ pub fn to_safetensors(tensors: &[(&str, &Tensor)]) -> Result<Vec<u8>> {
     Ok(out)
 }
 
-/// Reads a safetensors file, in the order of names. Tensors without our metadata are of model A, at their stored shape.
+/// Reads a safetensors file, sorted by name. Tensors without our metadata have model A and their stored shape.
 pub fn from_safetensors(bytes: &[u8]) -> Result<Vec<(String, Tensor)>> {
     let bad = |text: &str| Error::invalid_arg(format!("not a safetensors file: {text}"));
     let (size, rest) = bytes.split_first_chunk::<8>().ok_or_else(|| bad("it ends in its first 8 bytes"))?;

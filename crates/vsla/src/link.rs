@@ -1,4 +1,4 @@
-//! Links between programs, and one arena for several of them (§10).
+//! Links between programs, and one arena for several programs (§10).
 
 use crate::backend::Backend;
 use crate::bindings::Bindings;
@@ -11,17 +11,17 @@ use compiler::{ALIGN, DeviceBuffer};
 use cpu::HostBuffer;
 use std::sync::Arc;
 
-/// A value of one program that is an input of another (§10.1).
+/// A link from an output of one program to an input of another (§10.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Link {
-    /// Output of the source.
+    /// The output of the source program.
     pub source: ValueId,
-    /// Input of the destination.
+    /// The input of the destination program.
     pub destination: ValueId,
 }
 
 impl Link {
-    /// Checks that a link fits.
+    /// Checks that the source is an output, the destination an input, and their signatures equal.
     pub fn check(&self, source: &Program, destination: &Program) -> Result<()> {
         if !source.outputs().contains(&self.source) {
             return Err(Error::invalid_arg(format!(
@@ -41,53 +41,53 @@ impl Link {
         Ok(())
     }
 
-    /// Gives the destination's input the memory of the source's output. The caller runs the source first: on one stream, or
-    /// on two with an event between them. Runs of both at once would be a race.
+    /// Makes the destination's input use the memory of the source's output. The caller must run the source first: on the same
+    /// stream, or on two streams with an event between them. Concurrent runs of both would be a data race.
     pub fn connect(&self, source: &Bindings, destination: &mut Bindings) -> Result<()> {
         self.check(source.program(), destination.program())?;
         destination.import(self.destination, source.export(self.source)?)
     }
 }
 
-/// A link between two of the programs that one arena manager holds.
+/// A link between two programs of one shared arena.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StageLink {
-    /// Position of the source in the order of execution.
+    /// Index of the source in execution order.
     pub from: usize,
-    /// Position of the destination, later than the source.
+    /// Index of the destination in execution order, greater than `from`.
     pub to: usize,
-    /// The values.
+    /// The linked values.
     pub link: Link,
 }
 
-/// Memory placed by the manager: a value, or what one program computes inside.
+/// A block of a shared arena: a value, or the intermediate values of one program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlacedBlock {
-    /// What it holds.
+    /// The contents of the block.
     pub contents: BlockContents,
-    /// First and last program, in the order of execution, between which it lives.
+    /// The first and last program, in execution order, during which the block is live.
     pub lifetime: (usize, usize),
-    /// Where in the arena, a multiple of 64.
+    /// Offset in the arena, a multiple of 64.
     pub offset: usize,
-    /// Size.
+    /// Size in bytes.
     pub bytes: usize,
 }
 
-/// What a place of a shared arena holds.
+/// The contents of a block of a shared arena.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BlockContents {
-    /// A value, as program and edge of each end: a program's inputs count first, then its outputs.
+    /// A value, as (program, edge) at each end of its links. The edges of a program are its inputs, then its outputs.
     Value(Vec<(usize, usize)>),
-    /// Activations and workspace of a program.
+    /// The activations and workspace of a program.
     Run(usize),
 }
 
-/// One arena for programs that run in a fixed order (§10.2).
+/// One arena for several programs that run in a fixed order (§10.2).
 ///
-/// Parameters live always, inputs until their program has run, outputs from then on, linked values between the two
-/// programs, activations and workspace while their program runs; what doesn't live together shares memory. So a round has
-/// its inputs written before it begins, its programs run in order and never two at once, and its outputs read before the
-/// next: an input or a linked value is gone once its last program has run.
+/// Parameters are live always, inputs until their program has run, outputs from then on, linked values from the first of the two
+/// programs to the second, and activations and workspace while their program runs. Blocks that are not live at the same time
+/// share memory. Therefore, each round writes all inputs first, runs the programs in order and never concurrently, and reads the
+/// outputs before the next round. The value of an input or link is lost once the last program that uses it has run.
 pub struct SharedArena {
     stages: Vec<Plan>,
     placed: Vec<PlacedBlock>,
@@ -95,7 +95,7 @@ pub struct SharedArena {
 }
 
 impl SharedArena {
-    /// Places all memory of programs in the order they will run.
+    /// Assigns memory to programs, given in execution order.
     pub fn plan(stages: &[&Plan], links: &[StageLink]) -> Result<SharedArena> {
         let last = stages.len().saturating_sub(1);
         for (i, l) in links.iter().enumerate() {
@@ -161,35 +161,35 @@ impl SharedArena {
         Ok(SharedArena { stages: stages.iter().map(|p| (*p).clone()).collect(), placed, bytes })
     }
 
-    /// How many programs it holds.
+    /// Returns the number of programs.
     pub fn stages(&self) -> usize {
         self.stages.len()
     }
 
-    /// Size of the arena.
+    /// Returns the size of the arena in bytes.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// The most bytes that live at one time: no arena can be smaller.
+    /// Returns the maximum number of bytes live at one time, a lower bound on the size of the arena.
     pub fn live_bytes(&self) -> usize {
         let at = |k: usize| self.placed.iter().filter(move |p| p.lifetime.0 <= k && k <= p.lifetime.1);
         let sum = |k: usize| at(k).map(|p| p.bytes.next_multiple_of(ALIGN)).sum();
         (0..self.stages.len()).map(sum).max().unwrap_or(0)
     }
 
-    /// Where everything lies.
+    /// Returns all blocks with their offsets.
     pub fn placed(&self) -> &[PlacedBlock] {
         &self.placed
     }
 
-    /// Takes the arena from a backend, and binds every program inside it. While bindings of one program are run, read or
-    /// written, those of the others are refused.
+    /// Allocates the arena on a backend and binds every program in it. While the bindings of one program are run, read or
+    /// written, using those of the others is an error.
     pub fn bind(&self, backend: &Backend) -> Result<Vec<Bindings>> {
         self.bind_in(Memory::new(self.bytes, backend)?)
     }
 
-    /// Binds every program in a block of the caller's.
+    /// Binds every program in a block of the caller's memory.
     pub fn bind_in(&self, memory: Memory) -> Result<Vec<Bindings>> {
         let needed = self.bytes;
         if memory.bytes() < needed {
@@ -224,7 +224,7 @@ impl SharedArena {
     }
 }
 
-/// Places everything, in the order in which it comes to life or the largest first, whichever takes less.
+/// Assigns offsets in order of first use or of decreasing size, whichever gives the smaller arena.
 fn best_placement(placed: &mut [PlacedBlock]) -> Result<usize> {
     let mut by_time: Vec<usize> = (0..placed.len()).collect();
     by_time.sort_by_key(|&i| (placed[i].lifetime, i));
@@ -238,7 +238,7 @@ fn best_placement(placed: &mut [PlacedBlock]) -> Result<usize> {
     Ok(first.min(second))
 }
 
-/// First fit over lifetimes (§5.3): the lowest offset where nothing that lives at the same time lies.
+/// First fit over lifetimes (§5.3): each block gets the lowest offset that no block live at the same time occupies.
 fn first_fit(placed: &mut [PlacedBlock], order: &[usize]) -> Result<usize> {
     let mut done: Vec<usize> = Vec::with_capacity(order.len());
     let mut top = 0usize;

@@ -1,4 +1,4 @@
-//! Memory that bindings lie in (§11): of the system, of a backend's functions, or a block of the caller's.
+//! Memory for bindings (§11): from the system, from a backend's memory functions, or a block of the caller's.
 
 use crate::backend::Backend;
 use crate::error::{Error, Result};
@@ -10,16 +10,16 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// A block of memory for one set of bindings: everything that their runs touch lies in it.
+/// A block of memory for one set of bindings. It contains all memory that their runs use.
 pub struct Memory(pub(crate) Arc<HostBuffer>);
 
 impl Memory {
-    /// Memory of a backend, all zero.
+    /// Allocates zeroed memory on a backend.
     pub fn new(bytes: usize, backend: &Backend) -> Result<Memory> {
         Ok(Memory(Arc::new(backend.arena(bytes)?)))
     }
 
-    /// Memory of the caller's, which becomes all zero. Its address must be a multiple of 64.
+    /// Wraps memory of the caller and fills it with zeros. Its address must be a multiple of 64.
     ///
     /// # Safety
     /// `bytes` bytes from `ptr` on may be read and written by the processor until `owner` is dropped, and nothing but what
@@ -36,13 +36,14 @@ impl Memory {
         }
     }
 
-    /// Size.
+    /// Returns the size in bytes.
     pub fn bytes(&self) -> usize {
         self.0.bytes()
     }
 }
 
-/// The right to use a block whose values overlap, because the programs in it run one after the other (§10.2).
+/// A flag that makes uses of a block exclusive. The values in the block overlap, because its programs run one after another
+/// (§10.2).
 #[derive(Clone, Default)]
 pub(crate) struct ExclusiveUse(Arc<AtomicBool>);
 
@@ -52,10 +53,10 @@ impl ExclusiveUse {
     }
 }
 
-/// Blocks that are in use until this is dropped.
+/// Blocks that are in use until this guard is dropped.
 pub(crate) struct InUseGuard<'a>(&'a [ExclusiveUse]);
 
-/// Begins a use of blocks, or says that another use has not ended. Allocates nothing.
+/// Begins an exclusive use of blocks, or returns an error if another use has not ended. Allocates nothing.
 pub(crate) fn begin_use(blocks: &[ExclusiveUse]) -> Result<InUseGuard<'_>> {
     for (i, block) in blocks.iter().enumerate() {
         if block.0.swap(true, Ordering::Acquire) {
@@ -74,7 +75,7 @@ impl Drop for InUseGuard<'_> {
     }
 }
 
-/// A size at the alignment of arenas.
+/// Rounds a size up to the alignment of arenas.
 pub(crate) fn align_size(bytes: usize) -> Result<usize> {
     match bytes.checked_next_multiple_of(ALIGN) {
         Some(n) if n <= MAX_ADDRESSABLE_BYTES => Ok(n),
@@ -82,12 +83,12 @@ pub(crate) fn align_size(bytes: usize) -> Result<usize> {
     }
 }
 
-/// The size of a block that holds these arenas one after another.
+/// Returns the size of a block that contains these arenas one after another.
 pub(crate) fn total(arenas: &[usize]) -> Result<usize> {
     arenas.iter().try_fold(0usize, |sum, n| align_size(sum.saturating_add(align_size(*n)?)))
 }
 
-/// Arenas of these sizes: each from the backend, or all cut from one block.
+/// Returns arenas of these sizes, either allocated on the backend or taken from one block.
 pub(crate) fn arenas<const N: usize>(
     sizes: [usize; N],
     backend: &Backend,

@@ -1,6 +1,6 @@
-//! The ops of §3.1 with their attributes. Each is a pure function of its operands.
+//! The ops of §3.1 with their attributes. Each op is a pure function of its operands.
 
-/// Which semiring a tensor belongs to.
+/// The semiring of a tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 #[repr(C)]
 pub enum Model {
@@ -11,52 +11,53 @@ pub enum Model {
     B,
 }
 
-/// Which form of gelu.
+/// The form of gelu.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub enum GeluForm {
-    /// By the error function.
+    /// The exact form, with the error function.
     #[default]
     Erf,
-    /// By a hyperbolic tangent.
+    /// The approximation with a hyperbolic tangent.
     Tanh,
 }
 
 /// An op.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Op {
-    /// `a + b` in the ambient shape.
+    /// `a + b`, with both operands promoted to the ambient shape.
     Add,
-    /// `a - b` in the ambient shape.
+    /// `a - b`, with both operands promoted to the ambient shape.
     Sub,
-    /// `a ⊙ b` in the ambient shape.
+    /// `a ⊙ b`, with both operands promoted to the ambient shape.
     Hadamard,
-    /// Convolution along the last axis (model A): lengths `m`, `n` give `m + n - 1`, or 0 if one is empty.
+    /// Convolution along the last axis (model A). Lengths `m` and `n` give `m + n - 1`, or 0 if one operand is empty.
     Conv1d,
-    /// Kronecker product, axis by axis (model B): sizes `m`, `n` give `m·n`.
+    /// Kronecker product on every axis (model B). Sizes `m` and `n` give `m·n`.
     Kronecker,
     /// Softmax along the last axis of the logical shape.
     Softmax,
     /// `(x - mean)·rstd·gamma + beta` along the last axis; operands `x`, `gamma`, `beta`.
     LayerNorm {
-        /// Added to the variance.
+        /// A small number added to the variance.
         eps: f64,
     },
     /// `x·rsqrt(mean(x²) + eps)·gamma` along the last axis; operands `x`, `gamma`.
     RmsNorm {
-        /// Added to the mean square.
+        /// A small number added to the mean square.
         eps: f64,
     },
-    /// Scaled dot-product attention over a ragged batch of sequences, whose tokens lie one after the other along the
-    /// first axis: operands `q`, `k`, `v` of shape `[tokens, width]`. A token sees those of its own sequence.
+    /// Scaled dot-product attention over a ragged batch of sequences, whose tokens are concatenated along the first axis. The
+    /// operands `q`, `k`, `v` have shape `[tokens, width]`. A token attends to the tokens of its own sequence.
     Attention {
-        /// Heads that share the width.
+        /// The number of heads that the width is split into.
         heads: usize,
-        /// Tokens of each sequence.
+        /// The number of tokens of each sequence.
         lengths: Vec<usize>,
     },
-    /// Product over the last two axes; leading axes are batch. A right operand of rank 2 serves every batch.
+    /// Matrix product over the last two axes; leading axes are batch axes. A right operand of rank 2 is used for every batch
+    /// entry.
     Matmul,
-    /// `max(0, x)`; its slope at 0 is 0.
+    /// `max(0, x)`; its derivative at 0 is 0.
     Relu,
     /// The Gaussian error linear unit.
     Gelu(GeluForm),
@@ -66,77 +67,77 @@ pub enum Op {
     Tanh,
     /// `x ⊙ M / (1 - rate)` with a random mask from the program's seed.
     Dropout {
-        /// Share of elements that become 0.
+        /// Probability that an element becomes 0.
         rate: f64,
     },
-    /// Sum along an axis, which disappears; of a vector it gives shape `[1]`.
+    /// Sum along an axis, which is removed; the sum of a vector has shape `[1]`.
     Sum {
-        /// The axis; negative counts from the back.
+        /// The axis; negative values count from the last axis.
         axis: i64,
     },
-    /// Mean along an axis of the logical shape; of an empty axis it is 0.
+    /// Mean along an axis of the logical shape; the mean of an empty axis is 0.
     Mean {
-        /// The axis; negative counts from the back.
+        /// The axis; negative values count from the last axis.
         axis: i64,
     },
-    /// `k` tensors of one rank along a new first axis, promoted to their ambient shape.
+    /// `k` tensors of the same rank, promoted to their ambient shape and stacked along a new first axis.
     Stack,
-    /// The stream of stacks of `size` neighbours, one every `stride`: several operands, several results.
+    /// Stacks of `size` consecutive tensors, one every `stride` tensors: several operands, several results.
     Window {
-        /// Tensors in a window.
+        /// The number of tensors in a window.
         size: usize,
-        /// Tensors from one window to the next.
+        /// The number of tensors between the starts of two windows.
         stride: usize,
     },
-    /// One tensor stacked `count` times.
+    /// `count` copies of one tensor, stacked along a new first axis.
     Repeat {
-        /// How often.
+        /// The number of copies.
         count: usize,
     },
-    /// Same elements in row-major order of the logical shape.
+    /// The same elements in row-major order of the logical shape, with another shape.
     Reshape {
         /// The new shape.
         shape: Vec<usize>,
     },
-    /// Reorders axes.
+    /// A permutation of the axes.
     Transpose {
         /// Result axis `i` is operand axis `permutation[i]`.
         permutation: Vec<usize>,
     },
-    /// A box out of a tensor; what lies beyond the logical shape is zero.
+    /// A slice of a tensor; elements beyond the logical shape are zero.
     Slice {
         /// First index on each axis.
         start: Vec<usize>,
-        /// First index no more on each axis.
+        /// End index (exclusive) on each axis.
         limit: Vec<usize>,
     },
-    /// Slices of the first axis in the order of the indices.
+    /// The slices of the first axis at the given indices.
     Gather {
-        /// Which.
+        /// The indices.
         indices: Vec<usize>,
     },
-    /// Slice `i` of the first axis is added at place `indices[i]` of a tensor of zeros.
+    /// Slice `i` of the first axis is added at index `indices[i]` of a tensor of zeros.
     Scatter {
-        /// Where.
+        /// The indices.
         indices: Vec<usize>,
         /// Size of the result's first axis.
         size: usize,
     },
-    /// `x ⊙ m` where `m` is a constant: it gets no gradient.
+    /// `x ⊙ m` where `m` is a constant, so it gets no gradient.
     Mask,
     /// `exp(x)` on the logical shape.
     Exp,
     /// `log(x)` on the logical shape.
     Log,
-    /// `s·x` by a number, or by a second operand of shape `[1]`.
+    /// `s·x`, where `s` is a number or a second operand of shape `[1]`.
     MulScalar {
-        /// The number; `None` takes the second operand.
+        /// The number; `None` uses the second operand.
         value: Option<f64>,
     },
 }
 
 impl Op {
-    /// The name in messages and listings.
+    /// Returns the name in messages and listings.
     pub fn name(&self) -> &'static str {
         match self {
             Op::Add => "add",
@@ -171,7 +172,7 @@ impl Op {
         }
     }
 
-    /// The model an op belongs to, where it belongs to one.
+    /// Returns the model that the op requires, or `None` if it supports both.
     pub fn model(&self) -> Option<Model> {
         match self {
             Op::Conv1d => Some(Model::A),
@@ -180,9 +181,9 @@ impl Op {
         }
     }
 
-    /// Whether the op depends on the class alone. The others act on the representative's logical shape: they are not 0
-    /// at 0, divide by a size, or lay elements out by it. (A Kronecker product depends on how many trailing zeros its
-    /// right factor carries.)
+    /// Whether the result depends only on the operands' equivalence classes. The other ops depend on the representative's logical
+    /// shape: they are not 0 at 0, divide by a size, or order elements by it. (A Kronecker product depends on the number of
+    /// trailing zeros of its right factor.)
     pub fn is_class_invariant(&self) -> bool {
         !matches!(
             self,

@@ -1,4 +1,4 @@
-//! Plans (§5): what runs in which order, and where every value lies.
+//! Plans (§5): the execution order, and the memory offset of every value.
 
 use crate::backend::Backend;
 use crate::bindings::Bindings;
@@ -19,15 +19,15 @@ use std::sync::Arc;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(C)]
 pub enum ArenaClass {
-    /// Weights.
+    /// Parameters.
     Params = 0,
-    /// Values inside a forward run, and what it keeps for backward.
+    /// Intermediate values of a forward run, and residuals for backward.
     Activations,
-    /// Scratch of kernels, products and routines, and the addresses of values.
+    /// Scratch memory of kernels, matrix products and routines, and the addresses of values.
     Workspace,
-    /// Gradients, those inside a backward run and those it gives.
+    /// Gradients: intermediate ones of a backward run, and the results.
     Grads,
-    /// Memory that comes and goes with each run: inputs, outputs, linked values.
+    /// Memory that is set for each run: inputs, outputs, linked values.
     External,
 }
 
@@ -36,7 +36,7 @@ impl ArenaClass {
     pub const ALL: [ArenaClass; 5] =
         [ArenaClass::Params, ArenaClass::Activations, ArenaClass::Workspace, ArenaClass::Grads, ArenaClass::External];
 
-    /// The name in reports.
+    /// Returns the name in reports.
     pub fn name(self) -> &'static str {
         match self {
             ArenaClass::Params => "PARAMS",
@@ -48,53 +48,53 @@ impl ArenaClass {
     }
 }
 
-/// A value in memory and the segments between which it lives, both inclusive (§5.1).
+/// A value in memory, with the first and last segment of its lifetime, both inclusive (§5.1).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Interval {
-    /// What it holds, for people.
+    /// The name in reports.
     pub name: String,
-    /// First segment that uses it.
+    /// The first segment that uses the value.
     pub start: usize,
-    /// Last segment that uses it.
+    /// The last segment that uses the value.
     pub end: usize,
-    /// Size.
+    /// Size in bytes.
     pub bytes: usize,
-    /// Which arena.
+    /// The arena.
     pub class: ArenaClass,
-    /// Where in the arena, a multiple of 64.
+    /// Offset in the arena, a multiple of 64.
     pub offset: usize,
 }
 
-/// A step of the schedule: a fused kernel, a product, a copy (§7.1).
+/// A step of the schedule: a fused kernel, a matrix product or a copy (§7.1).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Segment {
-    /// What runs.
+    /// The name of the step in reports.
     pub name: String,
-    /// Whether it is a generated kernel, and not a product, copy or loop.
+    /// Whether the step is a generated kernel, and not a matrix product, copy or loop.
     pub fused: bool,
-    /// Intervals that it reads or writes, by index.
+    /// Indices of the intervals that the step reads or writes.
     pub values: Vec<usize>,
 }
 
-/// How an input or output of a graph is kept.
+/// The name and memory class of an input or output of a graph.
 #[derive(Clone, Debug)]
 pub(crate) struct EdgeInfo {
     pub(crate) name: String,
     pub(crate) class: ArenaClass,
 }
 
-/// A compiled graph with its memory.
+/// A compiled graph with its memory layout.
 pub(crate) struct CompiledLayout {
     pub(crate) executable: Arc<dyn Executable>,
     pub(crate) intervals: Vec<Interval>,
     pub(crate) segments: Vec<Segment>,
     pub(crate) sizes: [usize; 5],
-    /// Interval of each input, then of each output.
+    /// The index of the interval of each input, then of each output.
     pub(crate) edge_intervals: Vec<usize>,
 }
 
 impl CompiledLayout {
-    /// Compiles a graph; values inside it are of class `inner`. `general` code serves other sizes too.
+    /// Compiles a graph. Intermediate values have class `inner`. If `general` is true, the code also works for other sizes.
     pub(crate) fn new(
         graph: &Graph,
         inputs: &[EdgeInfo],
@@ -111,7 +111,7 @@ impl CompiledLayout {
         let mut intervals = Vec::new();
         let mut of_buffer = vec![None; program.buffers.len()];
         let mut edges = Vec::new();
-        // Inputs and outputs one after another in their arenas: they live through every run.
+        // Inputs and outputs are placed one after another in their arenas, since they are live during the whole run.
         let named = inputs.iter().zip(&program.inputs).chain(outputs.iter().zip(&program.outputs));
         for (label, ty) in named {
             let size = &mut sizes[label.class as usize];
@@ -146,31 +146,31 @@ impl CompiledLayout {
             };
         }
         sizes[inner as usize] = total(&[base, program.arena_bytes])?;
-        // Kernels run one after another, so they share their scratch (§5.4).
+        // Kernels run one after another, so they share scratch memory (§5.4).
         sizes[ArenaClass::Workspace as usize] = executable.arena_bytes() - align_size(program.arena_bytes)?;
         let segments = program.steps.iter().map(|s| segment(s, &of_buffer)).collect();
         Ok(CompiledLayout { executable, intervals, segments, sizes, edge_intervals: edges })
     }
 
-    /// Bytes of the edges of a class: inputs and outputs that lie there.
+    /// Returns the size in bytes of the inputs and outputs of a class.
     pub(crate) fn edge_bytes(&self, class: ArenaClass) -> usize {
         let edges = self.edge_intervals.iter().map(|&i| &self.intervals[i]).filter(|i| i.class == class);
         edges.map(|i| i.offset + i.bytes).max().unwrap_or(0)
     }
 
-    /// Sizes of the arenas of bindings: parameters unless shared, inputs and outputs, what is kept, the run's own.
+    /// Returns the arena sizes of bindings: parameters (0 if shared), inputs and outputs, residuals, and the arena of a run.
     pub(crate) fn arenas(&self, sharing: bool) -> [usize; 4] {
         let params = if sharing { 0 } else { self.edge_bytes(ArenaClass::Params) };
         let (external, kept) = (self.edge_bytes(ArenaClass::External), self.edge_bytes(ArenaClass::Activations));
         [params, external, kept, self.run_bytes()]
     }
 
-    /// Bytes of the arena of a run: values inside it, then workspace.
+    /// Returns the size in bytes of the arena of a run: intermediate values, then workspace.
     pub(crate) fn run_bytes(&self) -> usize {
         self.executable.arena_bytes()
     }
 
-    /// Runs the schedule; a device starts each segment.
+    /// Runs the schedule. If the backend has a device, the device starts each segment.
     pub(crate) fn run(
         &self,
         bindings: &mut compiler::Bindings,
@@ -188,8 +188,9 @@ impl CompiledLayout {
         })
     }
 
-    /// Looks for two values of one arena that live together and overlap (§16): there must be none. A result may take the
-    /// place of an operand that ends with its step: then both have the same bytes, and the step is all they share.
+    /// Looks for two values of one arena that overlap while both are live (§16); there must be none. A result may reuse the
+    /// memory of an operand whose last use is the same step: then both have the same offset and size, and only that step in
+    /// common.
     pub(crate) fn overlap(&self) -> Option<(&Interval, &Interval)> {
         let inherits = |a: &Interval, b: &Interval| a.end == b.start && (a.offset, a.bytes) == (b.offset, b.bytes);
         let clash = |a: &Interval, b: &Interval| {
@@ -233,7 +234,8 @@ fn segment(step: &Step, of_buffer: &[Option<usize>]) -> Segment {
     Segment { name, fused, values }
 }
 
-/// A program's schedule and memory on a backend. Immutable, reusable for every run, shared between threads.
+/// A program's schedule and memory layout on a backend. It is immutable, serves any number of runs, and can be shared between
+/// threads.
 #[derive(Clone)]
 pub struct Plan {
     pub(crate) program: Arc<Program>,
@@ -247,7 +249,8 @@ impl Plan {
         Plan::with_code(program, backend, false)
     }
 
-    /// Plans a program; `general` code serves programs of other sizes too, and is made once for all of them.
+    /// Plans a program. If `general` is true, the code also works for programs of other sizes and is compiled once for all of
+    /// them.
     pub(crate) fn with_code(program: &Arc<Program>, backend: &Backend, general: bool) -> Result<Plan> {
         let (inputs, outputs) = edge_infos(program);
         let layout =
@@ -255,22 +258,22 @@ impl Plan {
         Ok(Plan { program: program.clone(), backend: backend.clone(), layout: Arc::new(layout) })
     }
 
-    /// The program.
+    /// Returns the program.
     pub fn program(&self) -> &Arc<Program> {
         &self.program
     }
 
-    /// Bytes of every arena, in the order of [`ArenaClass::ALL`].
+    /// Returns the size in bytes of every arena, in the order of [`ArenaClass::ALL`].
     pub fn arena_sizes(&self) -> [usize; 5] {
         self.layout.sizes
     }
 
-    /// Where values lie and how long they live.
+    /// Returns the offset and lifetime of each value.
     pub fn intervals(&self) -> &[Interval] {
         &self.layout.intervals
     }
 
-    /// Where an input, parameter or output lies (§5.5).
+    /// Returns the offset of an input, parameter or output (§5.5).
     pub fn place(&self, v: crate::ValueId) -> Result<&Interval> {
         let p = &self.program;
         let find = |list: &[crate::ValueId]| list.iter().position(|x| *x == v);
@@ -283,33 +286,33 @@ impl Plan {
         Ok(&self.layout.intervals[self.layout.edge_intervals[edge]])
     }
 
-    /// What runs, in order.
+    /// Returns the segments in execution order.
     pub fn segments(&self) -> &[Segment] {
         &self.layout.segments
     }
 
-    /// Two values that overlap although they live together; a plan has none.
+    /// Returns two values that overlap in memory while both are live. A correct plan has none.
     pub fn overlap(&self) -> Option<(&Interval, &Interval)> {
         self.layout.overlap()
     }
 
-    /// Memory for all that runs touch, all zero: parameters, inputs, outputs, activations and workspace.
+    /// Allocates zeroed memory for parameters, inputs, outputs, activations and workspace.
     pub fn bind(&self) -> Result<Bindings> {
         Bindings::new(&self.program, &self.layout, &self.backend, None, None)
     }
 
-    /// The same, with the parameters of other bindings: of another profile of one model (§6.3).
+    /// Allocates memory, but shares the parameters of other bindings, such as those of another profile of the same model (§6.3).
     pub fn bind_sharing(&self, params: &Bindings) -> Result<Bindings> {
         Bindings::new(&self.program, &self.layout, &self.backend, Some(params), None)
     }
 
-    /// Bytes of one block for all that runs touch, for [`Plan::bind_in`]: with parameters, or without where they are
-    /// shared.
+    /// Returns the size in bytes of one block for all memory of a run, for [`Plan::bind_in`]. If `sharing` is true, the
+    /// parameters are shared and not included.
     pub fn memory_bytes(&self, sharing: bool) -> Result<usize> {
         total(&self.layout.arenas(sharing))
     }
 
-    /// Binds in one block of the caller's, which holds all that runs touch, and nothing else is allocated for it.
+    /// Binds in one block of the caller's memory, which contains all memory that runs use. Nothing else is allocated.
     ///
     /// ```
     /// use std::sync::Arc;
@@ -340,17 +343,17 @@ impl Plan {
         Err(Error::invalid_arg("these bindings belong to another program; bind them with this plan"))
     }
 
-    /// Runs the program: reads inputs and parameters from the bindings, writes the outputs there. It has ended when this
-    /// returns; [`Stream::submit`] doesn't wait for it. Allocates nothing.
+    /// Runs the program: reads inputs and parameters from the bindings and writes the outputs there. The run has finished when
+    /// this returns; [`Stream::submit`] does not wait. Allocates nothing.
     pub fn execute(&self, bindings: &mut Bindings, stream: &Stream) -> Result<()> {
         self.check(bindings)?;
         stream.wait_for_submitted()?;
         self.run(bindings)
     }
 
-    /// Runs the program on data that stays where it is (§7.2): each input given is read where it lies, each output given is
-    /// written there, instead of in the bindings. Data that isn't aligned to its elements, and an output that overlaps
-    /// something else, is copied. Allocates nothing.
+    /// Runs the program on the caller's data without a copy (§7.2): each given input is read from its slice, and each given
+    /// output is written to its slice, instead of the bindings. Data that isn't aligned to its elements, and an output that
+    /// overlaps other given data, is copied. Allocates nothing.
     ///
     /// ```
     /// use std::sync::Arc;
@@ -399,7 +402,7 @@ impl Plan {
     }
 }
 
-/// How a program's inputs and outputs are kept.
+/// Returns the names and memory classes of a program's inputs and outputs.
 pub(crate) fn edge_infos(program: &Program) -> (Vec<EdgeInfo>, Vec<EdgeInfo>) {
     let label = |v: &crate::ValueId, class: ArenaClass| EdgeInfo {
         name: match program.values()[v.0 as usize].name.as_str() {
@@ -417,7 +420,7 @@ pub(crate) fn edge_infos(program: &Program) -> (Vec<EdgeInfo>, Vec<EdgeInfo>) {
     (inputs, outputs)
 }
 
-/// The memory report of §14.1: arenas, then the schedule.
+/// Prints the memory report of §14.1: the arenas, then the schedule.
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "plan for {}", self.backend.name())?;
@@ -425,7 +428,7 @@ impl fmt::Display for Plan {
     }
 }
 
-/// Arenas and schedules of plans that run together.
+/// Prints the arenas and schedules of plans that run together.
 pub(crate) fn report(f: &mut fmt::Formatter<'_>, layouts: &[&CompiledLayout], block: Result<usize>) -> fmt::Result {
     for class in ArenaClass::ALL {
         let bytes: usize = layouts.iter().map(|l| l.sizes[class as usize]).max().unwrap_or(0);

@@ -1,6 +1,6 @@
-//! Profiles (§6.3): a program compiled and bound for each of a few sizes, and a router that picks the smallest that fits.
+//! Profiles (§6.3): programs compiled and bound for several sizes, and a router that picks the smallest profile that fits.
 //!
-//! Nothing is compiled, planned or allocated when another bucket is chosen, and no size is forced on all.
+//! Choosing another profile compiles, plans and allocates nothing, and no input is padded to one maximum size.
 
 use crate::backend::Backend;
 use crate::bindings::{Bindings, check_signature};
@@ -13,7 +13,7 @@ use crate::program::Program;
 use crate::tensor::Tensor;
 use std::sync::Arc;
 
-/// A program ready to run for one family of shapes.
+/// A program that is ready to run for one family of shapes.
 pub struct Profile {
     plan: Plan,
     bindings: Bindings,
@@ -33,7 +33,7 @@ impl Drop for RecordedGraph {
 }
 
 impl Profile {
-    /// A plan with bindings of its own, wherever their memory is.
+    /// Creates a profile from a plan and its bindings, in any memory.
     pub fn new(plan: Plan, bindings: Bindings) -> Result<Profile> {
         plan.check(&bindings)?;
         Ok(Profile { plan, bindings, recorded: None })
@@ -46,15 +46,15 @@ impl Profile {
         Profile::new(plan, bindings)
     }
 
-    /// Plans and binds a program with the parameters of another profile.
+    /// Plans and binds a program that shares the parameters of another profile.
     pub fn compile_sharing(program: &Arc<Program>, backend: &Backend, other: &Profile) -> Result<Profile> {
         let plan = Plan::new(program, backend)?;
         let bindings = plan.bind_sharing(&other.bindings)?;
         Profile::new(plan, bindings)
     }
 
-    /// Lets the backend's device record the schedule (§8.2); later runs replay it. The processor itself has nothing to
-    /// record, since a plan already is a schedule with every address known: it says [`Error::NotImplemented`].
+    /// Records the schedule on the backend's device (§8.2); later runs replay it. The CPU has nothing to record, since a plan
+    /// already is a schedule with all addresses known, and returns [`Error::NotImplemented`].
     pub fn record(&mut self) -> Result<()> {
         let device = self.plan.backend.device().cloned();
         let graph = device.as_ref().map_or(Ok(None), |d| d.record(self.plan.segments()))?;
@@ -64,23 +64,23 @@ impl Profile {
         Ok(())
     }
 
-    /// The plan.
+    /// Returns the plan.
     pub fn plan(&self) -> &Plan {
         &self.plan
     }
 
-    /// Inputs, outputs and parameters.
+    /// Returns the inputs, outputs and parameters.
     pub fn bindings(&self) -> &Bindings {
         &self.bindings
     }
 
-    /// Inputs, outputs and parameters.
+    /// Returns the inputs, outputs and parameters for writing.
     pub fn bindings_mut(&mut self) -> &mut Bindings {
         &mut self.bindings
     }
 
-    /// The plan and its bindings, for a run on data of the caller's; none if runs go through a recorded schedule, which has
-    /// its addresses.
+    /// Returns the plan and its bindings, for a run on the caller's data. Returns `None` if runs replay a recorded schedule,
+    /// whose addresses are fixed.
     pub fn parts(&mut self) -> Option<(&Plan, &mut Bindings)> {
         match self.recorded {
             None => Some((&self.plan, &mut self.bindings)),
@@ -88,14 +88,14 @@ impl Profile {
         }
     }
 
-    /// Whether these tensors are inputs of this profile, after promotion.
+    /// Whether this profile accepts these tensors as inputs, after promotion.
     pub fn accepts(&self, inputs: &[&Tensor]) -> bool {
         let program = self.plan.program();
         inputs.len() == program.inputs().len()
             && (program.inputs().iter().zip(inputs)).all(|(v, t)| holds(program.signature(*v), t))
     }
 
-    /// Whether an input of this profile takes data of a shape, after promotion.
+    /// Whether an input of this profile accepts data of the given shape, after promotion.
     pub fn holds(&self, input: crate::ValueId, shape: &[usize]) -> bool {
         let program = self.plan.program();
         program.inputs().contains(&input) && crate::shape::fits_inside(shape, &program.signature(input).shape)
@@ -120,7 +120,7 @@ impl Profile {
         self.execute(stream)
     }
 
-    /// Runs with the inputs that are bound.
+    /// Runs the program with the inputs that are already set.
     pub fn execute(&mut self, stream: &Stream) -> Result<()> {
         let Some(recorded) = &self.recorded else {
             return self.plan.execute(&mut self.bindings, stream);
@@ -134,20 +134,20 @@ impl Profile {
     }
 }
 
-/// `fits` without a message, which would allocate.
+/// Does the check of `check_signature` without an error message, which would allocate.
 fn holds(wanted: &crate::ValueSignature, t: &Tensor) -> bool {
     let s = t.signature();
     (s.dtype, s.model, s.shape.len()) == (wanted.dtype, wanted.model, wanted.shape.len())
         && s.shape.iter().zip(&wanted.shape).all(|(a, b)| a <= b)
 }
 
-/// Profiles of one model, smallest first, with one set of parameters.
+/// Profiles of one model, smallest first, which share one set of parameters.
 pub struct Router {
     profiles: Vec<Profile>,
 }
 
 impl Router {
-    /// Compiles a profile for each bucket. Programs declare the same parameters; they share one PARAMS arena.
+    /// Compiles a profile for each size. All programs declare the same parameters and share one PARAMS arena.
     ///
     /// ```
     /// use tensorloom_vsla::{Backend, DType, ProgramBuilder, Router, Stream, Tensor};
@@ -185,17 +185,17 @@ impl Router {
         Ok(Router { profiles })
     }
 
-    /// The profiles, smallest first.
+    /// Returns the profiles, smallest first.
     pub fn profiles(&self) -> &[Profile] {
         &self.profiles
     }
 
-    /// A profile to set parameters of; all share them.
+    /// Returns a profile for setting parameters, which all profiles share.
     pub fn profile_mut(&mut self, i: usize) -> Option<&mut Profile> {
         self.profiles.get_mut(i)
     }
 
-    /// The smallest profile that takes these inputs.
+    /// Returns the index of the smallest profile that accepts these inputs.
     pub fn route(&self, inputs: &[&Tensor]) -> Result<usize> {
         self.profiles.iter().position(|p| p.accepts(inputs)).ok_or_else(|| {
             let shapes: Vec<String> = inputs.iter().map(|t| t.signature().to_string()).collect();
@@ -206,7 +206,8 @@ impl Router {
         })
     }
 
-    /// Runs the smallest profile that takes these inputs, and gives it, with its outputs bound. Allocates nothing.
+    /// Runs the smallest profile that accepts these inputs, and returns the profile, whose bindings have the outputs. Allocates
+    /// nothing.
     pub fn run(&mut self, inputs: &[&Tensor], stream: &Stream) -> Result<&Profile> {
         let at = self.route(inputs)?;
         let profile = &mut self.profiles[at];

@@ -1,15 +1,15 @@
-//! Programs: validated, frozen, with their graph (§3.2).
+//! Validated, immutable programs with their graph (§3.2).
 //!
 //! # What validation guarantees
 //!
-//! 1. Nodes stand in a topological order; there is no cycle.
-//! 2. Every id names a value, and every value has exactly one source.
-//! 3. Dtypes are f32, f64, f16 or bf16, and alike where an op needs that.
-//! 4. Models don't meet; convolution is of model A, the Kronecker product of model B.
+//! 1. Nodes are in topological order; there is no cycle.
+//! 2. Every ID names a value, and every value has exactly one source.
+//! 3. Dtypes are f32, f64, f16 or bf16, and the same where an op requires it.
+//! 4. Connected values have the same model; convolution requires model A, the Kronecker product model B.
 //! 5. No value has rank 0.
-//! 6. Every shape is known, and is what inference says.
+//! 6. Every shape is known and is the inferred one.
 //! 7. Capacity is at least the shape on every axis.
-//! 8. No product of sizes overflows, neither of shapes nor of capacities.
+//! 8. No product of sizes overflows, neither for shapes nor for capacities.
 
 use crate::describe::{NodeDesc, ProgramDescription, ValueDesc, ValueId, ValueTag};
 use crate::error::{Error, ProgramFault, Result};
@@ -24,30 +24,30 @@ use std::fmt;
 /// A validated value.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Value {
-    /// For people and reports.
+    /// The name in reports and messages.
     pub name: String,
     /// Dtype, logical shape, model.
     pub signature: ValueSignature,
     /// Physical sizes before planning, at least the shape.
     pub capacity: Vec<usize>,
-    /// What it is to the program.
+    /// The role of the value in the program.
     pub tag: ValueTag,
-    /// Kept for backward.
+    /// Whether the value is saved for backward.
     pub checkpoint: bool,
 }
 
 /// A validated node.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Node {
-    /// What it computes.
+    /// The op that the node computes.
     pub op: Op,
-    /// Operands.
+    /// The operands.
     pub inputs: Vec<ValueId>,
-    /// Results.
+    /// The results.
     pub outputs: Vec<ValueId>,
 }
 
-/// A frozen program.
+/// A validated, immutable program.
 #[derive(Clone, Debug)]
 pub struct Program {
     values: Vec<Value>,
@@ -60,7 +60,7 @@ pub struct Program {
 }
 
 impl Program {
-    /// Validates a description.
+    /// Validates a description and lowers it to a graph.
     pub fn build(d: &ProgramDescription) -> Result<Program> {
         let order = topological(d)?;
         let mut signatures: Vec<Option<ValueSignature>> = Vec::with_capacity(d.values.len());
@@ -95,7 +95,7 @@ impl Program {
         Ok(program)
     }
 
-    /// Inputs of the graph: inputs, parameters, then the seed if a random op needs one.
+    /// Lowers the program. The inputs of the graph are the inputs, the parameters, and the seed if a random op needs one.
     fn lower(&self) -> Result<Graph> {
         let mut l = ProgramLowering { builder: Builder::new(), numerics: self.numerics, seed: None, draws: 0 };
         let mut at: Vec<Option<ir::Value>> = vec![None; self.values.len()];
@@ -122,58 +122,58 @@ impl Program {
         Ok(l.builder.finish(&outs.ok_or_else(missing)?))
     }
 
-    /// Whether it has random ops, and so a seed.
+    /// Whether the program has random ops, and therefore a seed.
     pub fn is_random(&self) -> bool {
         self.nodes.iter().any(|n| matches!(n.op, Op::Dropout { .. }))
     }
 
-    /// The values, by id.
+    /// Returns the values, indexed by ID.
     pub fn values(&self) -> &[Value] {
         &self.values
     }
 
-    /// The nodes in execution order.
+    /// Returns the nodes in execution order.
     pub fn nodes(&self) -> &[Node] {
         &self.nodes
     }
 
-    /// Inputs in the order they were declared.
+    /// Returns the inputs in the order they were declared.
     pub fn inputs(&self) -> &[ValueId] {
         &self.inputs
     }
 
-    /// Parameters in the order they were declared.
+    /// Returns the parameters in the order they were declared.
     pub fn params(&self) -> &[ValueId] {
         &self.params
     }
 
-    /// Outputs in order.
+    /// Returns the outputs in order.
     pub fn outputs(&self) -> &[ValueId] {
         &self.outputs
     }
 
-    /// A value.
+    /// Returns a value.
     pub fn value(&self, v: ValueId) -> Result<&Value> {
         let found = self.values.get(v.0 as usize);
         found.ok_or_else(|| Error::invalid_arg(format!("there is no value {} in this program", v.0)))
     }
 
-    /// Dtype, shape and model of a value of this program; panics for a value of another.
+    /// Returns the dtype, shape and model of a value of this program. Panics for a value of another program.
     pub fn signature(&self, v: ValueId) -> &ValueSignature {
         &self.values[v.0 as usize].signature
     }
 
-    /// The value with a name.
+    /// Returns the value with the given name.
     pub fn find(&self, name: &str) -> Option<ValueId> {
         self.values.iter().position(|v| v.name == name).map(|i| ValueId(i as u32))
     }
 
-    /// What runs: from inputs, parameters and seed to outputs.
+    /// Returns the graph that maps inputs, parameters and seed to outputs.
     pub fn graph(&self) -> &Graph {
         &self.graph
     }
 
-    /// The names of checkpointed values in the graph.
+    /// Returns the names of checkpointed values in the graph.
     pub(crate) fn checkpoints(&self) -> Vec<String> {
         let marked = (0..self.values.len()).filter(|&i| self.values[i].checkpoint);
         marked.map(|i| checkpoint_name(ValueId(i as u32))).collect()
@@ -184,7 +184,7 @@ fn checkpoint_name(v: ValueId) -> String {
     format!("vsla.{}", v.0)
 }
 
-/// The order in which nodes can run, or who waits for whom.
+/// Returns the nodes in topological order, or an error with the nodes of a cycle.
 fn topological(d: &ProgramDescription) -> Result<Vec<usize>> {
     let count = d.values.len();
     let check = |place: &dyn Fn() -> String, id: u32| -> Result<()> {
@@ -225,7 +225,7 @@ fn topological(d: &ProgramDescription) -> Result<Vec<usize>> {
         }
         waits.push(count);
     }
-    // Ready nodes by their number: a description that is in order stays in order.
+    // Ready nodes are taken by ascending index, so a description that is already in order stays in order.
     let mut ready: std::collections::BTreeSet<usize> = (0..waits.len()).filter(|&k| waits[k] == 0).collect();
     let mut order = Vec::with_capacity(waits.len());
     while let Some(k) = ready.pop_first() {
@@ -244,7 +244,7 @@ fn topological(d: &ProgramDescription) -> Result<Vec<usize>> {
     Ok(order)
 }
 
-/// The signature of a given value; of a computed one, nothing yet.
+/// Returns the signature of an input or parameter; for a computed value, `None`.
 fn declared(id: usize, v: &ValueDesc) -> Result<Option<ValueSignature>> {
     if !matches!(v.tag, ValueTag::Param | ValueTag::Input) {
         return Ok(None);

@@ -1,4 +1,4 @@
-//! Queues and events (§7.4): a thread that does what it is given in order, and marks that others wait for.
+//! Queues and events (§7.4): a thread that runs tasks in order, and events that other threads wait for.
 
 use crate::error::{Error, Result};
 use std::collections::VecDeque;
@@ -6,13 +6,14 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle, ThreadId};
 
-/// Work that a queue does.
+/// A task that a queue runs.
 pub trait QueueTask: Send + 'static {
-    /// Does it.
+    /// Runs the task.
     fn run(self) -> Result<()>;
 }
 
-/// Entries that wait at most; who submits another waits for room. So submitting allocates nothing.
+/// The maximum number of waiting entries; submitting to a full queue waits. The capacity is fixed, so submitting does not
+/// allocate.
 const MAX_QUEUED: usize = 64;
 
 enum QueueEntry<T> {
@@ -25,7 +26,7 @@ struct QueueState<T> {
     waiting: VecDeque<QueueEntry<T>>,
     busy: bool,
     closed: bool,
-    /// The first failure since the last `synchronize`; tasks after it are left out.
+    /// The first error since the last `synchronize`; tasks after it are skipped.
     failed: Option<Error>,
 }
 
@@ -34,7 +35,7 @@ struct QueueShared<T> {
     changed: Condvar,
 }
 
-/// A thread of its own that runs tasks one after another. Dropping it waits for them.
+/// A thread that runs tasks one after another. Dropping the queue waits for them.
 pub struct TaskQueue<T: QueueTask> {
     shared: Arc<QueueShared<T>>,
     worker: Option<JoinHandle<()>>,
@@ -50,7 +51,7 @@ fn wait<'a, T>(c: &Condvar, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
 }
 
 impl<T: QueueTask> TaskQueue<T> {
-    /// An empty queue with its thread.
+    /// Creates an empty queue and starts its thread.
     pub fn new() -> Result<TaskQueue<T>> {
         let state =
             QueueState { waiting: VecDeque::with_capacity(MAX_QUEUED), busy: false, closed: false, failed: None };
@@ -62,7 +63,7 @@ impl<T: QueueTask> TaskQueue<T> {
         Ok(TaskQueue { shared, worker: Some(worker), id })
     }
 
-    /// Whether this is called by a task of this very queue, which would wait for itself.
+    /// Returns an error if a task of this queue calls this, since it would wait for itself.
     fn check_thread(&self) -> Result<()> {
         if thread::current().id() == self.id {
             return Err(Error::invalid_arg("a task of a stream cannot wait for its own stream"));
@@ -81,25 +82,25 @@ impl<T: QueueTask> TaskQueue<T> {
         Ok(())
     }
 
-    /// Adds a task, and returns before it is done. Waits only if many are in front of it.
+    /// Adds a task and returns before it has run. Waits only if the queue is full.
     pub fn submit(&self, task: T) -> Result<()> {
         self.push(QueueEntry::Task(task))
     }
 
-    /// Marks this place: the event has happened when all before it is done.
+    /// Records an event, which completes when all tasks submitted before have completed.
     pub fn signal(&self, event: &Event) -> Result<()> {
         self.check_thread()?;
         let n = event.record(self.id)?;
         self.push(QueueEntry::Signal(event.clone(), n))
     }
 
-    /// What is submitted from now on waits for the last mark of an event.
+    /// Makes tasks that are submitted after this call wait for the last record of an event.
     pub fn wait(&self, event: &Event) -> Result<()> {
         let n = lock(&event.0.state).recorded;
         self.push(QueueEntry::Wait(event.clone(), n))
     }
 
-    /// Returns when everything is done: with the first failure, if there was one.
+    /// Waits until all tasks have completed. Returns the first error.
     pub fn synchronize(&self) -> Result<()> {
         self.check_thread()?;
         let mut state = lock(&self.shared.state);
@@ -157,13 +158,13 @@ impl<T: QueueTask> Drop for TaskQueue<T> {
         if let Some(worker) = self.worker.take()
             && thread::current().id() != self.id
         {
-            // Tasks' panics are caught, so the thread ends normally.
+            // The panics of tasks are caught, so the thread ends normally.
             let _ = worker.join();
         }
     }
 }
 
-/// A mark in a stream that other streams and the host can wait for. Before it is recorded it has happened.
+/// An event of a stream that other streams and the host can wait for. An event that was never recorded counts as completed.
 #[derive(Clone, Default)]
 pub struct Event(Arc<EventProgress>);
 
@@ -181,7 +182,7 @@ struct EventMarks {
 }
 
 impl Event {
-    /// An event that has not been recorded.
+    /// Creates an event that has not been recorded.
     pub fn new() -> Event {
         Event::default()
     }
@@ -209,13 +210,13 @@ impl Event {
         }
     }
 
-    /// Whether all before its last mark is done.
+    /// Whether all work before the last record of the event has completed.
     pub fn has_happened(&self) -> bool {
         let marks = lock(&self.0.state);
         marks.completed >= marks.recorded
     }
 
-    /// Returns when all before its last mark is done.
+    /// Waits until all work before the last record of the event has completed.
     pub fn synchronize(&self) -> Result<()> {
         let marks = lock(&self.0.state);
         if marks.by == Some(thread::current().id()) && marks.completed < marks.recorded {

@@ -1,4 +1,4 @@
-//! `Tensor`: an array up to trailing zeros.
+//! `Tensor`: an array in which trailing zeros are insignificant.
 
 use crate::error::{Error, Result};
 use crate::infer::ValueSignature;
@@ -8,11 +8,11 @@ use ir::types::{for_each_index, offset, row_major};
 use ir::{DType, Element, Scalar};
 use std::fmt;
 
-/// A representative of a class of arrays that differ in trailing zeros alone.
+/// A representative of a class of arrays that differ only in trailing zeros.
 ///
-/// Two tensors are equal when their minimal representatives are. No op shrinks by itself: [`Tensor::shrink`] does when
-/// asked. Elements lie in row-major order of the *capacity*, so a tensor grows inside it without moving; what lies
-/// outside the logical shape is never read.
+/// Two tensors are equal if their minimal representatives are equal. No op shrinks its result; call [`Tensor::shrink`] for that.
+/// Elements are in row-major order of the *capacity*, so a tensor can grow up to it without moving. Elements outside the logical
+/// shape are never read.
 ///
 /// ```
 /// use tensorloom_vsla::Tensor;
@@ -31,12 +31,12 @@ pub struct Tensor {
 }
 
 impl Tensor {
-    /// A vector of model A.
+    /// Creates a vector of model A.
     pub fn vector<T: Element>(data: &[T]) -> Tensor {
         Tensor::from_slice(&[data.len()], data).expect("a vector's length is its shape")
     }
 
-    /// A tensor of model A from elements in row-major order.
+    /// Creates a tensor of model A from elements in row-major order.
     pub fn from_slice<T: Element>(shape: &[usize], data: &[T]) -> Result<Tensor> {
         let mut t = Tensor::zeros(T::DTYPE, shape)?;
         if shape.iter().product::<usize>() != data.len() {
@@ -47,7 +47,7 @@ impl Tensor {
         Ok(t)
     }
 
-    /// A tensor from little-endian bytes in row-major order.
+    /// Creates a tensor from little-endian bytes in row-major order.
     pub fn from_bytes(signature: ValueSignature, bytes: &[u8]) -> Result<Tensor> {
         let mut t = Tensor::of(signature)?;
         if bytes.len() != t.signature.bytes() {
@@ -64,18 +64,18 @@ impl Tensor {
         Ok(t)
     }
 
-    /// Zeros of model A, of the class of the empty tensor.
+    /// Creates a tensor of zeros of model A, which equals the empty tensor.
     pub fn zeros(dtype: DType, shape: &[usize]) -> Result<Tensor> {
         Tensor::of(ValueSignature::new(dtype, shape))
     }
 
-    /// Zeros of a signature, at a capacity that is a power of two on every axis.
+    /// Creates a tensor of zeros with a signature and a capacity that is a power of two on every axis.
     pub fn of(signature: ValueSignature) -> Result<Tensor> {
         let capacity = default_capacity(&signature.shape);
         Tensor::with_capacity(signature, &capacity)
     }
 
-    /// Zeros of a signature at a capacity.
+    /// Creates a tensor of zeros with a signature and a capacity.
     pub fn with_capacity(signature: ValueSignature, capacity: &[usize]) -> Result<Tensor> {
         check_dtype("a tensor", signature.dtype)?;
         check_size("a tensor", &signature.shape)?;
@@ -87,38 +87,38 @@ impl Tensor {
         Ok(Tensor { signature, capacity: capacity.to_vec(), data: zeros(bytes)? })
     }
 
-    /// The same tensor in a model.
+    /// Returns the same tensor in another model.
     pub fn in_model(mut self, model: Model) -> Tensor {
         self.signature.model = model;
         self
     }
 
-    /// Dtype, logical shape and model.
+    /// Returns the dtype, logical shape and model.
     pub fn signature(&self) -> &ValueSignature {
         &self.signature
     }
 
-    /// Element type.
+    /// Returns the element type.
     pub fn dtype(&self) -> DType {
         self.signature.dtype
     }
 
-    /// Logical shape of this representative.
+    /// Returns the logical shape of this representative.
     pub fn shape(&self) -> &[usize] {
         &self.signature.shape
     }
 
-    /// Physical sizes.
+    /// Returns the physical sizes.
     pub fn capacity(&self) -> &[usize] {
         &self.capacity
     }
 
-    /// Semiring.
+    /// Returns the semiring.
     pub fn model(&self) -> Model {
         self.signature.model
     }
 
-    /// The element at an index; beyond the shape it is zero.
+    /// Returns the element at an index; it is zero beyond the shape.
     pub fn get(&self, index: &[usize]) -> f64 {
         if index.len() != self.shape().len() || index.iter().zip(self.shape()).any(|(i, s)| i >= s) {
             return 0.0;
@@ -126,14 +126,14 @@ impl Tensor {
         self.scalar(offset(index, &row_major(&self.capacity))).to_f64()
     }
 
-    /// Elements in row-major order of the logical shape, converted if the dtype differs.
+    /// Returns the elements in row-major order of the logical shape, converted if the dtype differs.
     pub fn to_vec<T: Element>(&self) -> Vec<T> {
         let mut out = Vec::with_capacity(self.shape().iter().product());
         self.each(|_, s| out.push(T::from_scalar(s.cast(T::DTYPE))));
         out
     }
 
-    /// Elements as little-endian bytes in row-major order of the logical shape.
+    /// Returns the elements as little-endian bytes in row-major order of the logical shape.
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(self.signature.bytes());
         if let Some(all) = self.dense() {
@@ -147,7 +147,7 @@ impl Tensor {
         out
     }
 
-    /// Copies the elements as little-endian bytes in row-major order of the logical shape, of which there is exactly room.
+    /// Copies the elements as little-endian bytes in row-major order of the logical shape. `to` must have exactly their size.
     pub fn read_into(&self, to: &mut [u8]) -> Result<()> {
         if to.len() != self.signature.bytes() {
             return Err(Error::invalid_arg(format!(
@@ -167,7 +167,7 @@ impl Tensor {
         Ok(())
     }
 
-    /// The shape of the minimal representative: the least on every axis that holds all elements other than zero.
+    /// Returns the shape of the minimal representative: the smallest size on every axis that includes all nonzero elements.
     pub fn minimal_shape(&self) -> Vec<usize> {
         let mut least = vec![0; self.shape().len()];
         self.each(|index, s| {
@@ -180,8 +180,8 @@ impl Tensor {
         least
     }
 
-    /// The minimal representative, at a capacity of exactly its shape (§6.5). Reads every element: for serialisation and
-    /// for giving memory back, not for inner loops.
+    /// Returns the minimal representative, with its shape as capacity (§6.5). This reads every element; use it for serialization
+    /// and to free memory, not in inner loops.
     pub fn shrink(&self) -> Tensor {
         let least = self.minimal_shape();
         let mut t = self.resized(&least, &least).expect("it is no larger");
@@ -189,8 +189,8 @@ impl Tensor {
         t
     }
 
-    /// Gives the tensor another logical shape: cut, or promoted with zeros. Memory moves only if the capacity is
-    /// exceeded, and then to the next power of two.
+    /// Changes the logical shape: truncates, or promotes with zeros. The data is copied only if the capacity is exceeded, and the
+    /// new capacity is the next power of two.
     pub fn resize(&mut self, shape: &[usize]) -> Result<()> {
         if shape.len() != self.shape().len() {
             return Err(Error::shape("resize", format!("{shape:?} has another rank than {:?}", self.shape())));
@@ -202,7 +202,7 @@ impl Tensor {
             *self = self.resized(shape, &capacity)?;
             return Ok(());
         }
-        // The slack holds anything: what becomes logical is zeroed.
+        // Memory outside the logical shape is not initialized to zero, so new elements are set to zero.
         let old = std::mem::replace(&mut self.signature.shape, shape.to_vec());
         let (size, strides) = (self.dtype().size(), row_major(&self.capacity));
         for_each_index(shape, |index| {
@@ -214,8 +214,8 @@ impl Tensor {
         Ok(())
     }
 
-    /// Appends a slice of one rank less along the first axis, promoting it or this tensor as needed. Appending `n`
-    /// slices one by one costs `O(n)` in all, because capacity doubles.
+    /// Appends a slice, whose rank is smaller by one, along the first axis, and promotes the slice or this tensor as needed.
+    /// Appending `n` slices takes `O(n)` time in total, because the capacity doubles.
     pub fn push(&mut self, slice: &Tensor) -> Result<()> {
         if slice.shape().len() + 1 != self.shape().len() || slice.dtype() != self.dtype() {
             return Err(Error::shape(
@@ -274,7 +274,7 @@ impl Tensor {
         });
     }
 
-    /// Byte offsets of the rows along the last axis.
+    /// Returns the byte offsets of the rows along the last axis.
     fn row_starts(&self) -> Vec<usize> {
         let (size, strides) = (self.dtype().size(), row_major(&self.capacity));
         let mut starts = Vec::new();
@@ -287,19 +287,19 @@ impl Tensor {
         starts
     }
 
-    /// The elements where they lie, if they lie one after another: if no axis but the first has slack.
+    /// Returns the elements in place if they are contiguous, that is, if no axis but the first has unused capacity.
     pub(crate) fn dense(&self) -> Option<&[u8]> {
         (self.capacity.get(1..) == self.shape().get(1..)).then(|| &self.data[..self.signature.bytes()])
     }
 
-    /// The same, to be written.
+    /// Returns the contiguous elements as [`Tensor::dense`] does, for writing.
     pub(crate) fn dense_mut(&mut self) -> Option<&mut [u8]> {
         let bytes = self.signature.bytes();
         (self.capacity.get(1..) == self.shape().get(1..)).then(|| &mut self.data[..bytes])
     }
 
-    /// Hands the rows of the tensor, seen in a shape at least as large, to `sink`: byte offset there and bytes. What it
-    /// doesn't hand over is zero. Allocates nothing.
+    /// Passes the rows of the tensor, promoted to `shape`, to `sink` as byte offset and bytes. Elements that are not passed are
+    /// zero. Allocates nothing.
     pub(crate) fn rows_in(&self, shape: &[usize], mut sink: impl FnMut(usize, &[u8]) -> Result<()>) -> Result<()> {
         if self.shape().contains(&0) {
             return Ok(());
@@ -318,7 +318,7 @@ impl Tensor {
     }
 }
 
-/// Zeros. The system's own where it has them, so that slack costs nothing until it is used.
+/// Returns zeroed memory. It comes zeroed from the system where possible, so unused capacity uses no physical memory.
 fn zeros(bytes: usize) -> Result<Vec<u8>> {
     let fail = || Error::OutOfMemory { bytes };
     if bytes == 0 {
@@ -332,7 +332,7 @@ fn zeros(bytes: usize) -> Result<Vec<u8>> {
     }
 }
 
-/// Equality of classes: same dtype, model and rank, and equal minimal representatives. A NaN equals nothing.
+/// Compares classes: same dtype, model and rank, and equal minimal representatives. A NaN equals nothing.
 impl PartialEq for Tensor {
     fn eq(&self, other: &Tensor) -> bool {
         let (a, b) = (&self.signature, &other.signature);
@@ -346,7 +346,7 @@ impl PartialEq for Tensor {
     }
 }
 
-/// Shape and dtype, and the elements of small tensors.
+/// Prints the shape and dtype, and the elements of small tensors.
 impl fmt::Debug for Tensor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.signature)?;

@@ -1,4 +1,4 @@
-//! Windows over streams of tensors, and pyramids of windows (§14.2).
+//! Sliding windows over sequences of tensors, and pyramids of windows (§14.2).
 
 use crate::error::{Error, Result};
 use crate::infer::infer;
@@ -6,7 +6,8 @@ use crate::op::Op;
 use crate::tensor::Tensor;
 use std::collections::VecDeque;
 
-/// Stacks neighbours of a stream: every `size` tensors give one of a rank more, one every `stride`.
+/// Stacks consecutive tensors of a sequence: `size` tensors give one of the next higher rank, and windows start every `stride`
+/// tensors.
 ///
 /// ```
 /// use tensorloom_vsla::{Tensor, Window};
@@ -23,12 +24,12 @@ pub struct Window {
     stride: usize,
     /// The last tensors, at most `size`.
     held: VecDeque<Tensor>,
-    /// Tensors still to pass over before the next window starts.
+    /// The number of tensors to skip before the next window starts.
     skip: usize,
 }
 
 impl Window {
-    /// A window of so many tensors that moves on by `stride`.
+    /// Creates a window of `size` tensors that advances by `stride`.
     pub fn new(size: usize, stride: usize) -> Result<Window> {
         if size == 0 || stride == 0 {
             return Err(Error::invalid_arg("a window needs a size and a stride of at least 1"));
@@ -36,7 +37,8 @@ impl Window {
         Ok(Window { size, stride, held: VecDeque::new(), skip: 0 })
     }
 
-    /// Takes the next tensor; gives a stack when a window is full. One that doesn't stack with those held is not taken.
+    /// Takes the next tensor and returns a stack when the window is full. A tensor that cannot be stacked with the others is
+    /// rejected.
     pub fn push(&mut self, t: Tensor) -> Result<Option<Tensor>> {
         if let Some(held) = self.held.front() {
             infer(&Op::Stack, &[held.signature().clone(), t.signature().clone()])?;
@@ -58,25 +60,25 @@ impl Window {
     }
 }
 
-/// Windows over windows: level `k` stacks what level `k - 1` gives, so ranks rise and streams thin out.
+/// Windows over windows: level `k` stacks the results of level `k - 1`, so each level has a higher rank and fewer tensors.
 #[derive(Clone, Debug)]
 pub struct Pyramid {
     levels: Vec<Window>,
 }
 
 impl Pyramid {
-    /// A pyramid with a window without overlap at each level.
+    /// Creates a pyramid with non-overlapping windows at each level.
     pub fn new(sizes: &[usize]) -> Result<Pyramid> {
         let levels = sizes.iter().map(|&w| Window::new(w, w)).collect::<Result<_>>()?;
         Ok(Pyramid { levels })
     }
 
-    /// How many levels stand above the stream.
+    /// Returns the number of levels above the input sequence.
     pub fn height(&self) -> usize {
         self.levels.len()
     }
 
-    /// Takes the next tensor; gives what each level, from the first, completed with it.
+    /// Takes the next tensor and returns the stacks that it completed, in the order of the levels.
     pub fn push(&mut self, t: Tensor) -> Result<Vec<Tensor>> {
         let mut given = Vec::new();
         let mut next = Some(t);
@@ -88,7 +90,7 @@ impl Pyramid {
         Ok(given)
     }
 
-    /// Every level of a finished stream; level 0 is the stream itself.
+    /// Returns every level of a finished sequence; level 0 is the sequence itself.
     pub fn stack_levels(sizes: &[usize], stream: &[Tensor]) -> Result<Vec<Vec<Tensor>>> {
         let mut pyramid = Pyramid::new(sizes)?;
         let mut levels = vec![Vec::new(); sizes.len() + 1];

@@ -1,8 +1,8 @@
-//! Data of the caller's that one run uses where it lies (§7.2, §10.1).
+//! The caller's data that one run uses without a copy (§7.2, §10.1).
 //!
-//! Every input and output of bindings has a second buffer that can point anywhere. A loan puts it in the place of the
-//! bindings' own, and the end of the loan takes it away again, also when a run fails or panics. What was lent is gone then:
-//! a later run that is given nothing instead, and a read of such an output, are errors.
+//! Every input and output of bindings has a second buffer that can point to any memory. A borrow replaces the bindings' own
+//! buffer by it, and the end of the borrow restores the own buffer, also if a run fails or panics. After that the borrowed data
+//! is no longer available: running without a new value for that input, and reading such an output, are errors.
 
 use crate::backend::Backend;
 use crate::bindings::Bindings;
@@ -14,7 +14,7 @@ use ir::DType;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-/// The buffers that can point anywhere, one for each input and output.
+/// The buffers that can point to any memory, one for each input and output.
 pub(crate) struct ExternalBuffers {
     inputs: Vec<ExternalBuffer>,
     outputs: Vec<ExternalBuffer>,
@@ -22,9 +22,9 @@ pub(crate) struct ExternalBuffers {
 
 struct ExternalBuffer {
     pointer: Arc<HostBuffer>,
-    /// The bindings' own, while the pointer stands in its place.
+    /// The bindings' own buffer, while it is replaced by the pointer.
     own: Option<Arc<dyn DeviceBuffer>>,
-    /// The value was lent to the last run, and the bindings don't have it.
+    /// Whether the value was in borrowed memory in the last run, so that the bindings don't have it.
     gone: bool,
 }
 
@@ -34,24 +34,24 @@ impl ExternalBuffers {
         ExternalBuffers { inputs: make(inputs), outputs: make(outputs) }
     }
 
-    /// The bindings have an input of their own again.
+    /// Marks an input as available in the bindings again.
     pub(crate) fn mark_written(&mut self, input: usize) {
         if let Some(s) = self.inputs.get_mut(input) {
             s.gone = false;
         }
     }
 
-    /// The first input whose value was lent to an earlier run and isn't there.
+    /// Returns the first input whose value was borrowed for an earlier run and is no longer available.
     pub(crate) fn missing(&self) -> Option<usize> {
         self.inputs.iter().position(|s| s.gone && s.own.is_none())
     }
 
-    /// After a run: outputs that weren't lent to it are in the bindings.
+    /// Marks the outputs as available in the bindings after a run.
     pub(crate) fn finish_run(&mut self) {
         self.outputs.iter_mut().for_each(|s| s.gone = false);
     }
 
-    /// Whether an output was written to memory that was lent to a run, which is over.
+    /// Whether an output was written to memory that was borrowed for an earlier run.
     pub(crate) fn is_gone(&self, output: usize) -> bool {
         self.outputs.get(output).is_some_and(|s| s.gone && s.own.is_none())
     }
@@ -64,12 +64,12 @@ impl ExternalBuffer {
         ExternalBuffer { pointer: Arc::new(nothing), own: None, gone: false }
     }
 
-    /// Puts memory in a buffer's place.
+    /// Replaces a buffer of the bindings by the memory at a pointer.
     ///
     /// # Safety
     /// `ptr` is valid for `bytes` bytes until [`Spare::restore`].
     unsafe fn redirect(&mut self, place: &mut Arc<dyn DeviceBuffer>, ptr: NonNull<u8>, bytes: usize) -> bool {
-        // Nobody else has it: runs keep no buffers, and `restore` took the last clone back.
+        // There is no other reference: runs keep no buffers, and `restore` has dropped the last clone.
         let Some(pointer) = Arc::get_mut(&mut self.pointer) else { return false };
         // SAFETY: `ptr` is valid for `bytes` bytes until `Spare::restore`, which puts the buffer's own memory back.
         unsafe { pointer.repoint(ptr, bytes) };
@@ -90,24 +90,24 @@ impl ExternalBuffer {
     }
 }
 
-/// A loan: from [`Bindings::lend`] until it is dropped.
+/// Bindings that use borrowed data, from [`Bindings::borrow_data`] until this is dropped.
 pub struct BorrowedBindings<'a>(&'a mut Bindings);
 
 impl Bindings {
-    /// Begins a loan of the caller's data to the next run.
+    /// Begins to borrow the caller's data for the next run.
     pub fn borrow_data(&mut self) -> BorrowedBindings<'_> {
         BorrowedBindings(self)
     }
 }
 
 impl BorrowedBindings<'_> {
-    /// What runs meanwhile.
+    /// Returns the bindings to run with.
     pub fn bindings(&mut self) -> &mut Bindings {
         self.0
     }
 
-    /// Sets an input to data that is read where it lies; where it can't be, and for parameters, which stay from run to
-    /// run, it is copied.
+    /// Sets an input to data that is read in place. Data that can't be used in place is copied, and so are parameters, which
+    /// persist between runs.
     ///
     /// # Safety
     /// `ptr` is valid for reads of `bytes` bytes, which nothing writes until the loan ends.
@@ -130,8 +130,8 @@ impl BorrowedBindings<'_> {
         b.write_bytes(v, data)
     }
 
-    /// Lets an output be written where the caller wants it. Where that can't be, [`Loan::settle`] copies it there after
-    /// the run.
+    /// Makes an output be written to the caller's memory. If that is not possible, [`BorrowedBindings::copy_back`] copies it
+    /// there after the run.
     ///
     /// # Safety
     /// `ptr` is valid for reads and writes of `bytes` bytes, which nothing else uses until the loan ends.
@@ -142,7 +142,7 @@ impl BorrowedBindings<'_> {
         let Some(at) = usable_pointer(&b.backend, b.program.signature(v).dtype, ptr) else { return Ok(()) };
         let spares = &mut b.spares;
         let taken = spares.inputs.iter().chain(&spares.outputs).any(|s| s.holds(ptr, bytes));
-        // A linked output is read where the bindings keep it.
+        // An output that is linked to another program must be in the bindings' own memory.
         let linked = Arc::strong_count(&b.inner.outputs[i]) > 1;
         if !taken && !linked && spares.outputs[i].own.is_none() {
             // SAFETY: `ptr` is valid for `bytes` bytes that nothing else uses until the loan ends.
@@ -151,7 +151,7 @@ impl BorrowedBindings<'_> {
         Ok(())
     }
 
-    /// After a run: copies a value to the caller's data, unless it was written there.
+    /// Copies an output to the caller's data after a run, unless it was written there.
     pub fn copy_back(&self, v: ValueId, data: &mut [u8]) -> Result<()> {
         let i = self.0.program.outputs().iter().position(|x| *x == v);
         let there = |i: usize| {
@@ -173,7 +173,7 @@ impl Drop for BorrowedBindings<'_> {
     }
 }
 
-/// Memory that kernels can use as it is: theirs to address, and aligned to its elements.
+/// Returns the pointer if kernels can use it directly: they can address it, and it is aligned to its elements.
 fn usable_pointer(backend: &Backend, dtype: DType, ptr: *mut u8) -> Option<NonNull<u8>> {
     let aligned = ptr.addr().is_multiple_of(dtype.size().max(1));
     NonNull::new(ptr).filter(|_| aligned && !backend.has_memory())

@@ -1,16 +1,16 @@
-//! `api`: what is public of the crates that others build on, one line an item, as rustdoc shows it.
+//! `api` lists the public items of the library crates, one line per item, as rustdoc shows them.
 //!
-//! The lists are kept in `docs/api`. A line that goes away or changes may break somebody: the check names it, and who means it writes the
-//! list again with `--write`, so that a review sees it.
+//! The lists are stored in `docs/api`. A line that is removed or changed may break users. The check reports such lines; after an
+//! intended change, `--write` updates the lists, so that the change appears in review.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Libraries, and what they are called in the lists.
+/// The libraries and their names in the lists.
 const CRATES: [(&str, &str); 2] = [("tensorloom", "tensorloom"), ("tensorloom_vsla", "vsla")];
 
-/// Compares the lists with the documentation that cargo makes, or writes them.
+/// Compares the lists with the documentation that `cargo doc` generates, or writes them.
 pub(crate) fn api(root: &Path, write: bool) -> Result<(), String> {
     crate::run("cargo", &["doc", "--workspace", "--no-deps", "--features", crate::FEATURES])?;
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
@@ -44,7 +44,7 @@ pub(crate) fn api(root: &Path, write: bool) -> Result<(), String> {
     ))
 }
 
-/// The items of a folder of pages and of those below it.
+/// Returns the items of a folder of rustdoc pages and its subfolders.
 fn items(folder: &Path, path: &str, into: &mut BTreeSet<String>) -> Result<(), String> {
     let entries = fs::read_dir(folder).map_err(|e| format!("{}: {e}", folder.display()))?;
     for entry in entries.flatten() {
@@ -59,12 +59,12 @@ fn items(folder: &Path, path: &str, into: &mut BTreeSet<String>) -> Result<(), S
     Ok(())
 }
 
-/// What a page declares: the item, its methods, the traits that it has.
+/// Adds what a page declares: the item, its methods, and the traits that it implements.
 fn lines(page: &str, name: &str, into: &mut BTreeSet<String>) {
-    // An item that was moved has a page that leads to the other.
+    // The page of a moved item only redirects to another page.
     let Some(declared) = text_between(page, "<pre class=\"rust item-decl\"><code>", "</code></pre>") else { return };
     into.insert(format!("{name}: {}", strip_html(declared)));
-    // Who implements a trait stands on the pages of those types; what the compiler or a blanket implementation adds follows by itself.
+    // Implementors of a trait are listed on the pages of the types. Auto traits and blanket implementations are not listed.
     let ends = ["synthetic-implementations", "blanket-implementations", "implementors", "foreign-impls"];
     let end = ends.iter().filter_map(|id| page.find(&format!("<h2 id=\"{id}\""))).min().unwrap_or(page.len());
     let traits = page.find("<h2 id=\"trait-implementations\"").unwrap_or(end).min(end);
@@ -84,13 +84,13 @@ fn text_between<'a>(text: &'a str, open: &str, close: &str) -> Option<&'a str> {
     Some(&text[from..to])
 }
 
-/// Text without tags, entities and line breaks.
+/// Returns the text without tags, entities and line breaks.
 fn strip_html(html: &str) -> String {
     let mut text = String::new();
     let mut rest = html;
     while let Some(at) = rest.find('<') {
         text.push_str(&rest[..at]);
-        // What folds long declarations away is for people who look at pages.
+        // The `<summary>` elements that fold long declarations are skipped.
         rest =
             rest[at..].strip_prefix("<summary").map_or(&rest[at..], |s| s.split_once("</summary>").map_or("", |x| x.1));
         rest = match rest.strip_prefix('<') {

@@ -1,4 +1,4 @@
-//! Tests on aarch64, emulated where this machine is another.
+//! Runs tests on aarch64, under an emulator on machines of another architecture.
 
 use crate::run_with;
 use std::path::{Path, PathBuf};
@@ -8,13 +8,13 @@ const TARGET: &str = "aarch64-unknown-linux-gnu";
 const LINKER: &str = "CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER";
 const RUNNER: &str = "CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER";
 
-/// Tests of the CPU backend that an emulator gets through in minutes: the library's own (generated code against its evaluator,
-/// products, routines), then what compares whole programs with the interpreter.
+/// Tests of the CPU backend that an emulator finishes in minutes: the unit tests (generated code against its evaluator, matrix
+/// products, library routines), then tests that compare whole programs with the interpreter.
 const SUITES: &[&str] =
     &["--lib", "--test=backend", "--test=rearrange", "--test=special_values", "--test=thread", "--test=ulp"];
 
-/// Runs the suites of the CPU backend for aarch64. The variables of cargo name a linker and a runner, and `RUSTC` a
-/// compiler, other than those that are found.
+/// Runs the test suites of the CPU backend for aarch64. Cargo's environment variables select another linker and runner, and
+/// `RUSTC` selects another compiler.
 pub(crate) fn test() -> Result<(), String> {
     let mut missing = Vec::new();
     if !standard_library()?.is_dir() {
@@ -43,7 +43,7 @@ pub(crate) fn test() -> Result<(), String> {
     run_with("cargo", &words, &env)
 }
 
-/// Where the compiler would have the target's standard library.
+/// Returns the folder where the compiler expects the standard library of the target.
 fn standard_library() -> Result<PathBuf, String> {
     let rustc = std::env::var("RUSTC").unwrap_or_else(|_| "rustc".into());
     let sysroot = Command::new(&rustc).args(["--print", "sysroot"]).output().map_err(|e| format!("{rustc}: {e}"))?;

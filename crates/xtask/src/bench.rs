@@ -1,4 +1,5 @@
-//! `bench cpu`, `bench vsla` and `bench ops`: our benchmark program and the peers, case by case in turn, and the table of ratios.
+//! `bench cpu`, `bench vsla` and `bench ops` run our benchmark program and the peers alternately, case by case, and print the
+//! table of ratios.
 
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -7,7 +8,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
-/// What was asked for.
+/// Command-line options.
 pub(crate) struct BenchOptions {
     pub(crate) peers: bool,
     pub(crate) only: Vec<String>,
@@ -17,7 +18,7 @@ pub(crate) struct BenchOptions {
 }
 
 impl BenchOptions {
-    /// Reads the command line.
+    /// Parses the command line.
     pub(crate) fn parse(words: &[&str]) -> Result<BenchOptions, String> {
         let mut o = BenchOptions { peers: false, only: Vec::new(), reps: 5, rounds: 3, json: None };
         let mut words = words.iter();
@@ -36,23 +37,23 @@ impl BenchOptions {
     }
 }
 
-/// A set of cases with those they are compared with.
+/// A set of cases with the peers that they are compared with.
 pub(crate) struct Suite {
-    /// Its name, which is also that of its page.
+    /// The name of the suite and of its results page.
     pub(crate) name: &'static str,
-    /// Peers, by the names that `bench/peers.py` knows.
+    /// Names of the peers in `bench/peers.py`.
     pub(crate) peers: &'static [&'static str],
-    /// The page of results.
+    /// Formats the results page.
     pub(crate) page: fn(&[BenchResult], &BenchOptions) -> String,
-    /// What must hold of the results, if anything.
+    /// Checks requirements on the results, if there are any.
     pub(crate) check: fn(&[BenchResult]) -> Result<(), String>,
 }
 
-/// Programs on the CPU backend.
+/// The suite of compiled programs on the CPU backend.
 pub(crate) const CPU: Suite =
     Suite { name: "cpu", peers: &["torch_eager", "torch_compile", "jax"], page, check: |_| Ok(()) };
 
-/// A program that answers case names with JSON lines.
+/// A process that reads case names and answers each with one line of JSON.
 pub(crate) struct BenchServer {
     child: Child,
     stdin: ChildStdin,
@@ -72,13 +73,13 @@ impl BenchServer {
         Ok(BenchServer { child, stdin, stdout })
     }
 
-    /// The answer to a case; `None` when the program has no such case or died.
+    /// Returns the answer to a case, or `None` if the program does not have the case or has exited.
     fn ask(&mut self, case: &str) -> Option<Value> {
-        // Threads of who was asked before look for work on their cores for up to 0.2 s.
+        // The threads of the previous process busy-wait on their cores for up to 0.2 s.
         self.ask_after_delay(250, case)
     }
 
-    /// The answer to a case, asked after so many milliseconds.
+    /// Returns the answer to a case that is requested after a delay of `ms` milliseconds.
     pub(crate) fn ask_after_delay(&mut self, ms: u64, case: &str) -> Option<Value> {
         std::thread::sleep(std::time::Duration::from_millis(ms));
         writeln!(self.stdin, "{case}").ok()?;
@@ -96,7 +97,7 @@ impl Drop for BenchServer {
     }
 }
 
-/// Runs the cases in turn and prints, for each, the median ratio of the best peer's time to ours.
+/// Runs the cases one after another and prints, for each, the median ratio of the best peer's time to ours.
 pub(crate) fn run(root: &Path, suite: &Suite, o: &BenchOptions) -> Result<(), String> {
     crate::run("cargo", &["build", "--release", "-p", "tensorloom-bench"])?;
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
@@ -119,7 +120,7 @@ pub(crate) fn run(root: &Path, suite: &Suite, o: &BenchOptions) -> Result<(), St
     for case in &cases {
         let mut row = measure(suite, case, &ours, &mut peers, o)?;
         if o.peers && case.starts_with("train_") {
-            // Memory needs processes that have run nothing else.
+            // Memory is measured in fresh processes.
             let python = environment(root, &target)?;
             for peer in &suite.peers[..2] {
                 let mut server = peer_server(&python, root, peer, 1)?;
@@ -146,21 +147,21 @@ fn peer_server(python: &Path, root: &Path, peer: &str, reps: usize) -> Result<Be
     BenchServer::start(Command::new(python).arg(root.join("bench/peers.py")).arg(peer).arg(reps.to_string()))
 }
 
-/// What was measured of a case.
+/// The measurements of a case.
 pub(crate) struct BenchResult {
     pub(crate) case: String,
-    /// Seconds of each round.
+    /// Our seconds, one value per round.
     pub(crate) ours: Vec<f64>,
     pub(crate) peers: BTreeMap<String, Vec<f64>>,
-    /// Our answers, round by round, and the peers' first ones.
+    /// Our answers, one per round, and the first answer of each peer.
     pub(crate) answers: Vec<Value>,
     pub(crate) peer_answers: BTreeMap<String, Value>,
-    /// MiB that a step took in fresh processes of PyTorch, eager and compiled.
+    /// Memory in MiB of a step in fresh PyTorch processes, eager and compiled.
     pub(crate) memory: Vec<f64>,
 }
 
 impl BenchResult {
-    /// Best peer's seconds over ours, round by round; the median.
+    /// Returns the median over the rounds of the best peer's time divided by ours.
     pub(crate) fn ratio(&self) -> Option<f64> {
         let rounds: Vec<f64> = (0..self.ours.len())
             .filter_map(|i| {
@@ -171,7 +172,7 @@ impl BenchResult {
         (!rounds.is_empty()).then(|| median(&rounds))
     }
 
-    /// One peer's seconds over ours, round by round; the median.
+    /// Returns the median over the rounds of one peer's time divided by ours.
     pub(crate) fn ratio_to(&self, peer: &str) -> Option<f64> {
         let rounds: Vec<f64> = self.peers.get(peer)?.iter().zip(&self.ours).map(|(p, o)| p / o).collect();
         (!rounds.is_empty()).then(|| median(&rounds))
@@ -191,7 +192,7 @@ fn measure(
     peers: &mut [(&str, BenchServer)],
     o: &BenchOptions,
 ) -> Result<BenchResult, String> {
-    // A process of its own for each case: memory and first-use times are those of the case alone.
+    // Each case has its own process, so that memory and first-use times are those of the case alone.
     let mut server =
         BenchServer::start(Command::new(ours).args(["--suite", suite.name, "--reps", &o.reps.to_string()]))?;
     let mut row = BenchResult {
@@ -244,7 +245,7 @@ pub(crate) fn seconds(s: f64) -> String {
     }
 }
 
-/// The processor, in words.
+/// Returns the name of the processor.
 pub(crate) fn processor() -> String {
     let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let model = info
@@ -313,7 +314,8 @@ fn page(rows: &[BenchResult], o: &BenchOptions) -> String {
     text
 }
 
-/// A private Python environment with the peers in it, made on first use; `LOOM_PYTHON` names another interpreter.
+/// Returns a private Python environment with the peers installed, created on first use. `LOOM_PYTHON` selects another
+/// interpreter.
 pub(crate) fn environment(root: &Path, target: &Path) -> Result<PathBuf, String> {
     if let Some(python) = std::env::var_os("LOOM_PYTHON") {
         return Ok(python.into());

@@ -1,4 +1,4 @@
-//! `bench ops`: every op and routine by generated cases, beside PyTorch and JAX; the page lists those we lose first.
+//! `bench ops` measures every op and routine on generated cases against PyTorch and JAX. The page lists the slowest ratios first.
 
 use crate::bench::{BenchOptions, BenchResult, BenchServer, environment, median, processor, seconds, show, to_json};
 use std::collections::BTreeMap;
@@ -8,7 +8,7 @@ use std::process::Command;
 
 const PEERS: [&str; 2] = ["torch", "jax"];
 
-/// Runs the cases in turn. `--only` takes names of ops.
+/// Runs the cases one after another. `--only` selects ops by name.
 pub(crate) fn run(root: &Path, o: &BenchOptions) -> Result<(), String> {
     crate::run("cargo", &["build", "--release", "-p", "tensorloom-cpu", "--example", "ops_bench"])?;
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
@@ -48,7 +48,7 @@ pub(crate) fn run(root: &Path, o: &BenchOptions) -> Result<(), String> {
         for _ in 0..o.rounds {
             for (name, server) in &mut servers {
                 let Some(answer) = server.ask_after_delay(20, case) else {
-                    // A peer that died of a case is started anew for the next.
+                    // A peer process that crashed in a case is restarted for the next one.
                     *server = start(name, &python)?;
                     continue;
                 };

@@ -1,19 +1,20 @@
-//! `bench vsla`: convolution against SciPy with the threshold between its paths, and a ragged batch against PyTorch.
+//! `bench vsla` compares convolution with SciPy, near and away from the threshold between its two algorithms, and a ragged batch
+//! with PyTorch.
 
 use crate::bench::{BenchOptions, BenchResult, Suite, median, processor, seconds};
 use std::fmt::Write as _;
 
 pub(crate) const SUITE: Suite = Suite { name: "vsla", peers: &["scipy", "torch_padded", "torch_nested"], page, check };
 
-/// A convolution's share of SciPy's speed.
+/// The minimum speed of a convolution relative to SciPy.
 const MIN_SCIPY_RATIO: f64 = 0.9;
-/// A ragged batch's share of what leaving out the padding promises.
+/// The minimum fraction of the ideal speedup (padded work over real work) that a ragged batch must reach.
 const MIN_RAGGED_RATIO: f64 = 0.7;
-/// How much slower than the other path the chosen one may seem: what a shared machine adds by chance, and the width of
-/// the region where both take the same time.
+/// The maximum ratio of the time of the chosen algorithm to the time of the other one. It allows for noise on a shared machine
+/// and for the region where both take the same time.
 const MAX_PATH_SLOWDOWN: f64 = 1.35;
 
-/// Seconds by either path, medians over the rounds.
+/// Returns the seconds of the direct and the FFT algorithm, medians over the rounds.
 fn paths(r: &BenchResult) -> Option<(f64, f64)> {
     let of = |key: &str| {
         let all: Vec<f64> = r.answers.iter().filter_map(|a| a[key].as_f64()).collect();
@@ -22,7 +23,7 @@ fn paths(r: &BenchResult) -> Option<(f64, f64)> {
     Some((of("direct_s")?, of("fft_s")?))
 }
 
-/// The time of the path that was chosen over that of the other, round by round; the median.
+/// Returns the median over the rounds of the time of the chosen algorithm divided by the time of the other one.
 fn chosen_path_ratio(r: &BenchResult) -> Option<f64> {
     let rounds: Vec<f64> = r
         .answers
@@ -35,13 +36,13 @@ fn chosen_path_ratio(r: &BenchResult) -> Option<f64> {
     (!rounds.is_empty()).then(|| median(&rounds))
 }
 
-/// Padded over real work.
+/// Returns the padded work divided by the real work.
 fn padding_ratio(r: &BenchResult) -> Option<f64> {
     let a = r.answers.first()?;
     Some(a["padded_flop"].as_f64()? / a["real_flop"].as_f64()?)
 }
 
-/// The largest difference between our results and a peer's.
+/// Returns the largest difference between our results and a peer's.
 fn difference(r: &BenchResult, peer: &str) -> Option<f64> {
     let ours = r.answers.first()?["sample"].as_array()?;
     let theirs = r.peer_answers.get(peer)?["sample"].as_array()?;

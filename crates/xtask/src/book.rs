@@ -1,7 +1,7 @@
-//! `book`: pictures from real programs, links checked, pages by mdBook where it is installed.
+//! `book` draws the diagrams from real programs, checks the links, and builds the pages with mdBook if it is installed.
 //!
-//! `loom run FILE --emit FORM` shows a graph in every form that the compiler gives it; the pictures are drawn from those texts alone, so
-//! they show what this version does. They are written to `book/src/pictures`, which is not kept.
+//! `loom run FILE --emit FORM` prints each form of a graph in the compiler. The diagrams are drawn from that output only, so they
+//! show what this version does. They are written to `book/src/pictures`, which git ignores.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -9,13 +9,13 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Draws the pictures, checks the links, builds the pages.
+/// Draws the diagrams, checks the links and builds the pages.
 pub(crate) fn book(root: &Path) -> Result<(), String> {
     let src = root.join("book/src");
     let pictures = src.join("pictures");
     fs::create_dir_all(&pictures).map_err(|e| format!("{}: {e}", pictures.display()))?;
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
-    // `LOOM` may name one that is built already.
+    // The environment variable `LOOM` may name a `loom` binary that is already built.
     let loom = match std::env::var_os("LOOM") {
         Some(loom) => PathBuf::from(loom),
         None => {
@@ -57,7 +57,7 @@ pub(crate) fn book(root: &Path) -> Result<(), String> {
     }
 }
 
-/// Every link of every page leads to a file that there is, every page is in the summary, and the headings that links name exist.
+/// Checks that every link of every page leads to an existing file or heading, and that every page is in the summary.
 pub(crate) fn links(src: &Path) -> Result<(), String> {
     let mut wrong = Vec::new();
     let mut pages: Vec<PathBuf> = fs::read_dir(src).map_err(|e| e.to_string())?.flatten().map(|f| f.path()).collect();
@@ -85,7 +85,7 @@ pub(crate) fn links(src: &Path) -> Result<(), String> {
     if wrong.is_empty() { Ok(()) } else { Err(wrong.join("\n")) }
 }
 
-/// Where the links of a page lead, but for those to other sites.
+/// Returns the targets of the links of a page, except links to other sites.
 fn targets(text: &str) -> Vec<String> {
     let mut out = Vec::new();
     let mut code = false;
@@ -103,7 +103,7 @@ fn targets(text: &str) -> Vec<String> {
     out
 }
 
-/// The names that links have for a page's headings.
+/// Returns the anchors of the headings of a page.
 fn headings(text: &str) -> Vec<String> {
     let lines = text.lines().filter(|l| l.starts_with('#'));
     let keep = |c: char| c.is_alphanumeric() || c == '-' || c == '_';
@@ -117,7 +117,7 @@ fn headings(text: &str) -> Vec<String> {
 const FONT: &str = "font-family=\"ui-monospace, monospace\"";
 const COLOURS: [&str; 8] = ["#cfe3ff", "#d8f3d0", "#ffe4c4", "#eadcff", "#ffd6dd", "#d2f1f1", "#f5efc0", "#e3e3e3"];
 
-/// Pictures are drawn on white, so that dark pages show them too.
+/// Diagrams have a white background, so that they are readable on dark pages too.
 fn svg(width: usize, height: usize, body: &str) -> String {
     format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" width=\"{width}\" height=\"{height}\">\n\
@@ -142,7 +142,8 @@ fn rect(body: &mut String, [x, y, w, h]: [usize; 4], colour: &str) {
     );
 }
 
-/// A line down through points, each of which it meets and leaves at another height; its end is an arrow.
+/// Draws a curve downward through points that ends in an arrow. Each point is (x, height where the curve enters, height where it
+/// leaves).
 fn arrow(body: &mut String, points: &[[usize; 3]]) {
     let [x, _, mut y] = points[0];
     let mut path = format!("M{x} {y}");
@@ -158,33 +159,33 @@ fn arrow(body: &mut String, points: &[[usize; 3]]) {
     let _ = writeln!(body, "<path d=\"{path}\" fill=\"none\" stroke=\"#777\" marker-end=\"url(#a)\"/>");
 }
 
-/// Values that a text names.
+/// Returns the value names that occur in a text.
 fn values(text: &str) -> Vec<String> {
     let words = text.split(|c: char| !(c.is_alphanumeric() || c == '%')).filter(|w| w.starts_with('%'));
     words.map(str::to_string).collect()
 }
 
-/// A box of a drawing with layers.
+/// A box of a layered diagram.
 struct Node {
     label: Vec<String>,
     from: Vec<usize>,
     colour: usize,
 }
 
-/// Boxes in layers: each below all that it needs.
+/// Arranges boxes in layers: each box is below all boxes that it depends on.
 fn layered(nodes: &[Node]) -> String {
     let mut depth = vec![0usize; nodes.len()];
     for (i, n) in nodes.iter().enumerate() {
         depth[i] = n.from.iter().map(|&f| depth[f] + 1).max().unwrap_or(0);
     }
-    // What needs nothing stands right above what needs it first.
+    // A box without dependencies is placed in the layer above its first user.
     for i in 0..nodes.len() {
         if nodes[i].from.is_empty() {
             let first = (0..nodes.len()).filter(|&j| nodes[j].from.contains(&i)).map(|j| depth[j]).min();
             depth[i] = first.map_or(0, |d| d.saturating_sub(1));
         }
     }
-    // An arrow over several layers goes through a gap of its own in each, so that it runs behind no box.
+    // An edge that spans several layers gets its own gap in each layer, so that it is not hidden behind a box.
     let mut above: Vec<Vec<usize>> = nodes.iter().map(|n| n.from.clone()).collect();
     let mut gaps: BTreeMap<(usize, usize), usize> = BTreeMap::new();
     let mut paths = Vec::new();
@@ -219,7 +220,7 @@ fn layered(nodes: &[Node]) -> String {
     let mut y = 14;
     for l in 0..layers {
         let mut x = (width - wide(l)) / 2 + 8;
-        // In the order of what they hang from, so that arrows cross less.
+        // Boxes are sorted by the position of their dependencies, so that fewer edges cross.
         let mut row = row(l);
         let centre = |i: usize, place: &[[usize; 4]]| {
             let above: Vec<usize> = above[i].iter().map(|&f| place[f][0] + place[f][2] / 2).collect();
@@ -251,7 +252,7 @@ fn layered(nodes: &[Node]) -> String {
     svg(width, y, &body)
 }
 
-/// A graph: a box for each op, arrows for values.
+/// Draws a graph: a box for each op, and an edge for each value.
 fn graph(shown: &str) -> String {
     let mut nodes: Vec<Node> = Vec::new();
     let mut made: BTreeMap<String, usize> = BTreeMap::new();
@@ -283,7 +284,7 @@ fn graph(shown: &str) -> String {
     layered(&nodes)
 }
 
-/// What was fused: a box for each step with the ops inside of it, arrows for the buffers between.
+/// Draws the fusion groups: a box for each step with the ops inside it, and edges for the buffers between steps.
 fn fusion(explained: &str, program: &str) -> String {
     let mut nodes: Vec<Node> = Vec::new();
     for line in explained.lines() {
@@ -315,14 +316,14 @@ fn fusion(explained: &str, program: &str) -> String {
     layered(&nodes)
 }
 
-/// Bytes of a type such as `f32[64,128]`.
+/// Returns the size in bytes of a type such as `f32[64,128]`.
 fn bytes(ty: &str) -> usize {
     let (dtype, sizes) = ty.trim_end_matches(']').split_once('[').unwrap_or((ty, ""));
     let bits: usize = dtype.chars().filter(char::is_ascii_digit).collect::<String>().parse().unwrap_or(8);
     sizes.split(',').filter_map(|n| n.trim().parse::<usize>().ok()).product::<usize>() * bits / 8
 }
 
-/// The arena over time: steps from left to right, addresses from the bottom up.
+/// Draws the arena over time: steps from left to right, addresses from the bottom up.
 fn memory(program: &str) -> String {
     let mut steps = 0;
     let mut blocks = Vec::new();
@@ -353,7 +354,7 @@ fn memory(program: &str) -> String {
     for (i, (name, ty, offset, size, a, z)) in blocks.iter().enumerate() {
         let h = (size * tall / arena).max(4);
         let y = top + tall - (offset + size) * tall / arena;
-        // A result that is written over its operand takes the place from its own step on.
+        // A result that is written in place of its operand occupies the address from its own step on.
         let over =
             |b: &&(String, String, usize, usize, usize, usize)| b.4 > *a && b.2 < offset + size && *offset < b.2 + b.3;
         let end = blocks.iter().filter(over).map(|b| b.4).min().unwrap_or(usize::MAX).min(z + 1);
@@ -364,7 +365,7 @@ fn memory(program: &str) -> String {
     svg(left + steps * column + 20, top + tall + 36, &body)
 }
 
-/// A kernel as loops, and the machine code of its innermost part beside it.
+/// Draws a kernel as loops, with the machine code of its innermost loop beside it.
 fn kernel(loops: &str, asm: &str) -> String {
     let first = |text: &str| -> Vec<String> {
         let mut lines = text.lines();
@@ -374,7 +375,7 @@ fn kernel(loops: &str, asm: &str) -> String {
     };
     let left = first(loops);
     let code = first(asm);
-    // The part with the most vector instructions in a row is what runs most often.
+    // The innermost loop is taken to be the part with the longest sequence of vector instructions.
     let vector = |l: &String| usize::from(l.contains("zmm") || l.contains("ymm"));
     let window = left.len().min(code.len()).max(1);
     let best = (0..=code.len().saturating_sub(window))
@@ -411,7 +412,7 @@ mod tests {
     #[test]
     fn links_of_the_book_lead_somewhere() {
         let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../book/src");
-        // Pictures are made by the build; here their names alone count.
+        // The diagrams are generated by the build; here only their names are checked.
         let found = links(&src).err().unwrap_or_default();
         let wrong: Vec<&str> = found.lines().filter(|l| !l.contains("pictures/")).collect();
         assert!(wrong.is_empty(), "{}", wrong.join("\n"));

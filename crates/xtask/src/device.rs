@@ -1,9 +1,9 @@
-//! `device FOLDER`: what a machine with a GPU needs to check and measure Tensorloom, in one folder. Nothing is built there.
+//! `device FOLDER` collects everything that a GPU machine needs to test and measure Tensorloom. The GPU machine builds nothing.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Programs: the words that build them, where they are then, and their names in the folder.
+/// Programs: the cargo arguments that build them, the path of the result, and the name in the folder.
 const PROGRAMS: [(&[&str], &str, &str); 4] = [
     (&["-p", "tensorloom-gpu", "--example", "conformance"], "examples/conformance", "gpu_conformance"),
     (&["-p", "tensorloom-gpu", "--example", "gpu_bench"], "examples/gpu_bench", "gpu_bench"),
@@ -11,7 +11,7 @@ const PROGRAMS: [(&[&str], &str, &str); 4] = [
     (&["-p", "tensorloom-cli"], "loom", "loom"),
 ];
 
-/// Scripts: a name, and what it runs in the folder.
+/// Scripts: their names, and the commands that they run in the folder.
 const SCRIPTS: [(&str, &str); 3] = [
     ("conformance", "exec ./gpu_conformance --out \"${OUT:-out}\" \"$@\"\n"),
     (
@@ -23,7 +23,7 @@ const SCRIPTS: [(&str, &str); 3] = [
     ("train", "exec ./loom train --device cuda \"$@\"\n"),
 ];
 
-/// Builds the programs and puts them, stripped, beside scripts that run them.
+/// Builds the programs, strips them, and writes them and the scripts to the folder.
 pub(crate) fn device(root: &Path, folder: &str) -> Result<(), String> {
     let folder = std::path::absolute(folder).map_err(|e| format!("{folder}: {e}"))?;
     fs::create_dir_all(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
@@ -35,7 +35,7 @@ pub(crate) fn device(root: &Path, folder: &str) -> Result<(), String> {
         let to = folder.join(name);
         let _ = fs::remove_file(&to);
         fs::copy(&from, &to).map_err(|e| format!("{}: {e}", to.display()))?;
-        // Without `strip` the folder is larger, and works.
+        // If `strip` is missing, the folder is larger but works.
         let _ = crate::run("strip", &[&to.to_string_lossy()]);
         bytes += fs::metadata(&to).map_err(|e| format!("{}: {e}", to.display()))?.len();
     }

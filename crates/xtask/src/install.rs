@@ -1,6 +1,6 @@
-//! `install-c PREFIX`: the C libraries, their headers, pkg-config files and CMake packages, where a C compiler finds them.
+//! `install-c PREFIX` installs the C libraries, their headers, pkg-config files and CMake packages.
 //!
-//! `DESTDIR` goes in front of every path that is written, and into none that is written down, as packagers expect.
+//! `DESTDIR` is prepended to every path that is written to, but not to paths inside the installed files, as packagers expect.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use std::process::Command;
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// The part of the version that programs are compatible with, and the number in the library's SONAME.
+/// Returns the part of the version that determines compatibility, which is the number in the library's SONAME.
 fn compatible_version() -> &'static str {
     match env!("CARGO_PKG_VERSION_MAJOR") {
         "0" => concat!("0.", env!("CARGO_PKG_VERSION_MINOR")),
@@ -16,16 +16,16 @@ fn compatible_version() -> &'static str {
     }
 }
 
-/// A library for C: the feature of the crate `c` that it is built with, its name, its headers.
+/// A C library: the feature of the crate `c` that it is built with, its name and its headers.
 struct CLibrary {
     feature: &'static str,
     name: &'static str,
     headers: &'static [&'static str],
-    /// The most bytes of the stripped shared library for x86-64 Linux.
+    /// The maximum size in bytes of the stripped shared library for x86-64 Linux.
     most: Option<u64>,
 }
 
-/// What cargo calls the library, whatever its features.
+/// The name that cargo gives the library, whichever features are enabled.
 const BUILT: &str = "tensorloom_c";
 
 const LIBRARIES: [CLibrary; 2] = [
@@ -38,14 +38,14 @@ const LIBRARIES: [CLibrary; 2] = [
     },
 ];
 
-/// Builds the libraries and copies everything below the prefix.
+/// Builds the libraries and copies the files below the prefix.
 pub(crate) fn install(root: &Path, prefix: &str) -> Result<(), String> {
     let prefix = std::path::absolute(prefix).map_err(|e| format!("{prefix}: {e}"))?;
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
     let built = target.join("ship");
     let to = staged_path(std::env::var_os("DESTDIR").map(PathBuf::from), &prefix);
     for library in &LIBRARIES {
-        // As it is declared it is a Rust library too, which cargo doesn't optimise as a whole.
+        // The crate is declared as a Rust library too, and cargo does not apply LTO to such crates.
         let kinds =
             ["--lib", "--crate-type", "cdylib,staticlib", "--no-default-features", "--features", library.feature];
         crate::run("cargo", &[&["rustc", "--profile", "ship", "-p", "tensorloom-c"], &kinds[..]].concat())?;
@@ -54,7 +54,7 @@ pub(crate) fn install(root: &Path, prefix: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Where files of a prefix are written.
+/// Returns the path to write to: `DESTDIR` and the path below the prefix.
 fn staged_path(destdir: Option<PathBuf>, prefix: &Path) -> PathBuf {
     match destdir.filter(|d| !d.as_os_str().is_empty()) {
         Some(d) => d.join(prefix.strip_prefix("/").unwrap_or(prefix)),
@@ -69,7 +69,7 @@ fn place(library: &CLibrary, from: &Path, built: &Path, prefix: &Path, to: &Path
         fs::create_dir_all(folder).map_err(|e| format!("{}: {e}", folder.display()))?;
     }
     let mut found = None;
-    // The file has the whole version; linkers find it by the plain name, programs by the SONAME.
+    // The file name has the full version. Linkers find it by the plain name, programs by the SONAME.
     let kinds = [
         (".so", format!("lib{name}.so.{VERSION}"), format!("lib{name}.so.{}", compatible_version())),
         (".dylib", format!("lib{name}.{VERSION}.dylib"), format!("lib{name}.{}.dylib", compatible_version())),
@@ -123,7 +123,7 @@ fn fill_template(template: &str, facts: &[(&str, String)]) -> String {
     facts.iter().fold(template.to_string(), |text, (name, value)| text.replace(name, value))
 }
 
-/// Takes away what only a debugger reads. Without the tool the library is just larger.
+/// Strips debug symbols. If `strip` is missing, the library is only larger.
 fn strip(file: &Path, apple: bool) -> bool {
     let args = if apple { "-x" } else { "--strip-unneeded" };
     let done = Command::new("strip").arg(args).arg(file).status().is_ok_and(|s| s.success());
@@ -133,7 +133,7 @@ fn strip(file: &Path, apple: bool) -> bool {
     done
 }
 
-/// Says how large a library is, and refuses one that has grown beyond its promise.
+/// Prints the size of a library, and fails if it is larger than its limit.
 fn check_size(file: &Path, most: Option<u64>) -> Result<(), String> {
     let bytes = fs::metadata(file).map_err(|e| format!("{}: {e}", file.display()))?.len();
     println!("{}: {bytes} bytes", file.display());
@@ -159,7 +159,7 @@ fn link(to: &str, at: &Path) -> Result<(), String> {
 }
 
 fn copy(from: &Path, to: &Path) -> Result<(), String> {
-    // A library that is in use is replaced, not written into.
+    // A library may be in use, so the file is replaced instead of overwritten.
     let _ = fs::remove_file(to);
     fs::copy(from, to).map_err(|e| format!("{}: {e}", to.display()))?;
     println!("{}", to.display());

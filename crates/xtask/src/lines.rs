@@ -1,18 +1,18 @@
-//! Lines of Rust per crate, source and tests, in the working tree and in a revision.
+//! Counts the lines of Rust per crate, source and tests separately, in the working tree and in a revision.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// Lines of a crate.
+/// Line counts of a crate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct LineCounts {
     source: i64,
     tests: i64,
 }
 
-/// Prints a table against `revision`, or against the last tag where there is one.
+/// Prints a table that compares the working tree with `revision`, or with the last tag if there is one.
 pub(crate) fn lines(root: &Path, revision: Option<&str>) -> Result<(), String> {
     let last_tag = || git(root, &["describe", "--tags", "--abbrev=0"]).ok().map(|tag| tag.trim().to_string());
     let revision = revision.map(str::to_string).or_else(last_tag);
@@ -22,12 +22,12 @@ pub(crate) fn lines(root: &Path, revision: Option<&str>) -> Result<(), String> {
     Ok(())
 }
 
-/// Rust files below `crates`, by path.
+/// Returns the Rust files below `crates`, by path.
 type Files = BTreeMap<String, String>;
 
 fn working_tree(root: &Path) -> Result<Files, String> {
     let list = git(root, &["ls-files", "--cached", "--others", "--exclude-standard", "--", "crates/*.rs"])?;
-    // A file that was removed and is still in the index is none.
+    // A file that was removed but is still in the index is skipped.
     let read = |path: &str| Some((path.to_string(), std::fs::read_to_string(root.join(path)).ok()?));
     Ok(list.lines().filter_map(read).collect())
 }
@@ -48,7 +48,7 @@ fn tree_of(root: &Path, revision: &str) -> Result<Files, String> {
     child.wait().map_err(failed)?;
     let (mut files, mut rest) = (Files::new(), &all[..]);
     for path in paths {
-        // A header `<object> blob <size>`, the contents, a line end.
+        // The output of git is a header `<object> blob <size>`, the contents and a newline.
         let end = rest.iter().position(|b| *b == b'\n').ok_or_else(|| format!("git gave no {path}"))?;
         let header = String::from_utf8_lossy(&rest[..end]);
         let size = header.rsplit(' ').next().and_then(|size| size.parse::<usize>().ok());
@@ -72,7 +72,7 @@ fn count(files: &Files) -> BTreeMap<String, LineCounts> {
     let mut parts = BTreeMap::new();
     for (path, text) in files {
         let (lines, modules) = split_tests(text);
-        // Modules of `a.rs` are in the folder `a`, those of `mod.rs`, `lib.rs` and `main.rs` beside it.
+        // Submodules of `a.rs` are in the folder `a`; submodules of `mod.rs`, `lib.rs` and `main.rs` are in the same folder.
         let stem = path.trim_end_matches(".rs");
         let folder = ["/mod", "/lib", "/main"].iter().find_map(|name| stem.strip_suffix(name)).unwrap_or(stem);
         test_files.extend(modules.iter().map(|module| format!("{folder}/{module}.rs")));
@@ -92,10 +92,11 @@ fn count(files: &Files) -> BTreeMap<String, LineCounts> {
     crates
 }
 
-/// Lines of a file, those of `#[cfg(test)]` modules apart, and such modules that have files of their own.
+/// Counts the lines of a file, with `#[cfg(test)]` modules counted separately, and returns the test modules that have their own
+/// files.
 fn split_tests(text: &str) -> (LineCounts, Vec<String>) {
     let (mut lines, mut modules) = (LineCounts::default(), Vec::new());
-    // The line that ends the module of tests around the present line.
+    // The line that closes the test module that contains the current line.
     let mut end: Option<String> = None;
     let mut all = text.lines().peekable();
     while let Some(line) = all.next() {
@@ -174,7 +175,7 @@ mod tests {
         .map(|(path, text)| (path.to_string(), text.to_string()))
         .into();
         let found = count(&files);
-        // A declaration of a module that has a file of its own is a line of source.
+        // The declaration of a module with its own file counts as a line of source.
         assert_eq!(found["a"], LineCounts { source: 5 + 1 + 1, tests: 6 + 2 + 1 + 3 + 1 + 1 + 1 });
         assert_eq!(found["b"], LineCounts { source: 1, tests: 0 });
         let shown = table(&found, Some(&BTreeMap::new()), "v1");

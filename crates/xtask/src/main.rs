@@ -1,4 +1,4 @@
-//! Chores of this repository: `cargo xtask {tidy|test|web|bench|device|ulp|sanitize|install-c|wheel|book|api|lines|size}`.
+//! Repository tasks: `cargo xtask {tidy|test|web|bench|device|ulp|sanitize|install-c|wheel|book|api|lines|size}`.
 
 mod api;
 mod arm;
@@ -30,7 +30,7 @@ const USAGE: &str = "usage: cargo xtask tidy
        cargo xtask lines [REVISION]     (lines of Rust per crate, source and tests, against a revision or the last tag)
        cargo xtask size     (a release build from nothing: its core-seconds and the size of loom, against docs/bench/build.md)";
 
-/// What tests and documentation are built with beyond the defaults.
+/// Features that tests and documentation are built with in addition to the defaults.
 const FEATURES: &str = "tensorloom-cli/full,tensorloom-cli/wgpu,tensorloom/train,tensorloom/include,tensorloom/onnx,tensorloom/serve,tensorloom/vsla,tensorloom/dist";
 
 fn main() -> ExitCode {
@@ -86,21 +86,21 @@ fn wrong_use(what: &str) -> ExitCode {
     ExitCode::from(2)
 }
 
-/// The repository.
+/// Returns the root folder of the repository.
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).map_or_else(PathBuf::new, Path::to_path_buf)
 }
 
-/// Formatting, tidiness, then every test of every crate.
+/// Runs the format check, `tidy`, then all tests of all crates.
 fn test() -> Result<(), String> {
     run("cargo", &["fmt", "--all", "--check"])?;
     tidy::tidy(&root())?;
-    // With all commands and features, some of which the default build leaves out.
+    // This enables all commands and features; the default build leaves some of them out.
     run("cargo", &["test", "--workspace", "--features", FEATURES, "--no-fail-fast"])
 }
 
-/// Runs the tests of the unsafe parts under a checker: memory accesses of the CPU backend and its generated code's
-/// callers, races in its pool, undefined behaviour in what Miri can interpret.
+/// Runs the tests of unsafe code under sanitizers and Miri: memory accesses of the CPU backend and of the callers of generated
+/// code, data races in the thread pool, undefined behaviour in the code that Miri can interpret.
 fn sanitize(which: &str) -> Result<(), String> {
     let host = "x86_64-unknown-linux-gnu";
     if which == "miri" {
@@ -111,7 +111,7 @@ fn sanitize(which: &str) -> Result<(), String> {
     let target = format!("target/sanitize-{which}");
     let mut words = vec!["+nightly", "test", "-p", "tensorloom-cpu", "--target", host];
     if which == "thread" {
-        // The standard library has to be checked too, or its locks look like races.
+        // The standard library must be instrumented too; otherwise its locks are reported as races.
         words.extend(["-Zbuild-std", "--lib", "--", "pool::", "gemm::"]);
     } else {
         words.extend(["--lib", "--tests"]);
@@ -120,7 +120,7 @@ fn sanitize(which: &str) -> Result<(), String> {
         ("RUSTFLAGS", flags.as_str()),
         ("CARGO_TARGET_DIR", target.as_str()),
         ("TENSORLOOM_ROUNDS", "1"),
-        // Tests ask for more memory than there is.
+        // Some tests request more memory than the machine has.
         ("ASAN_OPTIONS", "allocator_may_return_null=1"),
     ];
     run_with("cargo", &words, &env)

@@ -1,10 +1,11 @@
-//! `size`: what a release build of `loom` costs, and how large the program is, against the last values in `docs/bench/build.md`.
+//! `size` measures the build time of a release build of `loom` and the size of the binary, and compares them with the last values
+//! in `docs/bench/build.md`.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
-/// The page of recorded values, and how much larger than the last of them the program may be.
+/// The page of recorded values, and the maximum growth of the binary relative to the last of them.
 const PAGE: &str = "docs/bench/build.md";
 const MAX_GROWTH: f64 = 0.03;
 
@@ -15,11 +16,11 @@ struct Build {
     /// User and system time of the build's processes.
     core_seconds: f64,
     wall_seconds: Option<f64>,
-    /// Size of the program, in units of 10^6 bytes.
+    /// Size of the binary, in units of 10^6 bytes.
     megabytes: f64,
 }
 
-/// Builds in an empty target directory and prints the comparison. Fails if the program has grown by more than 3 %.
+/// Builds in an empty target directory and prints the comparison. Fails if the binary has grown by more than 3 %.
 pub(crate) fn size(root: &Path) -> Result<(), String> {
     let page = std::fs::read_to_string(root.join(PAGE)).map_err(|e| format!("{PAGE}: {e}"))?;
     let last = recorded(&page).pop().ok_or_else(|| format!("{PAGE} has no row of values"))?;
@@ -28,7 +29,7 @@ pub(crate) fn size(root: &Path) -> Result<(), String> {
     verdict(&last, &now)
 }
 
-/// A release build from nothing.
+/// Runs one release build in an empty target directory.
 fn build(root: &Path) -> Result<Build, String> {
     let target = root.join("target/size");
     let remove = || match std::fs::remove_dir_all(&target) {
@@ -37,7 +38,7 @@ fn build(root: &Path) -> Result<Build, String> {
     };
     remove()?;
     println!("$ cargo build --release --target-dir target/size");
-    // `times` prints the user and system time of the shell, then of all processes that it has waited for.
+    // The shell builtin `times` prints the user and system time of the shell, then of all processes that it has waited for.
     let script = "cargo build --release --target-dir target/size && times";
     let mut command = Command::new("sh");
     command.args(["-c", script]).current_dir(root).stderr(Stdio::inherit());
@@ -56,7 +57,7 @@ fn build(root: &Path) -> Result<Build, String> {
     Ok(Build { name: "now".into(), core_seconds, wall_seconds: Some(wall), megabytes: bytes as f64 / 1e6 })
 }
 
-/// The seconds in the second line of what `times` prints, `1m2.5s 0m3.25s`.
+/// Returns the seconds in the second line of the output of `times`, such as `1m2.5s 0m3.25s`.
 fn children(times: &str) -> Option<f64> {
     let seconds = |time: &str| {
         let (minutes, seconds) = time.strip_suffix('s')?.split_once('m')?;
@@ -66,7 +67,7 @@ fn children(times: &str) -> Option<f64> {
     Some(seconds(both.next()?)? + seconds(both.next()?)?)
 }
 
-/// The rows of the page's table: name, core-seconds, wall seconds (`–` if unknown), megabytes.
+/// Returns the rows of the page's table: name, core-seconds, wall seconds (`–` if unknown), megabytes.
 fn recorded(page: &str) -> Vec<Build> {
     let row = |line: &str| {
         let cells: Vec<&str> = line.strip_prefix('|')?.strip_suffix('|')?.split('|').map(str::trim).collect();
@@ -82,7 +83,7 @@ fn recorded(page: &str) -> Vec<Build> {
     page.lines().filter_map(row).collect()
 }
 
-/// Both builds as rows of the page's table, so that the second can be appended there, and the change.
+/// Returns both builds as rows of the page's table, so that the second row can be appended to the page, and the change.
 fn table(last: &Build, now: &Build) -> String {
     let row = |b: &Build| {
         let wall = b.wall_seconds.map_or("–".into(), |s| format!("{s:.0}"));
@@ -96,7 +97,7 @@ fn table(last: &Build, now: &Build) -> String {
     format!("{head}{}{}| change | {core} | {wall} | {size} |\n", row(last), row(now))
 }
 
-/// An error if the program has grown too much. Time depends on the machine, so more of it is a warning only.
+/// Returns an error if the binary has grown too much. Time depends on the machine, so an increase in time gives only a warning.
 fn verdict(last: &Build, now: &Build) -> Result<(), String> {
     if now.core_seconds > last.core_seconds * (1.0 + MAX_GROWTH) {
         let (more, than) = (now.core_seconds, last.core_seconds);

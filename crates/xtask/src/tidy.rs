@@ -1,9 +1,9 @@
-//! What the compiler doesn't check: edges between crates, names of files.
+//! Checks that the compiler doesn't make: dependencies between crates, and file names.
 
 use std::fs;
 use std::path::Path;
 
-/// What each crate may use of this workspace. `ARCHITECTURE.md` says why.
+/// The workspace crates that each crate may depend on. `ARCHITECTURE.md` gives the reasons.
 const CRATE_DEPENDENCIES: &[(&str, &[&str])] = &[
     ("ir", &[]),
     ("transform", &["ir"]),
@@ -46,10 +46,10 @@ const CRATE_DEPENDENCIES: &[(&str, &[&str])] = &[
     ("xtask", &[]),
 ];
 
-/// File names that don't say what is inside.
+/// File names that don't describe the contents.
 const FORBIDDEN_FILE_NAMES: &[&str] = &["utils", "util", "helpers", "misc", "common"];
 
-/// Checks everything and reports all that is wrong.
+/// Runs all checks and reports every violation.
 pub(crate) fn tidy(root: &Path) -> Result<(), String> {
     let mut wrong = Vec::new();
     let crates = root.join("crates");
@@ -79,7 +79,7 @@ fn check_edges(name: &str, manifest: &str, wrong: &mut Vec<String>) {
         if line.starts_with('[') {
             section = line.trim();
         }
-        // Tests may use anything.
+        // Tests may depend on any crate.
         if section.contains("dev-dependencies") || !section.contains("dependencies") {
             continue;
         }

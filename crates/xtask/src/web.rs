@@ -1,4 +1,4 @@
-//! `cargo xtask web`: the package for JavaScript and the pages; `cargo xtask test web`: their tests.
+//! `cargo xtask web` builds the JavaScript package and the web pages; `cargo xtask test web` runs their tests.
 
 #[path = "../../web/surface.rs"]
 mod surface;
@@ -8,10 +8,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 const TARGET: &str = "wasm32-unknown-unknown";
-/// With files, for models.
+/// The target with WASI, for the models package, which reads files.
 const WASI_TARGET: &str = "wasm32-wasip1";
 
-/// Builds everything into `target/web`: `package` (what npm gets) and `site` (static pages).
+/// Builds everything into `target/web`: `package` (the npm package) and `site` (static pages).
 pub(crate) fn build(root: &Path, release: bool) -> Result<PathBuf, String> {
     let tools = WebToolchain::new(root)?;
     let mut words = vec!["-p", "tensorloom-web"];
@@ -36,7 +36,7 @@ pub(crate) fn build(root: &Path, release: bool) -> Result<PathBuf, String> {
     Ok(out)
 }
 
-/// Builds the program for models into `target/web/site/models`: only pages that need it load it.
+/// Builds the WebAssembly program for models into `target/web/site/models`. Only pages that use models load it.
 pub(crate) fn models(root: &Path) -> Result<PathBuf, String> {
     let there = sysroot()?.join("lib/rustlib").join(WASI_TARGET).is_dir();
     if !there && run("rustup", &["target", "add", WASI_TARGET]).is_err() {
@@ -55,13 +55,13 @@ pub(crate) fn models(root: &Path) -> Result<PathBuf, String> {
     Ok(to)
 }
 
-/// Models under node, and the page that chats.
+/// Tests the models package under node, and the chat page.
 pub(crate) fn test_models(root: &Path) -> Result<(), String> {
     let to = models(root)?;
     run("node", &["crates/web/tests/models.mjs", &to.to_string_lossy()])
 }
 
-/// The package's types: what is written by hand, and the functions of the list.
+/// Returns the TypeScript types of the package: the hand-written part and the functions of `docs/functions.json`.
 pub(crate) fn types(root: &Path) -> Result<String, String> {
     let read = |name: &str| std::fs::read_to_string(root.join(name)).map_err(|e| format!("{name}: {e}"));
     let all = surface::functions(&read("docs/functions.json")?);
@@ -72,7 +72,7 @@ pub(crate) fn types(root: &Path) -> Result<String, String> {
     Ok(text)
 }
 
-/// Modules and their names in JavaScript.
+/// Modules of the function list and their names in JavaScript.
 const MODULES: &[(&str, &str)] = &[
     ("np", "numpy"),
     ("lax", "lax"),
@@ -84,7 +84,7 @@ const MODULES: &[(&str, &str)] = &[
     ("optim", "optim"),
 ];
 
-/// The suite for backends under node, the package's own tests, and, where there is a browser, the pages.
+/// Runs the backend test suite under node, the tests of the package and, if a browser is installed, the tests of the pages.
 pub(crate) fn test(root: &Path) -> Result<(), String> {
     let out = build(root, false)?;
     let tools = WebToolchain::new(root)?;
@@ -104,7 +104,7 @@ pub(crate) fn test(root: &Path) -> Result<(), String> {
     run("node", &["crates/web/tests/pages/webgpu.mjs", &site, &suite.to_string_lossy(), &sample, "9"])
 }
 
-/// A program in TypeScript against the package's types, where there is a compiler.
+/// Compiles a TypeScript program against the types of the package, if `tsc` is installed.
 fn test_types(root: &Path, out: &Path) -> Result<(), String> {
     if !Command::new("tsc").arg("--version").output().is_ok_and(|o| o.status.success()) {
         println!("no tsc here: the package's types were not compiled against");
@@ -125,17 +125,17 @@ fn test_types(root: &Path, out: &Path) -> Result<(), String> {
     )
 }
 
-/// What builds for pages.
+/// The Rust toolchain that compiles for WebAssembly in the browser.
 struct WebToolchain {
     env: Vec<(&'static str, String)>,
     args: &'static [&'static str],
-    /// Where cargo puts what it builds.
+    /// The cargo target directory.
     target: PathBuf,
 }
 
 impl WebToolchain {
-    /// Sees to it that there is a standard library for pages: rustup's, or Debian's sources where rustup can't get one.
-    /// `WEB_RUST=debian` takes the latter anyway.
+    /// Finds or installs a standard library for the target: from rustup, or from Debian's sources if rustup can't install it.
+    /// `WEB_RUST=debian` forces Debian's.
     fn new(root: &Path) -> Result<WebToolchain, String> {
         let own = target(root);
         let debian = std::env::var("WEB_RUST").is_ok_and(|w| w == "debian");
@@ -147,8 +147,8 @@ impl WebToolchain {
         WebToolchain::debian(&own.join("web"), &sysroot)
     }
 
-    /// Debian's compiler for the web with its sources, unpacked into a folder; cargo builds the standard library with it. The
-    /// linker is that of rustup's compiler.
+    /// Unpacks Debian's WebAssembly compiler and its sources into a folder. Cargo builds the standard library with it. The linker
+    /// is the one of rustup's compiler.
     fn debian(folder_: &Path, sysroot: &Path) -> Result<WebToolchain, String> {
         let (packages, rust) = (folder_.join("packages"), folder_.join("rust"));
         let compiler = rust.join("usr/bin/rustc");
@@ -161,7 +161,7 @@ impl WebToolchain {
                 run("dpkg", &["-x", &package.path().to_string_lossy(), &rust.to_string_lossy()])?;
             }
         }
-        // Its libraries are not where the system looks for them.
+        // The shared libraries of the compiler are not in the system's search path.
         let script = folder_.join("rustc");
         let lib = rust.join("usr/lib");
         let text = format!(
@@ -172,7 +172,8 @@ impl WebToolchain {
         write(&script, &text)?;
         run("chmod", &["+x", &script.to_string_lossy()])?;
         let linker = sysroot.join("lib/rustlib/x86_64-unknown-linux-gnu/bin/rust-lld");
-        // Two compilers in one folder would undo each other's work.
+        // Each compiler has its own target directory, because two compilers in one directory would invalidate each other's
+        // artifacts.
         let target = folder_.join("build");
         let env = vec![
             ("RUSTC", script.to_string_lossy().into_owned()),
@@ -183,7 +184,7 @@ impl WebToolchain {
         Ok(WebToolchain { env, args: &["-Zbuild-std=std,panic_abort"], target })
     }
 
-    /// Builds something for pages.
+    /// Runs `cargo build` for the target.
     fn build(&self, words: &[&str]) -> Result<(), String> {
         let words = [&["build", "--target", TARGET], self.args, words].concat();
         let env: Vec<(&str, &str)> = self.env.iter().map(|(k, v)| (*k, v.as_str())).collect();
@@ -191,7 +192,7 @@ impl WebToolchain {
     }
 }
 
-/// Debian's packages: compiler, its libraries, the sources of the standard library.
+/// The Debian packages with the compiler, its libraries and the sources of the standard library.
 const DEBIAN: &[&str] = &["rustc-web", "libstd-rust-web-1.96", "libstd-rust-web-dev", "libllvm22", "rust-web-src"];
 
 fn run_in(folder: &Path, program: &str, args: &[&str]) -> Result<(), String> {

@@ -1,4 +1,4 @@
-//! Gradients (§9): leaves, `backward`, accumulation.
+//! Gradients (§9): leaf tensors, `backward`, gradient accumulation.
 
 mod region;
 pub(crate) mod tape;
@@ -18,10 +18,10 @@ use ir::{GraphBuilder, Loc};
 use rustc_hash::FxHashSet;
 use std::sync::{Arc, Mutex, OnceLock};
 
-/// What gradients are for.
+/// A leaf: the tensor that gradients are accumulated for.
 pub(crate) struct Leaf {
     pub(crate) grad: Mutex<Option<Tensor>>,
-    /// The leaf's name for its value while that is pure.
+    /// The alias node that stands for the leaf's value while its base holds a pure value.
     alias: OnceLock<ValueRef>,
 }
 
@@ -43,17 +43,17 @@ impl Leaf {
     }
 }
 
-/// Choices about `backward`.
+/// Options of `backward`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BackwardOptions {
-    /// Keep what backward needs, so that it can run again.
+    /// Keep the saved tensors, so that backward can run again.
     pub retain_graph: bool,
-    /// Record the gradients' own computation, for second derivatives. Keeps the graph too.
+    /// Record the computation of the gradients, for second derivatives. Implies `retain_graph`.
     pub create_graph: bool,
 }
 
 impl Tensor {
-    /// Makes this tensor a leaf that gradients are for.
+    /// Makes this tensor a leaf that accumulates a gradient.
     #[track_caller]
     pub fn requires_grad_(&self) -> Tensor {
         let at = Loc::caller();
@@ -77,7 +77,7 @@ impl Tensor {
         self.clone()
     }
 
-    /// Whether gradients flow to or through this tensor.
+    /// Whether gradients flow to this tensor or through it.
     pub fn requires_grad(&self) -> bool {
         if self.0.reads_leaf().is_some() {
             return true;
@@ -95,13 +95,13 @@ impl Tensor {
         }
     }
 
-    /// Whether this is a leaf: made by the user rather than by an op on something that requires gradients.
+    /// Whether this is a leaf: created by the user, and not by an op on a tensor that requires gradients.
     pub fn is_leaf(&self) -> bool {
         self.0.leaf.get().is_some() || !self.requires_grad()
     }
 
-    /// The same memory, without history. In a trace, what is written through it is not recorded either: an operand that
-    /// may require gradients is refused, unless under `no_grad`.
+    /// Returns a tensor on the same memory without gradient history. In a trace, writes through it are not recorded for
+    /// backward: an operand that may require gradients is refused, except under `no_grad`.
     #[track_caller]
     pub fn detach(&self) -> Tensor {
         self.alias_with(self.ty().clone(), self.0.view().cloned(), |h| {
@@ -110,7 +110,7 @@ impl Tensor {
         })
     }
 
-    /// The accumulated gradient of a leaf.
+    /// The gradient accumulated for this leaf.
     pub fn grad(&self) -> Option<Tensor> {
         let leaf = self.0.leaf.get().or(self.0.retained.get())?;
         let Some(trace) = context::trace() else { return leaf.grad() };
@@ -124,7 +124,7 @@ impl Tensor {
         trace.grad(leaf).unwrap_or_else(|| leaf.grad())
     }
 
-    /// Takes the gradient away; handles on it become invalid (§9.5).
+    /// Removes the gradient; tensors that refer to it become invalid (§9.5).
     pub fn zero_grad(&self) {
         let Some(leaf) = self.0.leaf.get().or(self.0.retained.get()) else {
             return;
@@ -139,7 +139,7 @@ impl Tensor {
         }
     }
 
-    /// Sets the gradient to zeros, keeping its memory.
+    /// Sets the gradient to zeros and keeps its memory.
     #[track_caller]
     pub fn zero_grad_in_place(&self) {
         if let Some(g) = self.grad() {
@@ -147,13 +147,13 @@ impl Tensor {
         }
     }
 
-    /// Schedules the computation of the gradients of this scalar; they run when something needs them or the step ends.
+    /// Records the computation of this scalar's gradients. It runs when a dependent value is read, or at the end of the step.
     #[track_caller]
     pub fn backward(&self) -> Result<()> {
         self.backward_at(BackwardOptions::default(), &Loc::caller())
     }
 
-    /// `backward` with choices.
+    /// `backward` with options.
     #[track_caller]
     pub fn backward_with(&self, options: BackwardOptions) -> Result<()> {
         self.backward_at(options, &Loc::caller())
@@ -172,7 +172,7 @@ impl Tensor {
         lazy.engine.backward(self, options, at)
     }
 
-    /// Keeps the gradient of a tensor that is no leaf; see [`Tensor::grad`].
+    /// Keeps the gradient of a tensor that is not a leaf; see [`Tensor::grad`].
     #[track_caller]
     pub fn retain_grad(&self) -> Result<()> {
         match self.engine() {
@@ -183,7 +183,7 @@ impl Tensor {
 }
 
 impl Leaf {
-    /// Takes the gradient away and leaves a tombstone in its loc.
+    /// Removes the gradient and leaves a tombstone in its loc.
     pub(crate) fn clear_grad(&self) {
         if let Some(old) = self.set_grad(None)
             && let Some(l) = old.0.lazy()
@@ -222,7 +222,7 @@ impl Engine {
         pulled.map(drop)
     }
 
-    /// Pulls cotangents back and adds what arrives to leaves. The result is to be dropped without the state's lock.
+    /// Propagates cotangents backward and adds gradients to leaves. The caller must drop the result without the state lock.
     pub(crate) fn backward_from(
         &self,
         state: &mut EngineState,
@@ -240,8 +240,8 @@ impl Engine {
         Ok(pulled)
     }
 
-    /// Gradients of a scalar with respect to tensors that it was computed from, as new tensors; leaves are not touched.
-    /// `None` where it does not depend on one. With `create_graph` the gradients have a history of their own.
+    /// Gradients of a scalar with respect to tensors that it was computed from, as new tensors; gradients of leaves don't change.
+    /// `None` for a tensor that the scalar does not depend on. With `create_graph` the gradients can be differentiated again.
     #[track_caller]
     pub fn gradients(&self, y: &Tensor, wrt: &[&Tensor], create_graph: bool) -> Result<Vec<Option<Tensor>>> {
         let at = Loc::caller();
@@ -275,7 +275,7 @@ impl Engine {
         if create_graph { context::enable_grad(run) } else { context::no_grad(run) }
     }
 
-    /// Keeps the gradient of a tensor that is no leaf (§1.5).
+    /// Keeps the gradient of a tensor that is not a leaf (§1.5).
     #[track_caller]
     pub fn retain_grad(&self, t: &Tensor) -> Result<()> {
         let at = Loc::caller();
@@ -304,7 +304,7 @@ impl Engine {
     }
 }
 
-/// Backward has used a node: what it kept may go (§9.7). Nodes that keep nothing stay, as in PyTorch.
+/// Releases the values that a node saved for backward, after backward has run (§9.7). Nodes that save nothing stay usable.
 fn free_saved(node: &Node) {
     let keeps = match &node.work {
         NodeKind::Op(sig) => !sig.saved_for_backward.inputs.is_empty() || !sig.saved_for_backward.outputs.is_empty(),
@@ -346,7 +346,7 @@ impl Engine {
         }
     }
 
-    /// A tensor whose base lives in a new loc from the start.
+    /// Creates a tensor whose base is bound to a new loc from the start.
     pub(crate) fn state_tensor(&self, state: &mut EngineState, value: ValueRef, role: LocRole, at: &Loc) -> Tensor {
         let ty = value.ty().clone();
         let loc = state.new_loc(ty.clone(), role);

@@ -1,4 +1,4 @@
-//! Backward inside a compiled region: the gradient's ops join the same Graph (§9.2).
+//! Backward inside a compiled region: the ops of the gradient are recorded into the same Graph (§9.2).
 
 use super::Leaf;
 use crate::context;
@@ -10,7 +10,7 @@ use crate::trace::{Trace, TraceCell, TraceMode, TraceState};
 use ir::{GraphBuilder, Loc, Scalar, Value};
 use std::sync::Arc;
 
-/// Cells of tensors from outside that have a history there, and that history.
+/// The cells of captured tensors that have a gradient history outside the region, with that history.
 fn external_history(engine: &Engine, s: &TraceState) -> Vec<(usize, ValueRef)> {
     let state = engine.shared.state();
     let history = |(i, c): (usize, &TraceCell)| {
@@ -21,7 +21,7 @@ fn external_history(engine: &Engine, s: &TraceState) -> Vec<(usize, ValueRef)> {
 }
 
 impl Trace {
-    /// The gradient that the region has made or cleared for a leaf; `None` if it did neither.
+    /// The gradient that the region has computed or cleared for a leaf; `None` if it did neither.
     pub(super) fn grad(self: &Arc<Trace>, leaf: &Arc<Leaf>) -> Option<Option<Tensor>> {
         self.state().grads.iter().find(|(l, _)| Arc::ptr_eq(l, leaf)).map(|(_, g)| g.clone())
     }
@@ -34,13 +34,13 @@ impl Trace {
         }
     }
 
-    /// Whether a leaf's gradient has a part that the region does not compute.
+    /// Whether a part of a leaf's gradient is computed outside the region.
     pub(super) fn has_external_grad(&self, leaf: &Arc<Leaf>) -> bool {
         self.state().reached.iter().any(|l| Arc::ptr_eq(l, leaf))
     }
 
-    /// Adds the gradients of `loss` to the leaves that the region knows. Those of tensors with a history outside become results
-    /// of the region, from where backward goes on when the call is recorded.
+    /// Adds the gradients of `loss` to the leaves that the region captured. Gradients of tensors with a history outside become
+    /// results of the region; backward continues from them when the call is recorded.
     pub(super) fn backward(self: &Arc<Trace>, loss: &Tensor, at: &Loc) -> Result<()> {
         let engine = match &self.mode {
             TraceMode::Region(engine) => engine.clone(),

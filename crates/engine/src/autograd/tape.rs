@@ -1,8 +1,8 @@
-//! The tape: the tracked part of the lazy graph, read backwards (§9).
+//! The tape: the part of the lazy graph that requires gradients, traversed backward (§9).
 //!
-//! There is no tape at record time beyond the nodes themselves. Backward takes the nodes between a value and the places
-//! where gradients are wanted, makes a Graph of them, and records the ops of its `vjp`. Places in the middle (retained
-//! gradients, tensors that `gradients` was asked about) cut the graph: each piece is pulled back by itself, latest first.
+//! The recorded nodes are the tape; no other structure is kept. Backward collects the nodes between a value and the values whose
+//! gradients are requested, builds a Graph from them, and records the ops of its `vjp`. Requested values in the middle (retained
+//! gradients, arguments of `gradients`) cut the graph: each piece is differentiated by itself, the latest first.
 
 use super::Leaf;
 use crate::context;
@@ -20,23 +20,23 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
-/// Which result of which node.
+/// The identity of a value: (instance, position) of its node and the index of the result.
 pub(crate) type RefId = (u64, u32, u32);
 
-/// A value and its cotangent.
+/// Values that wait for backward, each with its accumulated cotangent.
 type Pending = BTreeMap<(EventKey, u32), (ValueRef, ValueRef)>;
 
-/// Part of the lazy graph, as a Graph.
+/// A part of the lazy graph, converted to a Graph.
 struct TapeSubgraph {
     graph: Graph,
-    /// The values that gradients are taken for, then captured values.
+    /// The values to differentiate with respect to, then the captured values.
     inputs: Vec<ValueRef>,
     wrt: usize,
     nodes: Vec<Arc<Node>>,
 }
 
 impl TapeSubgraph {
-    /// The node that an op of the graph, or of its reverse, was made of.
+    /// The node that the placeholder location of an op, in the graph or in its vjp, refers to.
     fn source(&self, at: &Loc) -> Option<&Arc<Node>> {
         match at {
             Loc::File(place) if place.0.is_empty() => self.nodes.get(place.1 as usize),
@@ -44,7 +44,7 @@ impl TapeSubgraph {
         }
     }
 
-    /// The graph with the user's lines.
+    /// The graph with the source lines of the user's program.
     fn relocated(&self, graph: Graph) -> ir::Result<Graph> {
         let mut new = Graph::new();
         let inputs: Vec<Value> = graph.input_types().into_iter().map(|t| new.input(t)).collect();
@@ -57,8 +57,8 @@ impl TapeSubgraph {
     }
 }
 
-/// A place that stands for the i-th node of a piece: one line may run in several modules, and pieces that do the same
-/// share their reverse, whatever their lines.
+/// A placeholder source location for a piece's i-th node. One line may run in several modules, so lines don't identify nodes.
+/// With placeholders, pieces with equal ops share their vjp whatever their lines are.
 fn placeholder_loc(i: usize) -> Loc {
     static PLACES: Mutex<Vec<Loc>> = Mutex::new(Vec::new());
     let mut places = PLACES.lock().unwrap_or_else(|e| e.into_inner());
@@ -69,14 +69,14 @@ fn placeholder_loc(i: usize) -> Loc {
     places[i].clone()
 }
 
-/// What a walk backwards found.
+/// The result of a backward traversal.
 #[derive(Default)]
 pub(crate) struct BackpropResult {
-    /// Gradients of leaves, in the order of recording.
+    /// Gradients of leaves, in recording order.
     pub(crate) leaves: Vec<(Arc<Leaf>, ValueRef)>,
-    /// Gradients at cuts.
+    /// Gradients at the cuts.
     pub(crate) cut_gradients: FxHashMap<RefId, ValueRef>,
-    /// The nodes that backward went through.
+    /// The nodes that backward traversed.
     pub(crate) nodes: Vec<Arc<Node>>,
 }
 
@@ -96,7 +96,7 @@ fn plus(b: &mut LazyBuild<'_>, x: &ValueRef, y: &ValueRef) -> Result<ValueRef> {
     Ok(b.get(sum).clone())
 }
 
-/// Adds a cotangent to what is pending for a value.
+/// Adds a cotangent to the pending cotangent of a value.
 fn add_pending(b: &mut LazyBuild<'_>, pending: &mut Pending, r: ValueRef, ct: ValueRef) -> Result<()> {
     let key = (r.node.key(), r.out);
     let sum = match pending.remove(&key) {
@@ -107,7 +107,7 @@ fn add_pending(b: &mut LazyBuild<'_>, pending: &mut Pending, r: ValueRef, ct: Va
     Ok(())
 }
 
-/// The leaf whose gradient is retained at a value.
+/// The leaf that retains the gradient of a value.
 fn retained(r: &ValueRef) -> Option<Arc<Leaf>> {
     r.node
         .slot()
@@ -120,7 +120,7 @@ fn retained(r: &ValueRef) -> Option<Arc<Leaf>> {
 }
 
 impl EngineShared {
-    /// Pulls cotangents back from values to leaves and cuts.
+    /// Propagates cotangents from values to leaves and cuts.
     pub(crate) fn backprop(
         &self,
         state: &mut EngineState,
@@ -153,7 +153,7 @@ impl EngineShared {
                 continue;
             }
             let piece = subgraph(state, &root, cuts)?;
-            // A cut that nothing behind it asks about ends here.
+            // No requested value lies before this cut, so the traversal ends here.
             if piece.wrt == 0 {
                 debug_assert!(!first || !cuts.is_empty(), "a tracked value depends on a leaf");
                 continue;
@@ -169,8 +169,8 @@ impl EngineShared {
         Ok(pulled)
     }
 
-    /// The reverse-mode graph of a graph, from the cache if it was asked for before. What runs op by op has the reverse
-    /// rules of composites as ops (`by_rules`); a compiler sees through them.
+    /// The reverse-mode graph (vjp) of a graph, cached. For op-by-op execution the gradients of composites
+    /// stay single ops (`by_rules`); for a compiler they are expanded.
     pub(crate) fn vjp(&self, graph: &Graph, wrt: usize, by_rules: bool) -> Result<Arc<Graph>> {
         let hash = hash_of(&(graph.structural_hash(), wrt, by_rules));
         let is = |(g, n, r): &(Graph, usize, bool)| (*n, *r) == (wrt, by_rules) && g == graph;
@@ -189,7 +189,7 @@ impl EngineShared {
         Ok(back)
     }
 
-    /// Records the ops of a piece's vjp. Values of the forward pass are used as they are, not computed again.
+    /// Records the ops of a piece's vjp. Values of the forward pass are reused, not computed again.
     fn backprop_subgraph(
         &self,
         state: &mut EngineState,
@@ -198,7 +198,7 @@ impl EngineShared {
         at: &Loc,
     ) -> Result<Vec<ValueRef>> {
         let back = self.vjp(&piece.graph, piece.wrt, true).map_err(|e| match piece.relocated(piece.graph.clone()) {
-            // Once more, for an error that names the user's line.
+            // Repeat on the relocated graph, so that the error names the user's line.
             Ok(graph) => match transform::vjp_by_rules(&graph, &(0..piece.wrt).collect::<Vec<_>>()) {
                 Err(e) => e.into(),
                 Ok(_) => e,
@@ -206,8 +206,8 @@ impl EngineShared {
             Err(_) => e,
         })?;
         let known = ForwardValues::new(&piece.nodes);
-        // Ops of the backward pass belong to the module of the op whose derivative they are; inside of a compiled region to that
-        // of its line.
+        // Ops of the backward pass belong to the module of the op that they differentiate. Inside a compiled region they belong
+        // to the module of that op's line.
         let here = context::label();
         let in_modules = piece.nodes.iter().filter(|n| n.label.module != 0);
         let of_line: FxHashMap<_, OpLabel> = in_modules.map(|n| (place(&n.at), n.label)).collect();
@@ -234,17 +234,17 @@ impl EngineShared {
     }
 }
 
-/// Ops of the forward pass by what they compute.
+/// The nodes of the forward pass, indexed by the op that they compute.
 #[derive(Default)]
 struct ForwardValues<'a> {
-    /// Nodes with the identities of their operands.
+    /// Nodes by hash, with the identities of their operands.
     nodes: FxHashMap<u64, Vec<(&'a Arc<Node>, Vec<RefId>)>>,
-    /// Of nodes that compute the same (every use of a view records it anew) the first one stands for all.
+    /// Maps each node that repeats a computation to the first such node: every use of a view records the view again.
     first: FxHashMap<RefId, RefId>,
 }
 
 impl<'a> ForwardValues<'a> {
-    /// Nodes come in the order of recording, operands first.
+    /// Indexes nodes that are given in recording order, operands first.
     fn new(nodes: &'a [Arc<Node>]) -> ForwardValues<'a> {
         let mut known = ForwardValues::default();
         for node in nodes {
@@ -275,7 +275,7 @@ impl<'a> ForwardValues<'a> {
     }
 }
 
-/// A line as a key.
+/// A source line as a key.
 fn place(at: &Loc) -> Option<(&'static str, u32, u32)> {
     match at {
         Loc::Rust(l) => Some((l.file(), l.line(), l.column())),
@@ -283,7 +283,7 @@ fn place(at: &Loc) -> Option<(&'static str, u32, u32)> {
     }
 }
 
-/// A value's identity behind aliases and loads of tracked values, which stand for their argument in the recorded graph.
+/// The identity of a value behind aliases and loads of tracked values, which the recorded graph replaces by their argument.
 fn canonical_id(r: &ValueRef) -> RefId {
     let mut r = r.clone();
     while r.node.leaf.is_none() && r.node.tracked && matches!(r.node.work, NodeKind::Alias(_) | NodeKind::Load { .. }) {
@@ -295,7 +295,7 @@ fn canonical_id(r: &ValueRef) -> RefId {
     r.id()
 }
 
-/// The leaves behind a value.
+/// The leaves that a value depends on.
 pub(crate) fn leaves(root: &ValueRef) -> Vec<Arc<Leaf>> {
     let mut found: Vec<Arc<Leaf>> = Vec::new();
     let mut seen: FxHashSet<EventKey> = FxHashSet::default();
@@ -312,7 +312,7 @@ pub(crate) fn leaves(root: &ValueRef) -> Vec<Arc<Leaf>> {
     found
 }
 
-/// Refuses nodes that backward has freed, and kept tensors that were changed since (§9.3).
+/// Returns an error for nodes that backward has freed, and for saved tensors that were changed in place afterwards (§9.3).
 fn check(state: &EngineState, node: &Node) -> Result<()> {
     check_freed(node)?;
     for s in node.slot().saved() {
@@ -332,7 +332,7 @@ fn check_freed(node: &Node) -> Result<()> {
     }
 }
 
-/// The tracked part of the lazy graph behind `root`, up to leaves and cuts.
+/// The tracked part of the lazy graph that `root` depends on, up to leaves and cuts.
 fn subgraph(state: &EngineState, root: &ValueRef, cuts: &FxHashSet<RefId>) -> Result<TapeSubgraph> {
     let is_cut = |r: &ValueRef| {
         r.node.tracked
@@ -376,7 +376,7 @@ fn subgraph(state: &EngineState, root: &ValueRef, cuts: &FxHashSet<RefId>) -> Re
         let op: Op = match &node.work {
             NodeKind::Op(sig) => (*sig.op).clone(),
             NodeKind::Call(variant) => Call { body: variant.graph.clone() }.into(),
-            // A load, an alias or a transfer is what its argument is.
+            // A load, an alias or a transfer has the value of its argument.
             _ => {
                 let r = ValueRef { node: node.clone(), out: 0 };
                 let Some(&v) = args.first() else {
@@ -402,8 +402,8 @@ fn modified_error(node: &Node) -> Error {
     Error::Autograd { reason, at: node.at.clone() }
 }
 
-/// The lazy graph between values, as a Graph of `wrt` and captured values. It computes everything anew from values that
-/// don't change, so what was written to since is no matter.
+/// The lazy graph between values, as a Graph with inputs `wrt` and captured values. It recomputes everything from immutable
+/// values, so later in-place writes don't affect it.
 pub(crate) fn graph_between(
     outs: &[ValueRef],
     wrt: &FxHashMap<RefId, usize>,
@@ -452,7 +452,7 @@ pub(crate) fn graph_between(
                 };
                 let r = ValueRef { node: node.clone(), out: 0 };
                 let v = if node.straight_through {
-                    // The value it has now, with the gradient of the one it had: `now + (v − v)`.
+                    // The current value, with the gradient of the earlier value `v`: `now + (v − v)`.
                     let now = value(&mut graph, &mut map, &r);
                     let mut op = |op: Op, args: &[Value]| Ok::<_, Error>(graph.push(op, args, node.at.clone())?[0]);
                     let now = op(StopGradient.into(), &[now])?;

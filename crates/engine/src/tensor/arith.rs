@@ -1,4 +1,4 @@
-//! Elementwise ops, comparisons and products.
+//! Elementwise ops, comparisons and matrix products.
 
 use super::{Tensor, operand_error};
 use crate::amp;
@@ -14,7 +14,7 @@ pub(super) fn unary(t: &Tensor, op: Unary, at: Loc) -> Tensor {
         return made;
     }
     one(&at, &[t], |b, v| {
-        // Functions of real numbers take integers as floats, but whole numbers are rounded already.
+        // Functions of real numbers convert integers to floats, but rounding functions leave integers unchanged.
         let dtype = b.ty(v[0]).dtype;
         if op.domain() == DTypeDomain::Float && !dtype.is_float() {
             return match op {
@@ -42,7 +42,7 @@ pub(super) fn binary(x: &Tensor, y: &Tensor, op: Binary, at: Loc) -> Tensor {
     aligned(x, y, at, |b, x, y| operate(b, op, x, y))
 }
 
-/// A function of two tensors with one dtype and one shape.
+/// Applies a function to two tensors after promotion to a common dtype and broadcasting to a common shape.
 pub(super) fn aligned(
     x: &Tensor,
     y: &Tensor,
@@ -55,7 +55,7 @@ pub(super) fn aligned(
     })
 }
 
-/// `x / y`, of integers too.
+/// True division `x / y`; integers are converted to floats.
 pub(super) fn divide(x: &Tensor, y: &Tensor, at: Loc) -> Tensor {
     if x.dtype().is_float()
         && let Some(made) = record_elementwise(&at, intern::binary(Binary::Div), [x, y])
@@ -65,24 +65,24 @@ pub(super) fn divide(x: &Tensor, y: &Tensor, at: Loc) -> Tensor {
     aligned(x, y, at, true_divide)
 }
 
-/// An op on aligned values; functions of real numbers take integers as floats.
+/// An op on values with a common type; functions of real numbers convert integers to floats.
 pub(super) fn operate(b: &mut dyn Recorder, op: Binary, x: Value, y: Value) -> ir::Result<Value> {
     let (x, y) = if op.domain() == DTypeDomain::Float { (to_float(b, x)?, to_float(b, y)?) } else { (x, y) };
     b.binary(op, x, y)
 }
 
-/// Integers and bools as f32.
+/// Converts integers and bools to f32.
 fn to_float(b: &mut dyn Recorder, x: Value) -> ir::Result<Value> {
     if b.ty(x).dtype.is_float() { Ok(x) } else { b.cast(x, DType::F32) }
 }
 
-/// True division: that of integers is of floats, as in NumPy, PyTorch and JAX.
+/// True division: the quotient of integers is a float, as in NumPy, PyTorch and JAX.
 pub(super) fn true_divide(b: &mut dyn Recorder, x: Value, y: Value) -> ir::Result<Value> {
     let (x, y) = (to_float(b, x)?, to_float(b, y)?);
     b.div(x, y)
 }
 
-/// The remainder with the divisor's sign.
+/// The remainder with the sign of the divisor.
 pub(super) fn modulo(b: &mut dyn Recorder, x: Value, y: Value) -> ir::Result<Value> {
     let r = b.binary(Binary::Rem, x, y)?;
     let zero = b.full_like(r, 0.0)?;
@@ -101,14 +101,14 @@ pub(super) fn floor_div(b: &mut dyn Recorder, x: Value, y: Value) -> ir::Result<
         let q = b.div(whole, y)?;
         return b.unary(Unary::Round, q);
     }
-    // Rounded towards zero, which is one too many where there is a remainder and the signs differ.
+    // The quotient is rounded towards zero, which is one too large if there is a remainder and the signs differ.
     let (q, rest) = (b.div(x, y)?, b.binary(Binary::Rem, x, y)?);
     let down = b.compare(Compare::Ne, r, rest)?;
     let less = b.offset(q, -1.0)?;
     b.select(down, less, q)
 }
 
-/// A function of a tensor and a number or a tensor.
+/// Applies a function to a tensor and an operand, which is a number or a tensor.
 fn with_operand(
     x: &Tensor,
     y: &impl TensorOrScalar,
@@ -125,7 +125,7 @@ fn compare(x: &Tensor, y: &impl TensorOrScalar, op: Compare, at: Loc) -> Tensor 
     match y.term() {
         OperandRef::Tensor(y) => aligned(x, y, at, |b, x, y| b.compare(op, x, y)),
         OperandRef::Number(n) => one(&at, &[x], |b, v| {
-            // A number that the dtype has no place for compares all the same.
+            // A number that the dtype can't represent is compared in a wider dtype.
             let dtype = b.ty(v[0]).dtype;
             let wide = match n {
                 Number::Int(_) if n.to_scalar(dtype).is_none() && dtype != DType::U64 => DType::I64,
@@ -165,19 +165,19 @@ macro_rules! unaries {
 }
 
 unaries! {
-    /// `|x|`.
+    /// The absolute value `|x|`.
     abs => Abs,
-    /// −1, 0 or 1.
+    /// The sign: −1, 0 or 1.
     sign => Sign,
-    /// Largest integer not above.
+    /// Rounds down to an integer.
     floor => Floor,
-    /// Smallest integer not below.
+    /// Rounds up to an integer.
     ceil => Ceil,
-    /// Nearest integer, ties to even.
+    /// Rounds to the nearest integer, ties to even.
     round => Round,
-    /// The integer part.
+    /// Rounds towards zero to an integer.
     trunc => Trunc,
-    /// `eˣ`.
+    /// The exponential `eˣ`.
     exp => Exp,
     /// `2ˣ`.
     exp2 => Exp2,
@@ -191,9 +191,9 @@ unaries! {
     log1p => Log1p,
     /// Square root.
     sqrt => Sqrt,
-    /// `1/√x`.
+    /// The reciprocal square root `1/√x`.
     rsqrt => Rsqrt,
-    /// `1/x`.
+    /// The reciprocal `1/x`.
     reciprocal => Reciprocal,
     /// Sine.
     sin => Sin,
@@ -221,19 +221,19 @@ unaries! {
     atanh => Atanh,
     /// The error function.
     erf => Erf,
-    /// `1 − erf(x)`.
+    /// The complementary error function `1 − erf(x)`.
     erfc => Erfc,
     /// Inverse of `erf`.
     erf_inv => ErfInv,
-    /// `log Γ(x)`.
+    /// The logarithm of the gamma function, `log Γ(x)`.
     lgamma => Lgamma,
-    /// Derivative of `log Γ`.
+    /// The digamma function, the derivative of `log Γ(x)`.
     digamma => Digamma,
-    /// `1/(1 + e⁻ˣ)`.
+    /// The logistic function `1/(1 + e⁻ˣ)`.
     sigmoid => Logistic,
-    /// Whether neither infinite nor NaN.
+    /// Whether the element is neither infinite nor NaN.
     is_finite => IsFinite,
-    /// Bitwise or logical not.
+    /// Bitwise not of integers, logical not of bools.
     not => Not,
 }
 
@@ -255,21 +255,21 @@ macro_rules! binaries {
 }
 
 binaries! {
-    /// The larger, elementwise; NaN if either is.
+    /// The elementwise maximum; NaN if either operand is.
     maximum => Max,
-    /// The smaller, elementwise; NaN if either is.
+    /// The elementwise minimum; NaN if either operand is.
     minimum => Min,
-    /// `xʸ`.
+    /// The power `xʸ`.
     pow => Pow,
-    /// Angle of the point `(other, self)`.
+    /// The angle of the point `(other, self)`: `atan2(self, other)`.
     atan2 => Atan2,
-    /// Remainder with the dividend's sign.
+    /// The remainder with the sign of the dividend.
     fmod => Rem,
-    /// Bitwise or logical and.
+    /// Bitwise and of integers, logical and of bools.
     and => And,
-    /// Bitwise or logical or.
+    /// Bitwise or of integers, logical or of bools.
     or => Or,
-    /// Bitwise or logical exclusive or.
+    /// Bitwise exclusive or of integers, logical exclusive or of bools.
     xor => Xor,
 }
 
@@ -301,25 +301,25 @@ compares! {
 }
 
 impl Tensor {
-    /// `xⁿ` for a number.
+    /// Raises to the power `n`, a number.
     #[track_caller]
     pub fn powf(&self, n: impl Into<Number>) -> Tensor {
         with_number(self, n.into(), Loc::caller(), |b, x, n| b.binary(Binary::Pow, x, n))
     }
 
-    /// `x·x`.
+    /// The square `x·x`.
     #[track_caller]
     pub fn square(&self) -> Tensor {
         one(&Loc::caller(), &[self], |b, v| b.mul(v[0], v[0]))
     }
 
-    /// `max(x, 0)`.
+    /// The rectified linear unit `max(x, 0)`.
     #[track_caller]
     pub fn relu(&self) -> Tensor {
         one(&Loc::caller(), &[self], |b, v| relu(b, v[0]))
     }
 
-    /// Moves every element into `low..=high`.
+    /// Clamps every element to `low..=high`.
     #[track_caller]
     pub fn clamp(&self, low: impl Into<Number>, high: impl Into<Number>) -> Tensor {
         let (low, high) = (low.into(), high.into());
@@ -340,7 +340,7 @@ impl Tensor {
             OperandRef::Tensor(t) => Some(t.dtype()),
             OperandRef::Number(_) => None,
         };
-        // Next to a tensor a number has its dtype, next to a number that of a float if either is one.
+        // A number takes the dtype of the tensor operand. If both are numbers, the dtype is f32 if either is a float, else i64.
         let floats = [&a, &b].iter().any(|t| matches!(t, OperandRef::Number(Number::Float(_))));
         let like = given(&a).or(given(&b)).unwrap_or(if floats { DType::F32 } else { DType::I64 });
         let tensors = [&a, &b].into_iter().filter_map(|t| match t {
@@ -362,7 +362,7 @@ impl Tensor {
         })
     }
 
-    /// The quotient rounded down; of integers it is one.
+    /// The quotient rounded down; for integers it is an integer.
     ///
     /// ```ignore
     /// assert_eq!(tensor(&[7, -7], &[2]).floor_divide(2).to_vec::<i32>()?, [3, -4]);
@@ -372,61 +372,61 @@ impl Tensor {
         with_operand(self, &other, Loc::caller(), floor_div)
     }
 
-    /// The remainder with the divisor's sign: `%`.
+    /// The remainder with the sign of the divisor, as the operator `%`.
     #[track_caller]
     pub fn remainder(&self, other: impl TensorOrScalar) -> Tensor {
         with_operand(self, &other, Loc::caller(), modulo)
     }
 
-    /// `x·2ⁿ` of integers: `<<`.
+    /// Shifts integers left: `x·2ⁿ`, as the operator `<<`.
     #[track_caller]
     pub fn shl(&self, other: impl TensorOrScalar) -> Tensor {
         with_operand(self, &other, Loc::caller(), |b, x, y| b.binary(Binary::Shl, x, y))
     }
 
-    /// `x/2ⁿ` of integers, rounded down: `>>`.
+    /// Shifts integers right: `x/2ⁿ` rounded down, as the operator `>>`.
     #[track_caller]
     pub fn shr(&self, other: impl TensorOrScalar) -> Tensor {
         with_operand(self, &other, Loc::caller(), |b, x, y| b.binary(Binary::Shr, x, y))
     }
 
-    /// As f32.
+    /// Converts to f32.
     #[track_caller]
     pub fn float(&self) -> Tensor {
         self.cast_at(DType::F32, Loc::caller())
     }
 
-    /// As f64.
+    /// Converts to f64.
     #[track_caller]
     pub fn double(&self) -> Tensor {
         self.cast_at(DType::F64, Loc::caller())
     }
 
-    /// As f16.
+    /// Converts to f16.
     #[track_caller]
     pub fn half(&self) -> Tensor {
         self.cast_at(DType::F16, Loc::caller())
     }
 
-    /// As bf16.
+    /// Converts to bf16.
     #[track_caller]
     pub fn bfloat16(&self) -> Tensor {
         self.cast_at(DType::BF16, Loc::caller())
     }
 
-    /// As i32; the integer part of floats.
+    /// Converts to i32; floats are truncated.
     #[track_caller]
     pub fn int(&self) -> Tensor {
         self.cast_at(DType::I32, Loc::caller())
     }
 
-    /// As i64; the integer part of floats.
+    /// Converts to i64; floats are truncated.
     #[track_caller]
     pub fn long(&self) -> Tensor {
         self.cast_at(DType::I64, Loc::caller())
     }
 
-    /// Whether elements are not zero.
+    /// Converts to bool: true for elements that are not zero.
     #[track_caller]
     pub fn bool(&self) -> Tensor {
         self.cast_at(DType::Bool, Loc::caller())
@@ -436,19 +436,19 @@ impl Tensor {
         one(&at, &[self], |b, v| b.cast(v[0], dtype))
     }
 
-    /// Converts the elements.
+    /// Converts the elements to another dtype.
     #[track_caller]
     pub fn cast(&self, dtype: DType) -> Tensor {
         one(&Loc::caller(), &[self], |b, v| b.cast(v[0], dtype))
     }
 
-    /// The same value, through which no gradient flows. Unlike `detach`, memory is not shared.
+    /// Returns the same value with the gradient stopped. Unlike `detach`, the result does not share memory.
     #[track_caller]
     pub fn stop_gradient(&self) -> Tensor {
         one(&Loc::caller(), &[self], |b, v| b.one(StopGradient.into(), &[v[0]]))
     }
 
-    /// The matrix product, with NumPy's rules: vectors are rows on the left and columns on the right, leading axes
+    /// The matrix product with NumPy's rules: a vector is a row on the left and a column on the right, and leading axes
     /// broadcast.
     #[track_caller]
     pub fn matmul(&self, other: &Tensor) -> Tensor {
@@ -456,7 +456,7 @@ impl Tensor {
     }
 }
 
-/// `max(x, 0)` with gradient 0 at 0, as PyTorch has it; a NaN stays one.
+/// `max(x, 0)` with gradient 0 at 0, as in PyTorch; NaN stays NaN.
 pub(super) fn relu(b: &mut dyn Recorder, x: Value) -> ir::Result<Value> {
     let ty = b.ty(x);
     if !ty.dtype.is_float() {
@@ -467,7 +467,7 @@ pub(super) fn relu(b: &mut dyn Recorder, x: Value) -> ir::Result<Value> {
     Ok(b.emit(op.into(), &[x])?[0])
 }
 
-/// Broadcasts two values to a common shape, whatever their dtypes.
+/// Broadcasts two values to a common shape; their dtypes may differ.
 fn broadcast_together(b: &mut dyn Recorder, x: Value, y: Value) -> ir::Result<(Value, Value)> {
     let (tx, ty) = (b.ty(x), b.ty(y));
     match crate::record::broadcast_shapes(&tx.shape, &ty.shape) {
@@ -503,7 +503,7 @@ fn matmul(b: &mut dyn Recorder, x: Value, y: Value) -> ir::Result<Value> {
         )));
     }
     let z = if by.is_empty() {
-        // [.., m, k] · [k, n]: all leading axes are rows.
+        // [.., m, k] · [k, n]: the leading axes are flattened into rows.
         b.one(Dot { lhs_contract: [sx.len() - 1].into_iter().collect(), ..Dot::matmul(common) }.into(), &[x, y])?
     } else {
         let Some(batch) = crate::record::broadcast_shapes(bx, by) else {

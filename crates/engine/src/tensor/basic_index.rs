@@ -1,29 +1,29 @@
-//! `x.i((0, 1..3, ..))`: elements, ranges and new axes, as views.
+//! Basic indexing, `x.i((0, 1..3, ..))`: elements, ranges and new axes, as views.
 
 use super::{Tensor, operand_error};
 use crate::context;
 use ir::{InferError, Loc};
 use std::ops::{Range, RangeFrom, RangeFull, RangeInclusive, RangeTo, RangeToInclusive};
 
-/// What is taken of one axis.
+/// An index of one axis.
 #[derive(Clone, Debug)]
 pub enum Index {
     /// One element, counted from the end if negative; the axis disappears.
     At(isize),
-    /// A range with a step; ends outside the axis are moved to its ends, as in NumPy.
+    /// A range with a step; bounds outside the axis are clamped, as in NumPy.
     Range {
-        /// The first; from the end if negative.
+        /// The first index; counted from the end if negative.
         start: Option<isize>,
-        /// Behind the last; from the end if negative.
+        /// The exclusive end; counted from the end if negative.
         end: Option<isize>,
-        /// From one to the next; negative steps go from the end to the front.
+        /// The step; a negative step goes from the end to the front.
         step: isize,
     },
     /// A new axis of size 1.
     New,
-    /// All axes that are not named: at most once.
+    /// All axes without an index of their own; allowed at most once.
     Remaining,
-    /// The slices at integers of a tensor of one axis, as a copy.
+    /// The slices at the indices in a tensor of rank 1, as a copy.
     Gather(Tensor),
 }
 
@@ -31,7 +31,7 @@ pub enum Index {
 #[derive(Clone, Copy, Debug)]
 pub struct NewAxis;
 
-/// All axes that are not named, in [`Tensor::i`]: NumPy's `...`.
+/// All axes without an index of their own, in [`Tensor::i`]: NumPy's `...`.
 #[derive(Clone, Copy, Debug)]
 pub struct Ellipsis;
 
@@ -43,14 +43,14 @@ pub fn step(range: impl OnePick, by: isize) -> Index {
     }
 }
 
-/// What may stand for one axis in [`Tensor::i`].
+/// A type usable as the index of one axis in [`Tensor::i`].
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot index a tensor",
     note = "an axis can be indexed by an integer, a range, `NewAxis`, `Ellipsis`, `step(range, n)` or a tensor of \
          integers"
 )]
 pub trait OnePick {
-    /// What it takes.
+    /// Converts to an index.
     fn pick(self) -> Index;
 }
 
@@ -88,7 +88,7 @@ fn signed<T: TryInto<isize>>(x: T) -> isize {
     x.try_into().unwrap_or(isize::MAX)
 }
 
-/// One behind an index; behind −1 comes the end.
+/// The exclusive end after index `end`; `None`, the end of the axis, after −1.
 fn after(end: isize) -> Option<isize> {
     if end == -1 { None } else { Some(end.saturating_add(1)) }
 }
@@ -134,9 +134,9 @@ macro_rules! integers {
 }
 integers!(isize, usize, i64, i32, u32);
 
-/// What [`Tensor::i`] takes: one index, range, [`NewAxis`] or [`Ellipsis`], or a tuple of them.
+/// The argument of [`Tensor::i`]: one index, range, [`NewAxis`] or [`Ellipsis`], or a tuple of them.
 pub trait Picks {
-    /// One for each axis from the first on.
+    /// The indices, one for each axis from the first.
     fn picks(self) -> Vec<Index>;
 }
 
@@ -175,8 +175,8 @@ tuples! {
 }
 
 impl Tensor {
-    /// Elements and ranges of axes from the first on; axes that are not named stay whole. A view, which writes go through,
-    /// unless a tensor of indices or a negative step makes it a copy.
+    /// Indexes axes from the first on; axes without an index stay whole. Returns a view, which writes to this tensor,
+    /// unless an index tensor or a negative step makes it a copy.
     ///
     /// ```ignore
     /// x.i(0);                    // the first row
@@ -189,7 +189,7 @@ impl Tensor {
     #[track_caller]
     pub fn i(&self, picks: impl Picks) -> Tensor {
         let at = context::resolve_loc(&Loc::caller());
-        // What is called below is written at this call's line.
+        // The ops below get the source line of this call.
         let _here = context::enter_library(std::panic::Location::caller(), false);
         if self.invalid().is_some() {
             return self.clone();
@@ -212,7 +212,7 @@ impl Tensor {
             }
             _ => return fail("only one Ellipsis is allowed".into()),
         }
-        // From the first axis on; `axis` counts those of the result so far.
+        // Indices are applied from the first axis on; `axis` counts the axes of the result so far.
         let (mut x, mut axis) = (self.clone(), 0isize);
         for pick in picks {
             match pick {
@@ -228,7 +228,7 @@ impl Tensor {
                         return fail("the step must not be 0".into());
                     }
                     let back = step < 0;
-                    // Backwards is forwards in a mirror: index i of the axis is n − 1 − i of the flipped one.
+                    // A negative step is a positive step on the flipped axis, where index i becomes n − 1 − i.
                     let clip = |i: isize, low: isize, high: isize| (if i < 0 { i + n } else { i }).clamp(low, high);
                     if back {
                         let first = start.map_or(n - 1, |i| clip(i, -1, n - 1));

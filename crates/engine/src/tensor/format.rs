@@ -1,4 +1,4 @@
-//! Tensors as text, laid out as NumPy does: aligned columns, few digits, long axes cut.
+//! Formatting of tensors as text in NumPy's layout: aligned columns, few digits, long axes summarized.
 
 use super::{Tensor, TensorKind};
 use crate::context;
@@ -8,19 +8,19 @@ use ir::{DType, DTypeKind, Literal, Loc};
 use std::fmt::{self, Write};
 use std::sync::atomic::Ordering;
 
-/// Tensors of more elements are cut.
+/// Tensors with more elements than this are summarized.
 const SUMMARIZE_THRESHOLD: usize = 1000;
-/// Elements at each end of an axis that is cut.
+/// The number of elements shown at each end of a summarized axis.
 const EDGE_ITEMS: usize = 3;
-/// Characters of a line.
+/// The maximum number of characters per line.
 const LINE_WIDTH: usize = 75;
-/// Digits behind the point.
+/// The maximum number of digits after the decimal point.
 const PRECISION: usize = 8;
 
 const PREFIX: &str = "tensor(";
 
 impl Tensor {
-    /// Computes the tensor and prints it to the standard output; an invalid one prints its error.
+    /// Computes the tensor and prints it to the standard output; an invalid tensor prints its error.
     ///
     /// ```ignore
     /// tensor(&[1.0, 2.5], &[2]).show(); // tensor([1. , 2.5], dtype=f32)
@@ -33,7 +33,7 @@ impl Tensor {
         }
     }
 
-    /// Computes the tensor and gives what [`Tensor::show`] prints.
+    /// Computes the tensor and returns the text that [`Tensor::show`] prints.
     #[track_caller]
     pub fn to_text(&self) -> Result<String> {
         self.text_at(&Loc::caller())
@@ -42,7 +42,7 @@ impl Tensor {
     fn text_at(&self, at: &Loc) -> Result<String> {
         self.check_at(at)?;
         let cut = self.numel() > SUMMARIZE_THRESHOLD;
-        // Only what is shown is read.
+        // Only the elements that are shown are read.
         let mut part = self.clone();
         if cut {
             for (axis, &n) in self.shape().iter().enumerate().filter(|(_, n)| **n > 2 * EDGE_ITEMS) {
@@ -62,7 +62,7 @@ impl Tensor {
         Ok(text)
     }
 
-    /// Whether its elements were read before, and reading them again would run nothing.
+    /// Whether the elements were read before, so that reading them again would not execute anything.
     fn is_ready(&self) -> bool {
         let TensorKind::Lazy(lazy) = &self.0.kind else { return false };
         if !self.0.seen.load(Ordering::Relaxed) {
@@ -86,7 +86,7 @@ impl Tensor {
     }
 }
 
-/// The data, if it was read before and hasn't changed since; else type and identity. Nothing is computed (§1.3).
+/// Shows the data if it was read before and hasn't changed since; else the type and identity. Nothing is computed (§1.3).
 impl fmt::Debug for Tensor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.is_ready()
@@ -115,7 +115,7 @@ impl fmt::Display for Tensor {
     }
 }
 
-/// The brackets and elements of a literal that stands for a tensor of a shape, of which long axes are cut.
+/// The brackets and elements of a tensor of the given shape; if `cut`, `data` contains only the ends of long axes.
 fn format_body(data: &Literal, shape: &[usize], cut: bool) -> String {
     if shape.contains(&0) {
         return "[]".into();
@@ -131,13 +131,13 @@ fn format_body(data: &Literal, shape: &[usize], cut: bool) -> String {
 struct TextLayout<'a> {
     words: &'a [String],
     shape: &'a [usize],
-    /// The sizes of what is there.
+    /// The shape of the elements that are present.
     kept: &'a [usize],
     cut: bool,
 }
 
 impl TextLayout<'_> {
-    /// The part of axis `axis` that begins at element `first`.
+    /// Formats the part of axis `axis` that begins at element `first`.
     fn axis(&self, axis: usize, first: usize, indent: &str, width: usize) -> String {
         if axis == self.shape.len() {
             return self.words[first].clone();
@@ -150,7 +150,7 @@ impl TextLayout<'_> {
         let left = self.shape.len() - axis;
         let mut all = String::new();
         if left == 1 {
-            // The last axis fills lines.
+            // The elements of the last axis are wrapped into lines.
             let most = width - 1;
             let mut line = indent.to_string();
             let mut add = |line: &mut String, word: &str| {
@@ -189,7 +189,7 @@ impl TextLayout<'_> {
     }
 }
 
-/// Every element as a word of one width.
+/// Formats every element, padded to a common width.
 fn format_elements(data: &Literal) -> Vec<String> {
     let dtype = data.ty().dtype;
     let n = data.ty().numel();
@@ -203,7 +203,7 @@ fn format_elements(data: &Literal) -> Vec<String> {
     plain.iter().map(|w| format!("{w:>width$}")).collect()
 }
 
-/// The fewest significant digits, and the exponent, that tell a number from others of its dtype.
+/// The fewest significant digits that identify a number in its dtype, and the exponent.
 fn shortest(dtype: DType, x: f64) -> (String, i32) {
     let text = match dtype {
         DType::F64 => format!("{:e}", x.abs()),
@@ -223,7 +223,7 @@ fn shortest(dtype: DType, x: f64) -> (String, i32) {
     (digits, exponent.parse().unwrap_or(0))
 }
 
-/// Before and behind the point, with at most [`DIGITS`] behind it.
+/// The digits before and after the decimal point, with at most [`PRECISION`] after it.
 fn positional(dtype: DType, x: f64) -> (String, String) {
     let (digits, exponent) = shortest(dtype, x);
     let behind = (digits.len() as i32 - 1 - exponent).max(0) as usize;
@@ -244,7 +244,7 @@ fn positional(dtype: DType, x: f64) -> (String, String) {
     (format!("{sign}{whole}"), part.trim_end_matches('0').to_string())
 }
 
-/// Before the point, behind it, and the exponent.
+/// The digits before and after the decimal point, and the exponent.
 fn scientific(dtype: DType, x: f64) -> (String, String, i32) {
     let (mut digits, mut exponent) = shortest(dtype, x);
     if digits.len() > PRECISION + 1 {
@@ -269,7 +269,7 @@ fn floats(dtype: DType, data: &[f64]) -> Vec<String> {
     });
     let powers = most >= large || (most > 0.0 && (least < 1e-4 || most / least > 1000.0));
     let length = |part: &str| part.chars().count();
-    // Words of the finite numbers, and the widths before and behind the point.
+    // A formatter for finite numbers, and the widths before and after the decimal point.
     let (mut left, right, word): (usize, usize, Box<dyn Fn(f64, usize) -> String>) = if powers {
         let parts: Vec<(String, String, i32)> = finite.iter().map(|x| scientific(dtype, *x)).collect();
         let left = parts.iter().map(|p| length(&p.0)).max().unwrap_or(0);
@@ -278,7 +278,7 @@ fn floats(dtype: DType, data: &[f64]) -> Vec<String> {
         let word = move |x: f64, left: usize| {
             let (mut whole, mut behind, mut e) = scientific(dtype, x);
             if behind.len() < part && x != 0.0 {
-                // More digits than tell it from others: those that the number has.
+                // The column needs more digits than identify this number, so print its exact digits.
                 let text = format!("{x:.part$e}");
                 let (digits, exponent) = text.split_once('e').unwrap_or((&text, "0"));
                 let (w, b) = digits.split_once('.').unwrap_or((digits, ""));
@@ -305,7 +305,7 @@ fn floats(dtype: DType, data: &[f64]) -> Vec<String> {
     data.iter().zip(names).map(|(x, n)| if x.is_finite() { word(*x, left) } else { format!("{n:>all$}") }).collect()
 }
 
-/// The name of what is not finite.
+/// The text of a number that is not finite.
 fn nonfinite_name(x: f64) -> &'static str {
     match x {
         x if x.is_nan() => "nan",

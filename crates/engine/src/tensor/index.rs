@@ -1,7 +1,7 @@
-//! Reading and writing at computed places: PyTorch's gather and scatter family.
+//! Reading and writing at index tensors: PyTorch's gather and scatter family.
 //!
-//! An index outside its axis is found only when the program runs, and programs don't stop for data: a read outside gives
-//! NaN (the smallest integer, true), a write outside has no effect.
+//! An index out of bounds is found only when the program runs, and programs don't stop for it: a read out of bounds gives
+//! NaN (for integers the smallest value, for bools true), a write out of bounds has no effect.
 
 use super::{Tensor, axis_of, operand_error};
 use crate::operand::Number;
@@ -11,7 +11,7 @@ use ir::ops::{GatherMode, ReduceKind, ScatterKind, ScatterMode, Slice, SliceDims
 use ir::{Binary, Compare, DType, InferError, Loc, Scalar, Shape, Type, Value};
 use std::sync::Arc;
 
-/// How `scatter_reduce` combines what falls on one place.
+/// How `scatter_reduce` combines the elements written to one index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ScatterReduce {
     /// The sum.
@@ -20,9 +20,9 @@ pub enum ScatterReduce {
     Prod,
     /// The mean.
     Mean,
-    /// The largest.
+    /// The largest value.
     Max,
-    /// The smallest.
+    /// The smallest value.
     Min,
 }
 
@@ -30,7 +30,7 @@ fn axis_in(op: &str, ty: &Type, axis: isize) -> ir::Result<usize> {
     axis_of(axis, ty.rank()).map_err(|p| operand_error(op, &[ty], p))
 }
 
-/// Checks that an index tensor has the operand's rank and nowhere more elements, but along the axis.
+/// Checks that an index tensor has the operand's rank and, except along `axis`, no more elements on any axis.
 fn check_index(op: &str, x: &Type, index: &Type, axis: usize) -> ir::Result<()> {
     let bad = |why: String| Err(operand_error(op, &[x, index], InferError::other(why)));
     if !index.dtype.is_int() {
@@ -45,7 +45,7 @@ fn check_index(op: &str, x: &Type, index: &Type, axis: usize) -> ir::Result<()> 
     }
 }
 
-/// The leading part of a value that has a shape but along an axis; its slice op, unless it is the whole.
+/// Slices `x` from index 0 to `shape` on all axes except `axis`; also returns the slice op, `None` if it keeps all of `x`.
 fn leading_slice(b: &mut dyn Recorder, x: Value, shape: &[usize], axis: usize) -> ir::Result<(Value, Option<Slice>)> {
     let ty = b.ty(x);
     let limit: Shape = (0..ty.rank()).map(|a| if a == axis { ty.shape[a] } else { shape[a] }).collect();
@@ -134,7 +134,7 @@ fn check_index_1d(op: &str, x: &Type, index: &Type) -> ir::Result<()> {
     Err(operand_error(op, &[x, index], InferError::other("the indices are integers along one axis")))
 }
 
-/// Combines slices into slices along an axis.
+/// Writes slices of `src` to the slices of `x` at the indices along an axis, combined by `kind`.
 fn index_put(
     b: &mut dyn Recorder,
     op: &'static str,
@@ -166,7 +166,7 @@ fn masked_fill(b: &mut dyn Recorder, x: Value, mask: Value, n: Number) -> ir::Re
     b.select(mask, n, x)
 }
 
-/// A number in the shape of slices at an index.
+/// A number as a value with the dtype of `x`.
 fn fill_slice(b: &mut dyn Recorder, x: &Type, n: Number) -> ir::Result<Value> {
     let n = number_like(b, x.dtype, n)?;
     b.cast(n, x.dtype)
@@ -179,7 +179,7 @@ impl Tensor {
         one(&Loc::caller(), &[self, index], |b, v| gather(b, v[0], v[1], axis))
     }
 
-    /// The slices at indices along an axis.
+    /// The slices at the given indices along an axis.
     #[track_caller]
     pub fn index_select(&self, axis: isize, index: &Tensor) -> Tensor {
         one(&Loc::caller(), &[self, index], |b, v| {
@@ -190,14 +190,14 @@ impl Tensor {
         })
     }
 
-    /// Elements where a bool mask is true are replaced by a number.
+    /// Replaces the elements where a bool mask is true by a number.
     #[track_caller]
     pub fn masked_fill(&self, mask: &Tensor, n: impl Into<Number>) -> Tensor {
         let n = n.into();
         one(&Loc::caller(), &[self, mask], |b, v| masked_fill(b, v[0], v[1], n))
     }
 
-    /// The slices at indices along an axis become a number.
+    /// Sets the slices at the given indices along an axis to a number.
     #[track_caller]
     pub fn index_fill(&self, axis: isize, index: &Tensor, n: impl Into<Number>) -> Tensor {
         let n = n.into();
@@ -207,8 +207,8 @@ impl Tensor {
         })
     }
 
-    /// Combines `src` into the places that `index` names. Without `include_self` the old elements of those places don't
-    /// count.
+    /// Combines `src` with the elements that `index` selects. Without `include_self` the old elements at those indices are
+    /// ignored.
     #[track_caller]
     pub fn scatter_reduce(
         &self,
@@ -282,18 +282,18 @@ macro_rules! scatters {
 }
 
 scatters! {
-    /// Puts `src[i][j]` at `[index[i][j]][j]` for axis 0, and so on; the last of several stays.
+    /// Writes `src[i][j]` to `[index[i][j]][j]` for axis 0, and so on; for repeated indices the last write wins.
     scatter scatter_ scatter Set,
-    /// Adds `src[i][j]` at `[index[i][j]][j]` for axis 0, and so on.
+    /// Adds `src[i][j]` to `[index[i][j]][j]` for axis 0, and so on.
     scatter_add scatter_add_ scatter Add,
-    /// Adds slices of `src` to the slices at indices along an axis.
+    /// Adds slices of `src` to the slices at the given indices along an axis.
     index_add index_add_ index_put Add,
-    /// Puts slices of `src` at indices along an axis.
+    /// Writes slices of `src` to the slices at the given indices along an axis.
     index_copy index_copy_ index_put Set,
 }
 
 impl Tensor {
-    /// Whether each element is in the upper triangle of the last two axes, moved by `k`.
+    /// The upper or lower triangle of the last two axes, bounded by diagonal `k`; other elements are 0.
     fn triangle(&self, op: &str, k: i64, upper: bool, at: &Loc) -> Tensor {
         one(at, &[self], |b, v| {
             let ty = b.ty(v[0]);
@@ -310,13 +310,13 @@ impl Tensor {
         })
     }
 
-    /// The lower triangle of the last two axes, with `k` diagonals more above it.
+    /// The lower triangle of the last two axes, up to diagonal `k`; other elements are 0.
     #[track_caller]
     pub fn tril(&self, k: i64) -> Tensor {
         self.triangle("tril", k, false, &Loc::caller())
     }
 
-    /// The upper triangle of the last two axes, from diagonal `k` on.
+    /// The upper triangle of the last two axes, from diagonal `k` on; other elements are 0.
     #[track_caller]
     pub fn triu(&self, k: i64) -> Tensor {
         self.triangle("triu", k, true, &Loc::caller())

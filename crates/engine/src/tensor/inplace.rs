@@ -10,15 +10,15 @@ use crate::state_cell::LocRole;
 use ir::ops::Clamp;
 use ir::{Binary, DType, GraphBuilder, Loc, Scalar, Type, Unary, Value};
 
-/// Computes the new elements from the old ones (if asked for) and the operands.
+/// Computes the new elements from the old ones (if requested) and the operands.
 pub(super) type UpdateFn<'a> = &'a dyn Fn(&mut dyn Recorder, Option<Value>, &[Value]) -> ir::Result<Value>;
 
-/// Why a detached name takes no gradients.
+/// The error message for a gradient through a detached destination.
 pub(crate) const DETACHED_MESSAGE: &str = "the destination is detached, so the operand's gradient would be lost; use no_grad(..) if this is intended, or \
      write to a copy()";
 
 impl Tensor {
-    /// Replaces this tensor's elements. Gives the tensor itself, or an invalid one if nothing was changed.
+    /// Replaces this tensor's elements. Returns the tensor itself, or an invalid one if nothing was changed.
     pub(super) fn mutate(
         &self,
         op: &'static str,
@@ -32,8 +32,8 @@ impl Tensor {
             Ok(()) => self.clone(),
             Err(e) => {
                 let invalid = self.invalid().or_else(|| others.iter().find_map(|t| t.invalid()));
-                // Most callers look at the destination and not at what is returned: a function that is being recorded fails
-                // as a whole, unless it looked; outside of one the engine remembers the error.
+                // Most callers read the destination and ignore the result. So a function that is being recorded fails as a
+                // whole, unless it read the error; outside a function the engine keeps the error.
                 let error = invalid.and_then(Tensor::error).unwrap_or_else(|| e.with_loc(at));
                 match context::record_write_failure(&error) {
                     Some(failed) => failed,
@@ -61,11 +61,11 @@ impl Tensor {
                 }
                 let unrecorded = self.0.detached || !context::is_grad_enabled();
                 let whole = !reads && self.0.view().is_none();
-                // Where all of a base is overwritten, its history goes on with gradients of zero, as in PyTorch.
+                // If a whole base is overwritten, its gradient history continues with zero gradients, as in PyTorch.
                 let all = !reads && self.0.ty.numel() >= b.state.base_mut(*base).ty.numel();
                 let covers = all && !unrecorded && b.state.is_tracked(*base);
                 let old = if !whole || covers {
-                    // What an in-place op needs of its old self PyTorch copies, so later changes are no matter (§9.3).
+                    // PyTorch copies the old value that an in-place op needs, so later changes of it are allowed (§9.3).
                     let r = b.state.base_load(*base, self.0.reads_leaf(), self.0.detached, at)?;
                     Some(b.import_value(r, None))
                 } else {
@@ -77,10 +77,10 @@ impl Tensor {
                     let no = b.full(&no, Scalar::bool(false))?;
                     new = b.select(no, old, new)?;
                 }
-                // What is copied from another base is that base's, and backward needs nothing of this one.
+                // A value that is a copy of another base belongs to that base, and backward needs nothing of this one.
                 let made = b.base(part).is_none();
                 let (mut new, part) = (b.get(new).clone(), b.get(part).clone());
-                // A copy may be the operand itself, which has a history though none is recorded.
+                // A copy may be the operand itself, which has a gradient history although recording is off.
                 if !context::is_grad_enabled() && new.node.tracked {
                     new = state.alias(new, None, at);
                 }
@@ -95,7 +95,7 @@ impl Tensor {
         }
     }
 
-    /// The base with this tensor's elements replaced, and those elements.
+    /// The base with this tensor's elements replaced, and the new elements.
     fn updated(
         &self,
         op: &'static str,
@@ -131,7 +131,7 @@ impl Tensor {
 
     fn check_writable(&self, op: &'static str, at: &Loc) -> Result<()> {
         let no = |reason: &str| Err(Error::InPlace { op, reason: reason.to_string(), at: at.clone() });
-        // One number for all elements is the same for those that share a place.
+        // Filling with one number is well defined even if elements share memory.
         if self.0.view().is_some_and(|v| v.overlaps()) && !matches!(op, "zero_" | "fill_") {
             return no(
                 "the destination is expanded: several of its elements share one memory location; write to a copy() of \
@@ -148,7 +148,7 @@ impl Tensor {
         Ok(())
     }
 
-    /// `self = f(self, other)` for a tensor, broadcast to this one's shape, or a number.
+    /// `self = f(self, other)`, where `other` is a number, or a tensor that is broadcast to this tensor's shape.
     fn update_(
         &self,
         name: &'static str,
@@ -197,13 +197,13 @@ impl Tensor {
         self.update_("div_", OperandRef::Number(n.into()), Loc::caller(), &super::arith::true_divide)
     }
 
-    /// Raises to a power in place.
+    /// Raises to a power `n`, a number, in place.
     #[track_caller]
     pub fn powf_(&self, n: impl Into<Number>) -> Tensor {
         self.scalar_op_("pow_", Binary::Pow, n.into(), Loc::caller())
     }
 
-    /// Moves every element into `low..=high`, in place.
+    /// Clamps every element to `low..=high`, in place.
     #[track_caller]
     pub fn clamp_(&self, low: impl Into<Number>, high: impl Into<Number>) -> Tensor {
         let (at, low, high) = (Loc::caller(), low.into(), high.into());
@@ -217,7 +217,7 @@ impl Tensor {
         })
     }
 
-    /// `max(x, 0)` in place.
+    /// The rectified linear unit `max(x, 0)` in place.
     #[track_caller]
     pub fn relu_(&self) -> Tensor {
         self.mutate("relu_", true, &[], &Loc::caller(), &|b, old, _| {
@@ -225,7 +225,7 @@ impl Tensor {
         })
     }
 
-    /// `x·x` in place.
+    /// Squares in place: `x·x`.
     #[track_caller]
     pub fn square_(&self) -> Tensor {
         self.mutate("square_", true, &[], &Loc::caller(), &|b, old, _| {
@@ -272,7 +272,7 @@ impl Tensor {
         })
     }
 
-    /// Copies the elements of `other`, broadcast and converted.
+    /// Copies the elements of `other`, broadcast to this shape and converted to this dtype.
     #[track_caller]
     pub fn copy_(&self, other: &Tensor) -> Tensor {
         let at = Loc::caller();
@@ -320,13 +320,13 @@ binaries_! {
     sub_ => |b, x, y| b.binary(Binary::Sub, x, y),
     /// `self *= other`, in place.
     mul_ => |b, x, y| b.binary(Binary::Mul, x, y),
-    /// `self /= other`, in place. Integers can't hold their quotients: see `floor_divide_`.
+    /// `self /= other`, in place. An error for integers, because their quotients are floats: see `floor_divide_`.
     div_ => super::arith::true_divide,
     /// `self = ⌊self / other⌋`, in place.
     floor_divide_ => super::arith::floor_div,
-    /// `self %= other`, in place, with the divisor's sign.
+    /// `self %= other`, in place; the remainder has the sign of the divisor.
     remainder_ => super::arith::modulo,
-    /// Raises to powers in place.
+    /// Raises to the powers `other`, in place.
     pow_ => |b, x, y| b.binary(Binary::Pow, x, y),
     /// `self &= other`, in place.
     and_ => |b, x, y| b.binary(Binary::And, x, y),
@@ -355,17 +355,17 @@ macro_rules! unaries_ {
 }
 
 unaries_! {
-    /// `−x` in place.
+    /// Negates in place: `−x`.
     neg_ => Neg,
-    /// `|x|` in place.
+    /// The absolute value in place.
     abs_ => Abs,
-    /// −1, 0 or 1, in place.
+    /// The sign (−1, 0 or 1) in place.
     sign_ => Sign,
-    /// Largest integer not above, in place.
+    /// Rounds down to an integer in place.
     floor_ => Floor,
-    /// Smallest integer not below, in place.
+    /// Rounds up to an integer in place.
     ceil_ => Ceil,
-    /// Nearest integer, ties to even, in place.
+    /// Rounds to the nearest integer, ties to even, in place.
     round_ => Round,
     /// `eˣ` in place.
     exp_ => Exp,
@@ -377,9 +377,9 @@ unaries_! {
     log1p_ => Log1p,
     /// Square root in place.
     sqrt_ => Sqrt,
-    /// `1/√x` in place.
+    /// The reciprocal square root `1/√x` in place.
     rsqrt_ => Rsqrt,
-    /// `1/x` in place.
+    /// The reciprocal `1/x` in place.
     reciprocal_ => Reciprocal,
     /// Sine in place.
     sin_ => Sin,
@@ -387,12 +387,12 @@ unaries_! {
     cos_ => Cos,
     /// Hyperbolic tangent in place.
     tanh_ => Tanh,
-    /// `1/(1 + e⁻ˣ)` in place.
+    /// The logistic function `1/(1 + e⁻ˣ)` in place.
     sigmoid_ => Logistic,
 }
 
-/// Broadcasts a value to a shape and converts it if that loses no class of numbers; otherwise it stays, and the op
-/// reports what does not fit.
+/// Broadcasts a value to a shape and converts it if the conversion is allowed (not from float to integer, for example); otherwise
+/// the value is unchanged, and the op reports the error.
 fn broadcast_and_cast(b: &mut dyn Recorder, v: Value, ty: &Type) -> ir::Result<Value> {
     let have = b.ty(v);
     let v = if have.dtype.promote(ty.dtype) == Some(ty.dtype) || have.dtype.is_float() == ty.dtype.is_float() {

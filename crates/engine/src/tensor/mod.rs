@@ -1,4 +1,4 @@
-//! `Tensor`: the handle that programs hold.
+//! `Tensor`: the handle that programs use.
 
 mod arith;
 mod basic_index;
@@ -33,22 +33,22 @@ use std::sync::{Arc, OnceLock};
 
 /// An array that may not have been computed yet.
 ///
-/// Ops return at once. An op on operands that don't fit gives an *invalid* tensor, which carries the error and the line
-/// that caused it; reading it, or [`Tensor::check`], returns that error. A tensor never turns into a number by itself:
+/// Ops return at once. An op on operands of the wrong shape or dtype returns an *invalid* tensor, which contains the error and
+/// the source line; reading it, or [`Tensor::check`], returns that error. A tensor does not convert to a number implicitly:
 /// read it with [`Tensor::item`] or [`Tensor::to_vec`].
 #[derive(Clone)]
 pub struct Tensor(pub(crate) Arc<TensorHandle>);
 
-/// An error that a tensor carries.
+/// The error of an invalid tensor.
 pub(crate) struct Invalid {
     pub(crate) error: Error,
     pub(crate) read: AtomicBool,
-    /// Somebody asked for its shape and was told.
+    /// Whether the user was told that the tensor has no shape.
     reported: AtomicBool,
 }
 
 impl Invalid {
-    /// Says to the user's line that asked for a shape that there is none; what the library asks itself it knows.
+    /// Reports to the user, once, that a property of an invalid tensor was read. Reads by the library itself are not reported.
     #[cold]
     fn report_once(&self, what: &str, at: &'static std::panic::Location<'static>) {
         if context::is_user_code(at) && !self.reported.swap(true, Ordering::Relaxed) {
@@ -62,7 +62,7 @@ impl Invalid {
     }
 }
 
-/// A tensor of the engine.
+/// A tensor in the lazy graph of an engine.
 pub(crate) struct Lazy {
     pub(crate) engine: Engine,
     pub(crate) base: BaseId,
@@ -82,22 +82,22 @@ pub(crate) enum TensorKind {
     Invalid(Arc<Invalid>),
 }
 
-/// What clones of a tensor share.
+/// The data that clones of a tensor share.
 pub(crate) struct TensorHandle {
     pub(crate) id: u64,
     pub(crate) ty: Ty,
     pub(crate) kind: TensorKind,
-    /// Set if this tensor is a leaf that gradients are for, or if its gradient is retained.
+    /// Set if this tensor is a leaf, or if its gradient is retained.
     pub(crate) leaf: OnceLock<Arc<Leaf>>,
-    /// Set if the gradient of this tensor, which is no leaf, is kept.
+    /// Set if this tensor is not a leaf and its gradient is retained.
     pub(crate) retained: OnceLock<Arc<Leaf>>,
-    /// The leaf that this view shows.
+    /// The leaf that this tensor is a view of.
     pub(crate) view_leaf: Option<Arc<Leaf>>,
-    /// Gradients don't pass.
+    /// Whether gradients stop at this tensor.
     pub(crate) detached: bool,
     disposed: AtomicBool,
     escapes: AtomicBool,
-    /// Its elements were read: text may show them.
+    /// Whether the elements were read, so that `Debug` may show them.
     seen: AtomicBool,
 }
 
@@ -146,14 +146,14 @@ impl TensorHandle {
         self.escapes.load(Ordering::Relaxed)
     }
 
-    /// Logical disposal (§1.4): idempotent, and cleanup only.
+    /// Disposal of the handle (§1.4): idempotent, and only a request for cleanup.
     pub(crate) fn dispose(&self) {
         if !self.disposed.swap(true, Ordering::Relaxed) {
             self.enqueue();
         }
     }
 
-    /// Leaves a record for the engine and does nothing else; a record for an engine that is gone is lost with it.
+    /// Queues the base for cleanup by the engine; does nothing if the engine no longer exists.
     fn enqueue(&self) {
         if let TensorKind::Lazy(l) = &self.kind {
             l.engine.shared.finalize(l.base);
@@ -177,7 +177,7 @@ impl Tensor {
         Tensor(handle)
     }
 
-    /// A tensor with a base of its own.
+    /// Creates a tensor with a new base.
     pub(crate) fn fresh(engine: &Engine, state: &mut EngineState, value: ValueRef) -> Tensor {
         let source = value.node.tracked.then(|| value.clone());
         let made = Tensor::copied(engine, state, value);
@@ -187,14 +187,14 @@ impl Tensor {
         made
     }
 
-    /// A tensor with a base of its own for a value that is read from another base: backward needs that one unchanged.
+    /// Creates a tensor with a new base for a value that is read from another base, which backward needs unchanged.
     pub(crate) fn copied(engine: &Engine, state: &mut EngineState, value: ValueRef) -> Tensor {
         let ty = value.ty().clone();
         let lazy = Lazy { engine: engine.clone(), base: state.new_base(value), view: None };
         Tensor::from_handle(TensorHandle::new(engine.shared.handle_id(), ty, TensorKind::Lazy(lazy)))
     }
 
-    /// A tensor that carries an error. The engine remembers it until somebody reads it.
+    /// Creates an invalid tensor. The engine keeps the error until it is read.
     pub(crate) fn with_error(error: Error, engine: Option<&Engine>) -> Tensor {
         let invalid = Arc::new(Invalid::new(error));
         let staging = context::trace();
@@ -212,7 +212,7 @@ impl Tensor {
         Tensor::from_handle(TensorHandle::new(u64::MAX, Type::scalar(DType::F32), TensorKind::Invalid(invalid)))
     }
 
-    /// This tensor if it is invalid.
+    /// Returns this tensor if it is invalid, else `None`.
     pub(crate) fn invalid(&self) -> Option<&Tensor> {
         matches!(self.0.kind, TensorKind::Invalid(_)).then_some(self)
     }
@@ -237,7 +237,7 @@ impl Tensor {
         }
     }
 
-    /// The error that this tensor carries, if any. Nothing is computed.
+    /// Returns the error of an invalid tensor. Nothing is computed.
     #[track_caller]
     pub fn check(&self) -> Result<()> {
         self.check_at(&Loc::caller())
@@ -256,7 +256,7 @@ impl Tensor {
         self.0.ty.shape.as_slice().try_into().map_err(|_| rank())
     }
 
-    /// A question that an invalid tensor can't answer: the user's line is told why, once.
+    /// Reports the read of a property that an invalid tensor does not have, once for the user's line.
     #[inline]
     #[track_caller]
     fn report_invalid_query(&self, what: &str) {
@@ -272,7 +272,7 @@ impl Tensor {
         Ok(&self.0.ty.shape)
     }
 
-    /// The size of an axis, counted from the end if negative; an error for an axis that is not there or an invalid tensor.
+    /// The size of an axis, counted from the end if negative; an error for an axis out of range or an invalid tensor.
     #[track_caller]
     pub fn try_size(&self, axis: isize) -> Result<usize> {
         let at = Loc::caller();
@@ -282,30 +282,30 @@ impl Tensor {
         Ok(self.0.ty.shape[axis])
     }
 
-    /// The shape. An invalid tensor has none: its error goes to the debug output, the standard error unless
-    /// [`set_output`](compiler::debug::set_output) says otherwise, and `[]` is given. [`Tensor::try_shape`] and
-    /// [`Tensor::dims`] give the error itself.
+    /// The shape. An invalid tensor has none: the error is written to the debug output, the standard error unless
+    /// [`set_output`](compiler::debug::set_output) changes it, and `[]` is returned. [`Tensor::try_shape`] and
+    /// [`Tensor::dims`] return the error itself.
     #[track_caller]
     pub fn shape(&self) -> &[usize] {
         self.report_invalid_query("shape");
         &self.0.ty.shape
     }
 
-    /// Number of axes.
+    /// The number of axes.
     #[track_caller]
     pub fn rank(&self) -> usize {
         self.report_invalid_query("rank");
         self.0.ty.rank()
     }
 
-    /// Number of elements.
+    /// The number of elements.
     #[track_caller]
     pub fn numel(&self) -> usize {
         self.report_invalid_query("number of elements");
         self.0.ty.numel()
     }
 
-    /// Size of an axis, counted from the end if negative; 1 where there is no such axis. See [`Tensor::try_size`].
+    /// The size of an axis, counted from the end if negative; 1 if there is no such axis. See [`Tensor::try_size`].
     #[track_caller]
     pub fn size(&self, axis: isize) -> usize {
         self.report_invalid_query("size");
@@ -313,34 +313,34 @@ impl Tensor {
         usize::try_from(i).ok().and_then(|i| self.0.ty.shape.get(i).copied()).unwrap_or(1)
     }
 
-    /// Element type.
+    /// The element type.
     #[track_caller]
     pub fn dtype(&self) -> DType {
         self.report_invalid_query("dtype");
         self.0.ty.dtype
     }
 
-    /// Dtype and shape.
+    /// The dtype and shape.
     pub fn ty(&self) -> &Type {
         &self.0.ty
     }
 
-    /// Whether this is a clone of the other: one handle, not only equal elements.
+    /// Whether this is a clone of `other`: the same handle, not only equal elements.
     pub fn is_same(&self, other: &Tensor) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
-    /// The engine it belongs to, unless it belongs to a trace.
+    /// The engine of the tensor; `None` for a tensor of a trace.
     pub fn engine(&self) -> Option<&Engine> {
         self.0.lazy().map(|l| &l.engine)
     }
 
-    /// The base it shares with its views; tensors of a trace have none.
+    /// The base that the tensor shares with its views; `None` for a tensor of a trace.
     pub fn base_id(&self) -> Option<BaseId> {
         self.0.lazy().map(|l| l.base)
     }
 
-    /// Offset and strides over its base (§2.3).
+    /// The offset and strides of the view over its base (§2.3).
     pub fn view_meta(&self) -> ViewMeta {
         match self.0.view() {
             Some(v) => v.meta(),
@@ -348,7 +348,7 @@ impl Tensor {
         }
     }
 
-    /// Whether this is an expanded tensor or a view of one: elements of it may share a place in memory with others.
+    /// Whether this is an expanded tensor or a view of one: several elements may share a memory location.
     pub fn is_expanded(&self) -> bool {
         self.0.view().is_some_and(|v| v.is_expanded())
     }
@@ -358,7 +358,7 @@ impl Tensor {
         self.0.dispose();
     }
 
-    /// The value as of now in program order, not yet computed.
+    /// The current value in program order, not yet computed.
     pub(crate) fn current_value(&self, at: &Loc) -> Result<ValueRef> {
         let lazy = self.0.lazy().ok_or_else(|| Error::HostReadInCompile { what: "force", at: at.clone() })?;
         let mut state = lazy.engine.shared.state();
@@ -368,14 +368,14 @@ impl Tensor {
         Ok(b.get(v).clone())
     }
 
-    /// The value as of now, with its history.
+    /// The current value in program order, with its gradient history.
     pub(crate) fn current_value_tracked(&self, at: &Loc) -> Result<ValueRef> {
         self.check_at(at)?;
         let lazy =
             self.0.lazy().ok_or_else(|| Error::HostReadInCompile { what: "a look at history", at: at.clone() })?;
         let mut state = lazy.engine.shared.state();
         match &state.bases.get(lazy.base).expect("a handle keeps its base").binding {
-            // A look changes nothing: a value in a loc is not loaded.
+            // Reading the history has no effect: a value in a loc is not loaded.
             BaseBinding::Ssa(_) => state.base_load(lazy.base, None, false, at),
             _ => state.history(lazy.base).ok_or_else(|| {
                 let reason = "nothing that this tensor depends on requires gradients".into();
@@ -384,7 +384,7 @@ impl Tensor {
         }
     }
 
-    /// Another handle on the same base with its whole type and its history.
+    /// Creates another handle on the whole base, with its gradient history.
     pub(crate) fn root(&self, state: &mut EngineState) -> Option<Tensor> {
         let lazy = self.0.lazy()?;
         let base = state.base_mut(lazy.base);
@@ -396,7 +396,7 @@ impl Tensor {
         Some(Tensor::from_handle(handle))
     }
 
-    /// Another handle on the same base.
+    /// Creates another handle on the same base.
     pub(crate) fn alias_with(
         &self,
         ty: impl Into<Ty>,
@@ -422,13 +422,13 @@ impl Tensor {
     }
 }
 
-/// An axis counted from the end if negative.
+/// Converts an axis, counted from the end if negative, to an axis number.
 pub(crate) fn axis_of(axis: isize, rank: usize) -> std::result::Result<usize, ir::InferError> {
     let i = if axis < 0 { axis + rank as isize } else { axis };
     usize::try_from(i).ok().filter(|&i| i < rank).ok_or(ir::InferError::Axis { axis: axis as i64, rank })
 }
 
-/// An `ir` error about operands.
+/// Creates an `ir` error about operands.
 pub(crate) fn operand_error(op: &str, operands: &[&Type], problem: ir::InferError) -> ir::Error {
     ir::Error::Type(Box::new(ir::TypeError {
         op: op.to_string(),
@@ -438,7 +438,7 @@ pub(crate) fn operand_error(op: &str, operands: &[&Type], problem: ir::InferErro
     }))
 }
 
-/// A shape for messages and ops.
+/// Converts a slice of sizes to a shape.
 pub(crate) fn shape_of(s: &[usize]) -> Shape {
     Shape::from_slice(s)
 }

@@ -1,4 +1,4 @@
-//! Composites as methods: functions that people know by name.
+//! Neural network functions as methods; each is recorded as one composite op.
 
 use super::Tensor;
 use crate::intern::composite;
@@ -7,14 +7,14 @@ use ir::composites::{activation, dropout, embedding, norm, softmax};
 use ir::{DType, Loc, Op};
 
 impl Tensor {
-    /// Any op of the Graph on tensors; gives its `n` results.
+    /// Records any op of the Graph on tensors; returns its `n` results.
     #[track_caller]
     pub fn apply(op: impl Into<Op>, args: &[&Tensor], n: usize) -> Vec<Tensor> {
         let op = op.into();
         record(&Loc::caller(), n, None, args, |b: &mut dyn Recorder, v| b.emit(op, v)).into_vec()
     }
 
-    /// `w · x / √(mean(x²) + eps)` over the last axis.
+    /// RMS normalization over the last axis: `w · x / √(mean(x²) + eps)`.
     #[track_caller]
     pub fn rmsnorm(&self, w: &Tensor, eps: f64) -> Tensor {
         one(&Loc::caller(), &[self, w], |b, v| {
@@ -24,7 +24,7 @@ impl Tensor {
         })
     }
 
-    /// Layer normalisation over the last axis.
+    /// Layer normalization over the last axis.
     #[track_caller]
     pub fn layernorm(&self, w: &Tensor, bias: &Tensor, eps: f64) -> Tensor {
         one(&Loc::caller(), &[self, w, bias], |b, v| {
@@ -45,7 +45,7 @@ impl Tensor {
         })
     }
 
-    /// Logarithm of softmax over the last axis.
+    /// The logarithm of the softmax over the last axis.
     #[track_caller]
     pub fn log_softmax(&self) -> Tensor {
         one(&Loc::caller(), &[self], |b, v| {
@@ -55,7 +55,7 @@ impl Tensor {
         })
     }
 
-    /// `x · sigmoid(x)`.
+    /// The SiLU activation `x · sigmoid(x)`.
     #[track_caller]
     pub fn silu(&self) -> Tensor {
         one(&Loc::caller(), &[self], |b, v| {
@@ -65,7 +65,7 @@ impl Tensor {
         })
     }
 
-    /// The rows of this table for integer ids; ids outside are moved inside.
+    /// The rows of this table at integer indices; indices out of range are clamped.
     #[track_caller]
     pub fn embedding(&self, ids: &Tensor) -> Tensor {
         one(&Loc::caller(), &[self, ids], |b, v| {
@@ -75,7 +75,7 @@ impl Tensor {
         })
     }
 
-    /// Dropout with a mask of your own: `x/(1 − rate)` where it is true, else 0.
+    /// Dropout with a given mask: `x/(1 − rate)` where the mask is true, else 0.
     #[track_caller]
     pub fn dropout_mask(&self, keep: &Tensor, rate: f64) -> Tensor {
         one(&Loc::caller(), &[self, keep], |b, v| {
@@ -84,14 +84,14 @@ impl Tensor {
         })
     }
 
-    /// The mean of squared differences.
+    /// The mean squared error.
     #[track_caller]
     pub fn mse_loss(&self, target: &Tensor) -> Tensor {
         let at = Loc::caller();
         one(&at, &[self, target], |b, v| {
             let (x, y) = (crate::amp::to_f32(b, v[0])?, crate::amp::to_f32(b, v[1])?);
             let (x, y) = crate::record::promote_and_broadcast(b, x, y)?;
-            // The square of an f16 may be larger than the largest f16, and so may the sum.
+            // The square of an f16 may exceed the largest f16, and so may the sum.
             let ty = b.ty(x);
             let dtype = if ty.dtype.is_float() { ty.dtype } else { DType::F32 };
             let (x, y) = (b.cast(x, dtype.accumulator())?, b.cast(y, dtype.accumulator())?);

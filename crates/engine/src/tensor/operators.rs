@@ -1,7 +1,7 @@
 //! Operators on tensors and numbers.
 //!
-//! At the right stands any [`Term`]. At the left a literal must have one type for Rust to find, so there numbers are `f64` or
-//! `i64`; of another type they are written `Number::from(n) - &x`.
+//! The right operand is any [`TensorOrScalar`]. On the left, Rust needs a literal of one known type, so numbers are `f64` or
+//! `i64`; a number of another type is written as `Number::from(n) - &x`.
 
 use super::Tensor;
 use super::arith::{binary, divide, modulo, operate, unary, with_number};
@@ -9,7 +9,7 @@ use crate::operand::{Number, OperandRef, TensorOrScalar};
 use ir::{Binary, Loc, Unary};
 use std::ops;
 
-/// `x op y` for an op that has no rule of its own.
+/// `x op y` for ops without special promotion rules.
 fn apply(x: &Tensor, y: &impl TensorOrScalar, op: Binary, at: Loc) -> Tensor {
     match y.term() {
         OperandRef::Tensor(y) => binary(x, y, op, at),
@@ -17,7 +17,7 @@ fn apply(x: &Tensor, y: &impl TensorOrScalar, op: Binary, at: Loc) -> Tensor {
     }
 }
 
-/// `n op x`.
+/// `n op x`, with a number on the left.
 fn reversed(n: Number, x: &Tensor, op: Binary, at: Loc) -> Tensor {
     with_number(x, n, at, |b, x, n| operate(b, op, n, x))
 }
@@ -36,7 +36,7 @@ fn remainder(x: &Tensor, y: &impl TensorOrScalar, at: Loc) -> Tensor {
     }
 }
 
-// One implementation for all operands: then the type of `x + 1.0` is known before that of its literal.
+// One generic impl for all operands, so that the type of `x + 1.0` is known before the type of its literal.
 macro_rules! operator {
     ($($trait:ident $method:ident $assign:ident $assign_method:ident $in_place:ident
         |$x:ident, $y:ident, $at:ident| $forward:expr; |$n:ident, $z:ident| $back:expr);* $(;)?) => { $(
@@ -60,7 +60,7 @@ macro_rules! operator {
 
         operator!(@left $trait $method |$n, $z, $at| $back; f64 i64 Number);
 
-        /// In place, as in NumPy and PyTorch: views and clones see it. What fails makes the tensor invalid.
+        /// Updates in place, as in NumPy and PyTorch: views and clones see the change. An error makes the tensor invalid.
         impl<T: TensorOrScalar> ops::$assign<T> for Tensor {
             #[track_caller]
             fn $assign_method(&mut self, other: T) {

@@ -1,4 +1,4 @@
-//! Reading values: the only places where a tensor becomes data.
+//! Reading values: the only functions that copy a tensor's elements to the host.
 
 use super::{Tensor, TensorKind};
 use crate::context;
@@ -12,7 +12,7 @@ use ir::{Element, Literal, Loc};
 use std::sync::atomic::Ordering;
 
 impl Tensor {
-    /// Computes what is needed and copies the elements to the host, converted to `T`.
+    /// Computes the tensor and copies the elements to the host, converted to `T`.
     #[track_caller]
     pub fn to_vec<T: Element>(&self) -> Result<Vec<T>> {
         Ok(self.read_to_literal("to_vec", &Loc::caller())?.to_vec())
@@ -31,14 +31,14 @@ impl Tensor {
         Ok(T::from_scalar(literal.get(0).cast(T::DTYPE)))
     }
 
-    /// `to_vec` for async callers. On the CPU it is ready when it is first polled.
+    /// An asynchronous `to_vec`. On the CPU it is ready at the first poll.
     #[track_caller]
     pub fn read<T: Element>(&self) -> impl Future<Output = Result<Vec<T>>> + use<T> {
         let literal = self.read_literal();
         async move { Ok(literal.await?.to_vec()) }
     }
 
-    /// `to_literal` for async callers; nothing waits, so it works in a page, on any device.
+    /// An asynchronous `to_literal`; it does not block, so it works in the browser, on any device.
     #[track_caller]
     pub fn read_literal(&self) -> impl Future<Output = Result<Literal>> + use<> {
         let (t, at) = (self.clone(), Loc::caller());
@@ -52,7 +52,7 @@ impl Tensor {
         }
     }
 
-    /// Computes what is needed and copies the tensor to the host.
+    /// Computes the tensor and copies it to the host.
     #[track_caller]
     pub fn to_literal(&self) -> Result<Literal> {
         self.read_to_literal("to_literal", &Loc::caller())
@@ -62,14 +62,14 @@ impl Tensor {
         Ok(download(&self.materialize(what, at)?)?)
     }
 
-    /// Begins to copy the tensor to the host.
+    /// Starts to copy the tensor to the host.
     fn begin_read(&self, what: &'static str, at: &Loc) -> Result<(Ty, ReadFuture)> {
         let dense = self.materialize(what, at)?;
         let reading = dense.storage.buffer().read_async(0, dense.ty.bytes())?;
         Ok((dense.ty, reading))
     }
 
-    /// Computes what is needed; the value without views.
+    /// Computes the tensor; returns its value without views.
     pub(crate) fn materialize(&self, what: &'static str, at: &Loc) -> Result<StoredValue> {
         self.check_at(at)?;
         let lazy = match &self.0.kind {

@@ -7,7 +7,7 @@ use crate::reduce_axes::ReduceAxes;
 use ir::ops::{ReduceKind, StopGradient};
 use ir::{Compare, DType, GraphBuilder, Loc, Unary, Value};
 
-/// Reduces over axes that may count from the end.
+/// Reduces over axes, counted from the end if negative.
 fn reduce<B: GraphBuilder + ?Sized>(
     b: &mut B,
     kind: ReduceKind,
@@ -32,7 +32,7 @@ pub(super) fn resolve(ty: &ir::Type, op: &str, axes: Option<&[isize]>) -> ir::Re
     }
 }
 
-/// The dtype that sums of this dtype have: integers and bools count in i64, as in NumPy and PyTorch.
+/// The dtype of a sum: sums of integers and bools are i64, as in NumPy and PyTorch.
 pub(super) fn sum_dtype(d: DType) -> DType {
     if d.is_float() || d == DType::U64 { d } else { DType::I64 }
 }
@@ -43,8 +43,8 @@ fn sum(b: &mut dyn Recorder, x: Value, axes: Option<&[isize]>, keep: bool) -> ir
     reduce_as(b, ReduceKind::Sum, x, dtype, axes, keep)
 }
 
-/// Converts elements and reduces them. Where ops run one by one it is one op: a sum of bytes as i64 would else make eight
-/// times as many bytes first.
+/// Converts the elements and reduces them. Op-by-op execution runs both as one op: otherwise a sum of u8 as i64 would write
+/// a copy with eight times the bytes first.
 fn reduce_as(
     b: &mut dyn Recorder,
     kind: ReduceKind,
@@ -70,7 +70,7 @@ fn mean(b: &mut dyn Recorder, x: Value, axes: Option<&[isize]>, keep: bool) -> i
     mean_as(b, x, dtype, axes, keep)
 }
 
-/// The mean in a dtype; narrow floats are added and divided in f32, since neither their sum nor the count may fit them.
+/// The mean in a dtype. f16 and bf16 are added and divided in f32, since the sum or the count may exceed their range.
 fn mean_as(b: &mut dyn Recorder, x: Value, dtype: DType, axes: Option<&[isize]>, keep: bool) -> ir::Result<Value> {
     let ty = b.ty(x);
     let n: usize = resolve(&ty, "mean", axes)?.iter().map(|&a| ty.shape[a]).product();
@@ -87,7 +87,7 @@ impl Tensor {
         one(&Loc::caller(), &[self], |b, v| sum(b, v[0], None, false))
     }
 
-    /// Sums over axes, which stay with size 1 if `keep`.
+    /// Sums over axes; the axes stay with size 1 if `keep`.
     #[track_caller]
     pub fn sum_axes(&self, axes: impl Into<ReduceAxes>, keep: bool) -> Tensor {
         let ReduceAxes { axes, keep: kept } = axes.into();
@@ -101,7 +101,7 @@ impl Tensor {
         one(&Loc::caller(), &[self], |b, v| mean(b, v[0], None, false))
     }
 
-    /// Means over axes, which stay with size 1 if `keep`.
+    /// Means over axes; the axes stay with size 1 if `keep`.
     #[track_caller]
     pub fn mean_axes(&self, axes: impl Into<ReduceAxes>, keep: bool) -> Tensor {
         let ReduceAxes { axes, keep: kept } = axes.into();
@@ -115,7 +115,7 @@ impl Tensor {
         one(&Loc::caller(), &[self], |b, v| reduce(b, ReduceKind::Max, v[0], None, false))
     }
 
-    /// Largest elements along axes, which stay with size 1 if `keep`.
+    /// Maxima over axes; the axes stay with size 1 if `keep`.
     #[track_caller]
     pub fn max_axes(&self, axes: impl Into<ReduceAxes>, keep: bool) -> Tensor {
         let ReduceAxes { axes, keep: kept } = axes.into();
@@ -129,7 +129,7 @@ impl Tensor {
         one(&Loc::caller(), &[self], |b, v| reduce(b, ReduceKind::Min, v[0], None, false))
     }
 
-    /// Smallest elements along axes, which stay with size 1 if `keep`.
+    /// Minima over axes; the axes stay with size 1 if `keep`.
     #[track_caller]
     pub fn min_axes(&self, axes: impl Into<ReduceAxes>, keep: bool) -> Tensor {
         let ReduceAxes { axes, keep: kept } = axes.into();
@@ -157,7 +157,7 @@ impl Tensor {
         })
     }
 
-    /// Sums over axes in a dtype: elements are converted before they are added.
+    /// Sums over axes in a given dtype: elements are converted before they are added.
     #[track_caller]
     pub fn sum_in(&self, dtype: DType, axes: impl Into<ReduceAxes>, keep: bool) -> Tensor {
         let ReduceAxes { axes, keep: kept } = axes.into();
@@ -165,7 +165,7 @@ impl Tensor {
         one(&Loc::caller(), &[self], |b, v| reduce_as(b, ReduceKind::Sum, v[0], dtype, axes, keep))
     }
 
-    /// Means over axes in a float dtype.
+    /// Means over axes in a given float dtype.
     #[track_caller]
     pub fn mean_in(&self, dtype: DType, axes: impl Into<ReduceAxes>, keep: bool) -> Tensor {
         let ReduceAxes { axes, keep: kept } = axes.into();
@@ -173,7 +173,7 @@ impl Tensor {
         one(&Loc::caller(), &[self], |b, v| mean_as(b, v[0], dtype, axes, keep))
     }
 
-    /// Products over axes, which stay with size 1 if `keep`.
+    /// Products over axes; the axes stay with size 1 if `keep`.
     #[track_caller]
     pub fn prod_axes(&self, axes: impl Into<ReduceAxes>, keep: bool) -> Tensor {
         let ReduceAxes { axes, keep: kept } = axes.into();
@@ -194,7 +194,7 @@ impl Tensor {
         })
     }
 
-    /// Variances over axes; `correction` is taken from the count that sums of squares are divided by (PyTorch: 1).
+    /// Variances over axes; the sum of squares is divided by the count minus `correction` (PyTorch's default is 1).
     #[track_caller]
     pub fn var_axes(&self, axes: impl Into<ReduceAxes>, correction: usize, keep: bool) -> Tensor {
         let ReduceAxes { axes, keep: kept } = axes.into();
@@ -234,7 +234,7 @@ impl Tensor {
             let x = b.cast(x, dtype.accumulator())?;
             let top = reduce(b, ReduceKind::Max, x, axes, true)?;
             let top = b.one(StopGradient.into(), &[top])?;
-            // An infinite maximum is not subtracted: ∞ − ∞ is no number.
+            // An infinite maximum is not subtracted: ∞ − ∞ is NaN.
             let finite = b.unary(Unary::IsFinite, top)?;
             let top = b.zero_unless(finite, top)?;
             let (wide, top_wide) = crate::record::promote_and_broadcast(b, x, top)?;
@@ -273,7 +273,7 @@ impl Tensor {
     }
 }
 
-/// A reduction of truth values; a number is true unless it is zero.
+/// Reduces bools; a number counts as true unless it is zero.
 fn reduce_bool(
     b: &mut dyn Recorder,
     x: Value,
@@ -289,7 +289,7 @@ fn reduce_bool(
     b.compare(Compare::Gt, n, zero)
 }
 
-/// The variance in the accumulator's dtype, and the dtype that it is rounded to.
+/// The variance in the accumulator's dtype, and the dtype of the result.
 fn variance(
     b: &mut dyn Recorder,
     x: Value,
@@ -307,7 +307,7 @@ fn variance(
     let d = b.sub(x, m)?;
     let sq = b.mul(d, d)?;
     let s = reduce(b, ReduceKind::Sum, sq, axes, keep)?;
-    // Without degrees of freedom the result is infinite, or NaN where all deviations are 0.
+    // Without degrees of freedom the result is infinite, or NaN if all deviations are 0.
     let n = b.full_like(s, n.saturating_sub(correction) as f64)?;
     Ok((b.div(s, n)?, dtype))
 }
@@ -325,7 +325,7 @@ fn rounded_variance(
     Ok(y)
 }
 
-/// The root of a variance; where that is 0 the gradient is 0 rather than infinite, as in PyTorch.
+/// The square root of a variance; its gradient is 0 rather than infinite where the variance is 0, as in PyTorch.
 fn std_deviation(
     b: &mut dyn Recorder,
     x: Value,

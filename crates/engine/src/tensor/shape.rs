@@ -1,4 +1,4 @@
-//! Views, which share their base, and ops that rearrange elements.
+//! Views, which share their base, and ops that move elements.
 
 use super::{Tensor, TensorKind, axis_of, operand_error, shape_of};
 use crate::context;
@@ -12,7 +12,7 @@ use ir::{InferError, Loc, Op, Shape, Type, Values};
 use std::sync::Arc;
 
 impl Tensor {
-    /// A view of this tensor, or a copy where strides can't express it.
+    /// Creates a view of this tensor, or a copy if strides can't represent it.
     fn make_view(&self, op: Result<Op, InferError>, name: &str, at: &Loc, copy: bool) -> Tensor {
         if self.invalid().is_some() {
             return self.clone();
@@ -30,7 +30,7 @@ impl Tensor {
             Ok(types) => types[0].clone(),
             Err(p) => return fail(operand_error(op.name(), &[self.ty()], p).into()),
         };
-        // A captured tensor is viewed in the engine: its view is captured in turn.
+        // A captured tensor is viewed in the engine, and the view is captured.
         let whole;
         let view = match self.0.view() {
             Some(v) => &**v,
@@ -54,25 +54,25 @@ impl Tensor {
         }
     }
 
-    /// The same elements under another shape; one size may be −1. Shares memory where strides allow it.
+    /// The same elements with another shape; one size may be −1. The result shares memory if strides can represent it.
     #[track_caller]
     pub fn reshape(&self, shape: impl Dims) -> Tensor {
         self.make_view(reshape(self.ty(), &shape.sizes()), "reshape", &Loc::caller(), true)
     }
 
-    /// The same elements under another shape, sharing memory; an error where strides don't allow it.
+    /// The same elements with another shape, sharing memory; an error if strides can't represent it.
     #[track_caller]
     pub fn view(&self, shape: impl Dims) -> Tensor {
         self.make_view(reshape(self.ty(), &shape.sizes()), "view", &Loc::caller(), false)
     }
 
-    /// One axis.
+    /// Flattens to one axis.
     #[track_caller]
     pub fn flatten(&self) -> Tensor {
         self.make_view(reshape(self.ty(), &[-1]), "flatten", &Loc::caller(), true)
     }
 
-    /// Reorders all axes: result axis `i` is axis `perm[i]`.
+    /// Permutes the axes: axis `i` of the result is axis `perm[i]`.
     #[track_caller]
     pub fn permute(&self, perm: impl Dims) -> Tensor {
         let rank = self.rank();
@@ -80,7 +80,7 @@ impl Tensor {
         self.make_view(perm.map(|perm| Permute { perm }.into()), "permute", &Loc::caller(), false)
     }
 
-    /// Exchanges two axes.
+    /// Swaps two axes.
     #[track_caller]
     pub fn transpose(&self, a: isize, b: isize) -> Tensor {
         let rank = self.rank();
@@ -93,26 +93,26 @@ impl Tensor {
         self.make_view(op, "transpose", &Loc::caller(), false)
     }
 
-    /// Exchanges the last two axes.
+    /// Swaps the last two axes.
     #[track_caller]
     pub fn t(&self) -> Tensor {
         self.transpose(-1, -2)
     }
 
-    /// Repeats axes of size 1, and new axes in front, to a shape; −1 keeps a size. A view: writing to one element writes to
-    /// all that share its place, and in-place ops on several that share one are refused, but for `fill_` and `zero_`.
+    /// Expands axes of size 1, and new leading axes, to a shape; −1 keeps a size. The result is a view: a write to one element
+    /// changes all elements that share its memory. In-place ops on an expanded tensor are refused, except `fill_` and `zero_`.
     #[track_caller]
     pub fn expand(&self, shape: impl Dims) -> Tensor {
         self.make_view(expand(self.ty(), &shape.sizes()), "expand", &Loc::caller(), false)
     }
 
-    /// `start..end` of an axis with a step; negative numbers count from the end.
+    /// The elements `start..end` of an axis with a step; negative numbers count from the end.
     #[track_caller]
     pub fn slice(&self, axis: isize, start: isize, end: isize, step: usize) -> Tensor {
         self.make_view(slice(self.ty(), axis, start, end, step), "slice", &Loc::caller(), false)
     }
 
-    /// `length` elements of an axis from `start`.
+    /// The `length` elements of an axis that begin at `start`.
     #[track_caller]
     pub fn narrow(&self, axis: isize, start: usize, length: usize) -> Tensor {
         let at = Loc::caller();
@@ -126,7 +126,7 @@ impl Tensor {
         self.make_view(op, "narrow", &at, false)
     }
 
-    /// One index of an axis, which disappears.
+    /// Selects one index of an axis; the axis is removed.
     #[track_caller]
     pub fn index(&self, axis: isize, i: isize) -> Tensor {
         let at = Loc::caller();
@@ -149,7 +149,7 @@ impl Tensor {
         row.make_view(Ok(Reshape { shape }.into()), "index", &at, false)
     }
 
-    /// A new axis of size 1.
+    /// Inserts a new axis of size 1.
     #[track_caller]
     pub fn unsqueeze(&self, axis: isize) -> Tensor {
         let op = axis_of(axis, self.rank() + 1).map(|a| {
@@ -160,7 +160,7 @@ impl Tensor {
         self.make_view(op, "unsqueeze", &Loc::caller(), false)
     }
 
-    /// Without an axis of size 1.
+    /// Removes an axis of size 1.
     #[track_caller]
     pub fn squeeze(&self, axis: isize) -> Tensor {
         let op = axis_of(axis, self.rank()).and_then(|a| {
@@ -173,7 +173,7 @@ impl Tensor {
         self.make_view(op, "squeeze", &Loc::caller(), false)
     }
 
-    /// A copy with a base of its own.
+    /// Copies to a new base.
     #[track_caller]
     pub fn copy(&self) -> Tensor {
         one(&Loc::caller(), &[self], |b, v| {
@@ -182,7 +182,7 @@ impl Tensor {
         })
     }
 
-    /// The same tensor, dense: itself if it is so already, else a copy.
+    /// The tensor in contiguous memory: the tensor itself if it is contiguous already, else a copy.
     #[track_caller]
     pub fn contiguous(&self) -> Tensor {
         if matches!(self.0.kind, TensorKind::Invalid(_)) || self.view_meta().is_contiguous {

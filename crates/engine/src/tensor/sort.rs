@@ -1,4 +1,4 @@
-//! Sorting and running sums.
+//! Sorting and cumulative sums.
 
 use super::{Tensor, axis_of, operand_error};
 use crate::record::{Recorder, one, record};
@@ -26,8 +26,8 @@ fn sort_pair(
 }
 
 impl Tensor {
-    /// The elements along an axis in order, and the places they come from as i64. Equal elements keep their order, NaN is
-    /// above all numbers.
+    /// The elements along an axis in sorted order, and their original indices as i64. The sort is stable, and NaN sorts
+    /// after all numbers.
     #[track_caller]
     pub fn sort(&self, axis: isize, descending: bool) -> (Tensor, Tensor) {
         sort_pair(&Loc::caller(), self, |b, x| {
@@ -36,13 +36,13 @@ impl Tensor {
         })
     }
 
-    /// The places that [`Tensor::sort`] takes elements from.
+    /// The indices that sort the elements: those that [`Tensor::sort`] returns.
     #[track_caller]
     pub fn argsort(&self, axis: isize, descending: bool) -> Tensor {
         one(&Loc::caller(), &[self], |b, v| Ok(sorted(b, v[0], axis, descending)?.1))
     }
 
-    /// The `k` largest (or smallest) elements along an axis in order, and their places as i64.
+    /// The `k` largest (or smallest) elements along an axis in sorted order, and their indices as i64.
     #[track_caller]
     pub fn topk(&self, k: usize, axis: isize, largest: bool) -> (Tensor, Tensor) {
         sort_pair(&Loc::caller(), self, |b, x| {
@@ -72,13 +72,13 @@ impl Tensor {
         })
     }
 
-    /// Running sums along an axis.
+    /// Cumulative sums along an axis.
     #[track_caller]
     pub fn cumsum(&self, axis: isize) -> Tensor {
         self.cumulative_reduce("cumsum", ReduceKind::Sum, axis, &Loc::caller())
     }
 
-    /// Running products along an axis.
+    /// Cumulative products along an axis.
     #[track_caller]
     pub fn cumprod(&self, axis: isize) -> Tensor {
         self.cumulative_reduce("cumprod", ReduceKind::Prod, axis, &Loc::caller())

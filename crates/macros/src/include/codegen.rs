@@ -1,15 +1,15 @@
-//! Generates the Rust code of a program: a struct for every declaration, and its files as text.
+//! Generates the Rust code of a `.module` program: a struct for every declaration, and the text of its files.
 
 use lang::ast::{DeclKind, Expr, ExprKind, Param, TypeExpr, TypeKind};
 use lang::resolve::{ItemRef, ModuleProgram, ModuleView};
 use std::fmt::Write;
 use std::path::PathBuf;
 
-/// A parameter of a declaration as a struct field.
+/// A parameter of a declaration as a field of the generated struct.
 struct StructField {
     name: String,
     ty: &'static str,
-    /// The expression that converts it to a value of the language.
+    /// The expression that converts the field to a value of the model language.
     value: String,
     default: Option<String>,
 }
@@ -39,7 +39,7 @@ pub(crate) fn program(program: &ModuleProgram, stem: &str, files: &[(String, Pat
     out
 }
 
-/// The fields of a declaration; `None` where a parameter has no counterpart in Rust.
+/// Returns the fields of a declaration, or `None` if a parameter has no counterpart in Rust.
 fn fields(view: &ModuleView<'_>) -> Option<Vec<StructField>> {
     let mut fields = Vec::new();
     for param in &view.header {
@@ -57,7 +57,7 @@ fn fields(view: &ModuleView<'_>) -> Option<Vec<StructField>> {
             (Some("string"), _) | (None, Some(ExprKind::Str(_))) => {
                 ("::std::string::String", "::tensorloom::lang::consteval::ConstValue::Str(self.{}.clone())")
             }
-            // A size without a type annotation.
+            // This is a size without a type annotation.
             (None, None) => ("i64", "::tensorloom::lang::consteval::ConstValue::int(self.{})"),
             _ => return None,
         };
@@ -159,7 +159,7 @@ fn declaration(out: &mut String, view: &ModuleView<'_>, fields: &[StructField], 
     );
 }
 
-/// Appends an underscore to a name that is a keyword of Rust.
+/// Appends an underscore to a name that is a Rust keyword.
 fn escape_keyword(name: &str) -> String {
     const RUST: &[&str] = &[
         "as", "break", "const", "continue", "crate", "dyn", "else", "enum", "extern", "false", "fn", "for", "if",

@@ -1,11 +1,11 @@
-//! A ragged batch through a transformer encoder: tokens of all sequences lie one after the other, and none is padding.
+//! A ragged batch in a transformer encoder: the tokens of all sequences are concatenated, without padding.
 
 use tensorloom_vsla::{DType, Numerics, Program, ProgramBuilder, Result, ValueId};
 
 /// Lengths of 64 sequences from a long-tailed distribution (`exp` of a normal).
 const LENGTHS: &str = include_str!("../../../../bench/ragged.json");
 
-/// Tokens of each sequence.
+/// Returns the number of tokens of each sequence.
 pub fn lengths() -> Vec<usize> {
     LENGTHS.trim().trim_matches(['[', ']']).split(',').filter_map(|n| n.trim().parse().ok()).collect()
 }
@@ -13,20 +13,20 @@ pub fn lengths() -> Vec<usize> {
 /// Sizes of an encoder.
 #[derive(Clone, Copy, Debug)]
 pub struct Sizes {
-    /// Features of a token.
+    /// The number of features of a token.
     pub width: usize,
-    /// Heads that share them.
+    /// The number of attention heads that the features are split into.
     pub heads: usize,
-    /// Features between the two layers of the feed-forward part.
+    /// The number of hidden features of the feed-forward network.
     pub hidden: usize,
-    /// Layers.
+    /// The number of layers.
     pub layers: usize,
 }
 
-/// The sizes that are measured.
+/// The sizes that the benchmark measures.
 pub const MEASURED: Sizes = Sizes { width: 256, heads: 4, hidden: 1024, layers: 4 };
 
-/// Shapes of a layer's parameters, in order.
+/// Returns the shapes of a layer's parameters, in order.
 fn shapes(sizes: &Sizes) -> [Vec<usize>; 12] {
     let (d, h) = (sizes.width, sizes.hidden);
     [
@@ -45,17 +45,17 @@ fn shapes(sizes: &Sizes) -> [Vec<usize>; 12] {
     ]
 }
 
-/// Elements of all parameters (§14.1.1, with biases, without a vocabulary).
+/// Returns the number of elements of all parameters (§14.1.1, with biases, without a vocabulary).
 pub fn parameters(sizes: &Sizes) -> usize {
     shapes(sizes).iter().map(|s| s.iter().product::<usize>()).sum::<usize>() * sizes.layers
 }
 
-/// The encoder: post-norm layers with gelu, as PyTorch's `TransformerEncoderLayer`.
+/// Builds the encoder: post-norm layers with gelu, as in PyTorch's `TransformerEncoderLayer`.
 pub fn encoder(sizes: &Sizes, lengths: &[usize]) -> Result<Program> {
     build(sizes, lengths, false)
 }
 
-/// The same with a checkpoint after each layer: backward computes what lies between again.
+/// Builds the encoder with a checkpoint after each layer, so that backward recomputes the values between checkpoints.
 pub fn checkpointed(sizes: &Sizes, lengths: &[usize]) -> Result<Program> {
     build(sizes, lengths, true)
 }
@@ -63,7 +63,7 @@ pub fn checkpointed(sizes: &Sizes, lengths: &[usize]) -> Result<Program> {
 fn build(sizes: &Sizes, lengths: &[usize], marks: bool) -> Result<Program> {
     let (width, tokens) = (sizes.width, lengths.iter().sum());
     let mut b = ProgramBuilder::new();
-    // As others compute it: sums of products in f32.
+    // Matrix products accumulate in f32, as in the peers.
     b.numerics(Numerics { reduced_precision_products: true, ..Numerics::default() });
     let mut x = b.input("x", DType::F32, &[tokens, width])?;
     for layer in 0..sizes.layers {
@@ -96,7 +96,7 @@ fn build(sizes: &Sizes, lengths: &[usize], marks: bool) -> Result<Program> {
     b.build()
 }
 
-/// Numbers that the peers can make too: element `i` of tensor `seed`, in [-1, 1).
+/// Returns element `i` of the pseudo-random tensor `seed`, in [-1, 1). The peers compute the same numbers.
 fn number(seed: u32, i: usize) -> f32 {
     let mut h = (i as u32).wrapping_mul(0x9e37_79b1).wrapping_add(seed.wrapping_mul(0x85eb_ca6b));
     h = (h ^ (h >> 15)).wrapping_mul(0x2c1b_3c6d);
@@ -105,8 +105,8 @@ fn number(seed: u32, i: usize) -> f32 {
     (h >> 8) as f32 / (1 << 23) as f32 - 1.0
 }
 
-/// The values of an input (seed 0) or of the `k`-th parameter (from 1): matrices are scaled by their width, norms lie
-/// around 1.
+/// Returns the values of an input (`k` = 0) or of the `k`-th parameter (from 1). Matrices are scaled by their width, and norm
+/// weights are near 1.
 pub fn values(k: usize, shape: &[usize]) -> Vec<f32> {
     let place = if k == 0 { 0 } else { (k - 1) % 12 };
     let (scale, offset) = match (k, place) {
@@ -118,7 +118,7 @@ pub fn values(k: usize, shape: &[usize]) -> Vec<f32> {
     (0..shape.iter().product()).map(|i| number(k as u32, i) * scale + offset).collect()
 }
 
-/// Floating-point operations of the products: over the tokens that there are, and over padded ones.
+/// Returns the floating-point operations of the matrix products: for the real tokens, and for tokens with padding.
 pub fn flop(sizes: &Sizes, lengths: &[usize]) -> (f64, f64) {
     let (d, layers) = (sizes.width, sizes.layers);
     let linear = 2.0 * (4 * d * d + 2 * d * sizes.hidden) as f64;

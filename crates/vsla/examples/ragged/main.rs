@@ -1,6 +1,7 @@
-//! A ragged batch through a transformer encoder: 64 sequences of 1 to 512 tokens, and no padding anywhere.
+//! Runs a ragged batch of 64 sequences of 1 to 512 tokens through a transformer encoder, without padding.
 //!
-//! `cargo run --release -p tensorloom-vsla --example ragged`. `cargo xtask bench vsla --peers` times it beside PyTorch.
+//! Run it with `cargo run --release -p tensorloom-vsla --example ragged`. `cargo xtask bench vsla --peers` compares it with
+//! PyTorch.
 
 #[allow(dead_code, unreachable_pub, reason = "shared with another example, the benchmark and a test")]
 mod encoder;

@@ -1,4 +1,4 @@
-//! Attention over packed sequences: each meets its own tokens alone, and nothing is padded.
+//! Attention over packed sequences: tokens attend to tokens of their own sequence only, and there is no padding.
 
 use super::ProgramLowering;
 use crate::error::Result;
@@ -6,20 +6,21 @@ use ir::composites::attention::{AttentionOptions, attention};
 use ir::{Builder, DType, GraphBuilder, Literal, Type, Value};
 
 impl ProgramLowering {
-    /// `q`, `k`, `v`: `[tokens, width]`.
+    /// Lowers attention of `q`, `k`, `v`: `[tokens, width]`.
     pub(super) fn attention(&mut self, qkv: &[Value], heads: usize, lengths: &[usize]) -> Result<Value> {
         let wide = !self.numerics.reduced_precision_products;
         let b = &mut self.builder;
         let ty = b.ty(qkv[0]);
         if !wide && ty.dtype != DType::F64 {
-            // One composite, which the backend takes as a whole: a query sees keys of its own segment.
+            // The backend runs this composite as a whole: a query attends to the keys of its own segment.
             let segments: Vec<i32> =
                 lengths.iter().enumerate().flat_map(|(s, &n)| std::iter::repeat_n(s as i32, n)).collect();
             let t = Type::new(DType::I32, &[ty.shape[0]]);
             let s = b.constant(Literal::new(&t.shape, &segments))?;
             return by_head(b, qkv, heads, Some((s, t)));
         }
-        // In f64 it is inlined, and would have all scores at once: so sequence by sequence.
+        // In f64 the composite is inlined, which would store the scores of all sequences at once. So each sequence is lowered
+        // separately.
         let mut parts = Vec::new();
         let mut at = 0;
         for &n in lengths.iter().filter(|n| **n > 0) {

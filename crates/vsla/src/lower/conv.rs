@@ -1,7 +1,7 @@
-//! Convolution along the last axis, by blocks of a Toeplitz product or through a Fourier transform.
+//! Convolution along the last axis, by Toeplitz matrix products or by a Fourier transform.
 //!
-//! Both paths compute in f64 and give `y[k] = Σ a[i]·b[k - i]`. The gradient of either operand is the cotangent
-//! correlated with the other, which is again a convolution, with the other operand reversed.
+//! Both algorithms compute `y[k] = Σ a[i]·b[k - i]` in f64. The gradient of either operand is the correlation of the cotangent
+//! with the other operand, which is a convolution with the other operand reversed.
 
 use super::{ProgramLowering, promote, slice_leading};
 use crate::error::Result;
@@ -13,21 +13,21 @@ use ir::ops::{Composite, Derivative, Dot};
 use ir::{Builder, DType, Graph, GraphBuilder, Type, Value};
 use std::sync::Arc;
 
-/// How a convolution is computed.
+/// The algorithm of a convolution.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ConvAlgorithm {
-    /// Sums of products.
+    /// By sums of products.
     Direct,
-    /// Through a Fourier transform.
+    /// By a Fourier transform.
     Fft,
 }
 
-/// Rows of a Toeplitz block; the longer operand is cut into pieces of this length.
+/// The number of rows of a Toeplitz block. The longer operand is split into pieces of this length.
 const TOEPLITZ_BLOCK: usize = 64;
-/// Up to so many overlapping blocks are added as shifted lines.
+/// The maximum number of overlapping blocks that are added as shifted rows.
 const MAX_SHIFTED_BLOCKS: usize = 6;
 
-/// The cheaper path for lengths `m` and `n`, by the backend's model of both costs.
+/// Returns the cheaper algorithm for operands of lengths `m` and `n`, by the backend's cost model.
 pub fn conv_path(m: usize, n: usize) -> ConvAlgorithm {
     let (short, long) = (m.min(n), m.max(n));
     if short <= 1 {
@@ -49,12 +49,12 @@ fn direct_cost(short: usize, long: usize) -> f64 {
     COSTS.call + matrix * (pieces * COSTS.blocked + COSTS.toeplitz) + skewed * COSTS.skewed
 }
 
-/// Whether the shorter operand is written out as shifted products, one for each element.
+/// Whether the convolution is a sum of shifted products, one for each element of the shorter operand.
 fn unrolls(short: usize, long: usize) -> bool {
     short <= if long < TOEPLITZ_BLOCK { 4 } else { 24 }
 }
 
-/// Length of the pieces that the longer operand is cut into.
+/// Returns the length of the pieces that the longer operand is split into.
 fn piece_length(long: usize) -> usize {
     TOEPLITZ_BLOCK.min(long.next_multiple_of(8))
 }
@@ -64,7 +64,7 @@ impl ProgramLowering {
         let b = &mut self.builder;
         let (xs, ys) = (b.ty(x).shape, b.ty(y).shape);
         let last = xs.len() - 1;
-        // A batch that one operand lacks is a convolution with zero.
+        // Batch entries that one operand lacks are zero, and so is their convolution.
         let batch = common(&xs[..last], &ys[..last]);
         if batch.contains(&0) {
             return Ok(b.zeros(&out.ty())?);
@@ -82,7 +82,7 @@ impl ProgramLowering {
     }
 }
 
-/// `[rows, m] * [rows, n] -> [rows, m + n - 1]` with its gradient.
+/// Returns the composite `[rows, m] * [rows, n] -> [rows, m + n - 1]` with its gradient.
 fn composite(dtype: DType, rows: usize, m: usize, n: usize, path: Option<ConvAlgorithm>) -> Result<Composite> {
     let (xt, yt) = (Type::new(dtype, &[rows, m]), Type::new(dtype, &[rows, n]));
     let zt = Type::new(dtype, &[rows, m + n - 1]);
@@ -111,7 +111,7 @@ fn named(body: Graph, vjp: Graph) -> Composite {
     }
 }
 
-/// The `keep` elements of the correlation of `g` with `y` that have all of `y` under `g`.
+/// Returns the `keep` elements of the correlation of `g` with `y` at which `y` overlaps `g` completely.
 fn correlate(b: &mut Builder, g: Value, y: Value, keep: usize, path: Option<ConvAlgorithm>) -> Result<Value> {
     let n = b.ty(y).shape[1];
     let reversed = b.flip(y, &[1])?;
@@ -133,7 +133,7 @@ fn product(b: &mut Builder, x: Value, y: Value, path: Option<ConvAlgorithm>) -> 
     Ok(b.cast(z, dtype)?)
 }
 
-/// `Σ short[i] · (long shifted by i)`.
+/// Computes `Σ short[i] · (long shifted by i)`.
 fn shifted_products(b: &mut Builder, short: Value, long: Value) -> Result<Value> {
     let (s, l) = (b.ty(short).shape[1], b.ty(long).shape[1]);
     let rows = b.ty(short).shape[0];
@@ -150,14 +150,14 @@ fn shifted_products(b: &mut Builder, short: Value, long: Value) -> Result<Value>
     Ok(sum.expect("the shorter operand is not empty"))
 }
 
-/// The longer operand in pieces of `BLOCK`, each times one Toeplitz matrix of the shorter; pieces overlap and add.
+/// Splits the longer operand into pieces, multiplies each by a Toeplitz matrix of the shorter, and adds the overlapping results.
 fn toeplitz_blocks(b: &mut Builder, short: Value, long: Value) -> Result<Value> {
     let (rows, s) = (b.ty(short).shape[0], b.ty(short).shape[1]);
     let l = b.ty(long).shape[1];
     let p = piece_length(l);
     let q = l.div_ceil(p);
     let width = s + p - 1;
-    // T[i, k] = short[k - i]: rows of `short` and p zeros, read with a row length that is one less.
+    // T[i, k] = short[k - i]: the rows of `short` with p zeros appended, reshaped with a row length that is smaller by one.
     let padded = promote(b, short, &[rows, s + p])?;
     let many = b.broadcast(padded, &[rows, p, s + p], &[0, 2])?;
     let flat = b.reshape(many, &[rows, p * (s + p)])?;
@@ -175,7 +175,7 @@ fn toeplitz_blocks(b: &mut Builder, short: Value, long: Value) -> Result<Value> 
     slice_leading(b, sum, &[rows, s + l - 1])
 }
 
-/// Column block `c` of piece `k` belongs at `(k + c)·p`: a sum of shifted lines.
+/// Adds overlapping blocks: column block `c` of piece `k` is added at offset `(k + c)·p`, as a sum of shifted rows.
 fn add_overlapping(b: &mut Builder, parts: Value, p: usize) -> Result<Value> {
     let shape = b.ty(parts).shape;
     let (rows, q, width) = (shape[0], shape[1], shape[2]);
@@ -194,7 +194,8 @@ fn add_overlapping(b: &mut Builder, parts: Value, p: usize) -> Result<Value> {
     Ok(sum.expect("a matrix has columns"))
 }
 
-/// The same for many blocks: rows read with a length that is one block less stand under each other, and are summed.
+/// Adds many overlapping blocks: a reshape with a row length that is smaller by one block aligns them, then a reduction adds
+/// them.
 fn add_overlapping_by_reshape(b: &mut Builder, parts: Value, blocks: usize) -> Result<Value> {
     let shape = b.ty(parts).shape;
     let (rows, q) = (shape[0], shape[1]);

@@ -1,7 +1,7 @@
-//! Ops as graphs. Promotion is a `pad` view that fusion turns into index arithmetic: no zero is ever written for it.
+//! Lowers ops to graphs. Promotion is a `pad` view that fusion turns into index arithmetic, so no zeros are written for it.
 //!
-//! Everything here is made of maps, views, reductions and products, which compile to kernels: so a run never calls an
-//! allocating routine. Reductions, norms, softmax, convolutions and Fourier transforms are computed in f64 (§15).
+//! All ops lower to maps, views, reductions and matrix products, which compile to kernels, so a run never calls a routine that
+//! allocates. Reductions, norms, softmax, convolutions and Fourier transforms are computed in f64 (§15).
 
 mod attention;
 pub(crate) mod conv;
@@ -17,28 +17,28 @@ use ir::{Builder, DType, GraphBuilder, Scalar, Unary, Value};
 
 pub use conv::{ConvAlgorithm, conv_path};
 
-/// What is chosen for a whole program.
+/// Numerics options of a whole program.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Numerics {
-    /// Products of matrices and attention of f32, f16 and bf16 accumulate in f32 instead of f64: several times as fast, and
-    /// less than §15 asks for.
+    /// Matrix products and attention of f32, f16 and bf16 accumulate in f32 instead of f64. This is several times as fast, and
+    /// less accurate than §15 requires.
     pub reduced_precision_products: bool,
-    /// Takes one convolution path always, instead of the cheaper one.
+    /// Always uses this convolution algorithm instead of the cheaper one.
     pub conv: Option<ConvAlgorithm>,
 }
 
-/// A program while it is lowered.
+/// The state of lowering a program to a graph.
 pub(crate) struct ProgramLowering {
     pub(crate) builder: Builder,
     pub(crate) numerics: Numerics,
-    /// The u32[2] input that random masks come from.
+    /// The u32[2] input with the seed of random masks.
     pub(crate) seed: Option<Value>,
-    /// Random ops so far; each has a stream of its own.
+    /// The number of random ops so far; each op uses its own random stream.
     pub(crate) draws: u32,
 }
 
 impl ProgramLowering {
-    /// The values of an op's results.
+    /// Lowers an op and returns the values of its results.
     pub(crate) fn op(&mut self, op: &Op, args: &[Value], outs: &[ValueSignature]) -> Result<Vec<Value>> {
         if let Op::Window { size, stride } = op {
             let stacks = outs.iter().enumerate().map(|(k, out)| {
@@ -139,7 +139,8 @@ impl ProgramLowering {
         })
     }
 
-    /// Absent rows and columns add no terms: the contraction runs over what both operands have, the rest is zero.
+    /// Lowers a matrix product. Missing rows and columns are zero, so the contraction runs over the indices that both operands
+    /// have.
     fn matmul(&mut self, x: Value, y: Value, out: &ValueSignature) -> Result<Value> {
         let acc = if self.numerics.reduced_precision_products { out.dtype.accumulator() } else { DType::F64 };
         let b = &mut self.builder;
@@ -166,7 +167,8 @@ impl ProgramLowering {
         promote(b, v, &out.shape)
     }
 
-    /// A mask of Threefry bits keyed by the seed, counted by draw and element: the same in forward and backward.
+    /// Lowers dropout. The mask is Threefry bits keyed by the seed, with the op's number and the element index as counter, so it
+    /// is the same in forward and backward.
     fn dropout(&mut self, x: Value, rate: f64) -> Result<Value> {
         let draw = self.draws;
         self.draws += 1;
@@ -191,7 +193,7 @@ impl ProgramLowering {
     }
 }
 
-/// A tensor seen in a larger shape: zeros where it has no elements. A view.
+/// Returns a view of a tensor in a larger shape, with zeros where it has no elements.
 pub(crate) fn promote(b: &mut Builder, x: Value, shape: &[usize]) -> Result<Value> {
     let ty = b.ty(x);
     if ty.shape.as_slice() == shape {
@@ -203,7 +205,7 @@ pub(crate) fn promote(b: &mut Builder, x: Value, shape: &[usize]) -> Result<Valu
     Ok(b.pad(x, zero, &vec![0; shape.len()], &high, &none)?)
 }
 
-/// The first elements of a tensor on every axis. A view.
+/// Returns a view of the first elements of a tensor on every axis.
 pub(crate) fn slice_leading(b: &mut Builder, x: Value, shape: &[usize]) -> Result<Value> {
     let ty = b.ty(x);
     if ty.shape.as_slice() == shape {

@@ -22,7 +22,7 @@ impl ProgramLowering {
         Ok(b.concat(&rows, 0)?)
     }
 
-    /// Axis by axis, `(a ⊗ b)[i·n + j] = a[i]·b[j]`: two broadcasts, a product and a reshape.
+    /// Lowers the Kronecker product. On each axis, `(a ⊗ b)[i·n + j] = a[i]·b[j]`: two broadcasts, a product and a reshape.
     pub(super) fn kronecker(&mut self, x: Value, y: Value, out: &ValueSignature) -> Result<Value> {
         let b = &mut self.builder;
         let (xs, ys) = (b.ty(x).shape, b.ty(y).shape);
@@ -52,8 +52,8 @@ impl ProgramLowering {
     }
 }
 
-/// Gather and scatter are each other's transpose, and their indices are known: both are written as gathers, so backward
-/// needs no scatter either. `wide` is the size of the axis that the indices point into.
+/// Returns the composite of a gather or scatter. Each is the transpose of the other, and the indices are constants, so both are
+/// written as gathers, and backward needs no scatter either. `wide` is the size of the axis that the indices point into.
 fn rows_op(name: &str, x: &Type, indices: &[usize], wide: usize, gather: bool) -> Result<Composite> {
     let mut b = Builder::new();
     let v = b.graph.input(x.clone());
@@ -89,7 +89,7 @@ fn rows(b: &mut Builder, x: Value, indices: &[usize], wide: usize, gather: bool)
     take_sums(b, x, &sources, most)
 }
 
-/// Row `i` of the result is the sum of the rows `sources[i]`; a row that isn't there is zero.
+/// Computes row `i` of the result as the sum of the rows `sources[i]`. Rows beyond the operand are zero.
 fn take_sums(b: &mut Builder, x: Value, sources: &[Vec<usize>], rows: usize) -> Result<Value> {
     let ty = b.ty(x);
     let depth = sources.iter().map(Vec::len).max().unwrap_or(0);
