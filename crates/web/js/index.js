@@ -1512,7 +1512,7 @@ function alongAxes(options, own) {
 function surface(all) {
   all.forEach(([module, name, js, args, returns], index) => {
     const space = spaces[module];
-    const wrap = returns === "Chain" ? Chain : returns === "Schedule" ? Held : Tensor;
+    const wrap = returns === "GradientTransformation" ? Chain : returns === "Schedule" ? Held : Tensor;
     const f = bind(index, module ? `${module}.${js}` : js, args, wrap);
     space[js] ??= f;
     if (name !== js) space[name] ??= f;

@@ -16,7 +16,7 @@ function printed({ variable, before = "", after = "" }) {
     await loom.init();
     ${after}
     const { numpy: np, jit } = loom;
-    await jit((x) => np.sum(np.exp(x).mul(2)))(np.ones([64, 3])).data();`;
+    await jit((x) => np.sum(np.exp(x).add(np.exp(x))))(np.ones([64, 3])).data();`;
   const { LOOM_DEBUG, ...env } = process.env;
   if (variable !== undefined) env.LOOM_DEBUG = variable;
   const run = spawnSync(process.execPath, ["--input-type=module", "-e", program], { env, encoding: "utf8" });

@@ -41,7 +41,7 @@ const bad = [
   [() => np.array([[1], [2, 3]]), /different lengths/],
   [() => np.array(new Float32Array(6), { shape: [4, 2] }), /\[4, 2\]/],
   [() => np.ones([3]).slice(5), /index 5 is outside an axis of 3/],
-  [() => np.einsum("ij,jk->iz", np.ones([2, 3]), np.ones([3, 4])), /'z' stands only in the result/],
+  [() => np.einsum("ij,jk->iz", np.ones([2, 3]), np.ones([3, 4])), /'z' occurs only in the result/],
   [() => linalg.inv(np.ones([2, 3])), /f32\[2,3\] is not square/],
   [() => random.uniform(np.ones([3]), [2]), /a key is u32\[2\]/],
   [() => jit(async (x) => x)(np.array(2)), /can't be async/],
