@@ -475,15 +475,15 @@ mod tests {
             ("[3, 5, 7][1] + [3, 5, 7][-1]", "12"),
             ("[3, 5][n]", "?"),
             ("[3, 5][2]", "Type(\"index 2 is out of range for a list of 2 elements\")"),
-            ("half[0]", "Type(\"only a list has elements, this is a float\")"),
+            ("half[0]", "Type(\"only a list can be indexed, this is a float\")"),
             ("len([3, 5]) + len(None)", "2"),
             ("contains([3, 5], 5) and not contains(None, 5)", "true"),
             ("contains([], n)", "false"),
             ("given(x)", "given(x)"),
-            ("given(n)", "Type(\"`given` takes the name of an optional tensor\")"),
+            ("given(n)", "Type(\"`given` needs the name of an optional tensor\")"),
             (
                 "{layer} + 1",
-                "Type(\"`{layer}` is the index of an array's element, and stands among the arguments of one\")",
+                "Type(\"`{layer}` is the index of an array element and is only allowed in its arguments\")",
             ),
         ] {
             let shown = value(text);
