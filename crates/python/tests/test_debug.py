@@ -10,7 +10,7 @@ import tensorloom as tl
 PROGRAM = """
 import tensorloom as tl, tensorloom.numpy as tnp
 {before}
-tl.jit(lambda x: (tnp.exp(x) * 2).sum())(tnp.ones((64, 3))).block_until_ready()
+tl.jit(lambda x: (tnp.exp(x) + tnp.exp(x)).sum())(tnp.ones((64, 3))).block_until_ready()
 """
 # A text of each level.
 PARTS = ["exp(", "-- pass ", "-- schedule: ", "-- loops of ", "-- code of "]
