@@ -98,7 +98,7 @@ fn sizes_that_can_t_be_cut_are_errors() {
     assert!(e.contains("cannot be sharded into 2 equal parts"), "{e}");
     let cut = Collective::new(Kind::ReduceScatter { dim: 0 }, &axes);
     let e = b.emit(cut.into(), &[x]).unwrap_err().to_string();
-    assert!(e.contains("axis 0 of f32[7,4] can't be cut into 4"), "{e}");
+    assert!(e.contains("axis 0 of f32[7,4] cannot be split into 4 equal parts"), "{e}");
     for text in ["dp", "dp=0", "dp=2,dp=2", "=2", "d p=2", "dp=x"] {
         assert!(Mesh::parse(text).is_err(), "{text}");
     }
