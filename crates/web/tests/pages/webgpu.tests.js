@@ -35,7 +35,7 @@ async function numbers(x) {
 }
 
 /** Calls that need an answer at once, or 64 bits: on WebGPU they say so. */
-const refusals = /await|doesn't have|64/;
+const refusals = /await|does not support|64/;
 
 export const tests = {
   async devices() {
