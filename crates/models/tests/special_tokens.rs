@@ -335,7 +335,8 @@ fn damaged_files_are_told() {
         assert!(error.contains(name) && error.contains("JSON"), "{error}");
     }
     // For tokenizers in other formats, the error names the conversion.
-    for (name, word) in [("vocab.json", "save_pretrained"), ("tokenizer.model", "save_pretrained"), ("other", "next to")]
+    for (name, word) in
+        [("vocab.json", "save_pretrained"), ("tokenizer.model", "save_pretrained"), ("other", "next to")]
     {
         let folder = directory("forms", &[(name, json!({}))]);
         std::fs::remove_file(folder.0.join("tokenizer.json")).expect("removed");
